@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 import pyarrow as pa
 
@@ -210,7 +210,7 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
-    metrics = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    metrics: _Attribute[Any, ReadMetrics] = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
 
     @property
     def schema(self) -> pa.Schema:
@@ -318,15 +318,17 @@ class BlockingScan(_Batches[Scan]):
 class BlockingDatasetScan(_Batches[DatasetScan]):
     """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`."""
 
-    skipped = _Attribute[DatasetScan, list[SkippedFile]](lambda inner: inner.skipped)
+    skipped: _Attribute[DatasetScan, list[SkippedFile]] = _Attribute[DatasetScan, list[SkippedFile]](
+        lambda inner: inner.skipped
+    )
 
 
 class _Asked(_Bridge[Q]):
     """The blocking form of a file or dataset, for use with or without a ``with`` block."""
 
-    url = _Attribute[Any, str](lambda inner: inner.url)
-    schema = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
-    metrics = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    url: _Attribute[Any, str] = _Attribute[Any, str](lambda inner: inner.url)
+    schema: _Attribute[Any, Any] = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
+    metrics: _Attribute[Any, ReadMetrics] = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
 
     def __enter__(self) -> Self:
         return self
@@ -346,55 +348,59 @@ class _Asked(_Bridge[Q]):
 class BlockingFile(_Asked[File]):
     """The blocking form of a Parquet object; see :class:`asyncpq.File`."""
 
-    scan = _scanning(File.scan, BlockingScan)
-    lookup = _bridged(File.lookup)
-    read = _bridged(File.read)
-    take = _bridged(File.take)
-    count = _bridged(File.count)
-    plan = _bridged(File.plan)
-    why = _bridged(File.why)
-    refresh = _bridged(File.refresh)
-    embedded_index = _bridged(File.embedded_index)
-    inspect = _bridged(File.inspect)
-    lint = _bridged(File.lint)
-    close = _bridged(File.close)
-    num_rows = _Attribute[File, int](lambda inner: inner.num_rows)
-    num_row_groups = _Attribute[File, int](lambda inner: inner.num_row_groups)
-    version = _Attribute[File, Validator](lambda inner: inner.version)
-    embedded_indexes = _Attribute[File, Mapping[str, EmbeddedIndexEntry]](lambda inner: inner.embedded_indexes)
+    scan: Final = _scanning(File.scan, BlockingScan)
+    lookup: Final = _bridged(File.lookup)
+    read: Final = _bridged(File.read)
+    take: Final = _bridged(File.take)
+    count: Final = _bridged(File.count)
+    plan: Final = _bridged(File.plan)
+    why: Final = _bridged(File.why)
+    refresh: Final = _bridged(File.refresh)
+    embedded_index: Final = _bridged(File.embedded_index)
+    inspect: Final = _bridged(File.inspect)
+    lint: Final = _bridged(File.lint)
+    close: Final = _bridged(File.close)
+    num_rows: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_rows)
+    num_row_groups: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_row_groups)
+    version: _Attribute[File, Validator] = _Attribute[File, Validator](lambda inner: inner.version)
+    embedded_indexes: _Attribute[File, Mapping[str, EmbeddedIndexEntry]] = _Attribute[
+        File, Mapping[str, EmbeddedIndexEntry]
+    ](lambda inner: inner.embedded_indexes)
 
 
 class BlockingDataset(_Asked[Dataset]):
     """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`."""
 
-    scan = _scanning(Dataset.scan, BlockingDatasetScan)
-    lookup = _bridged(Dataset.lookup)
-    read = _bridged(Dataset.read)
-    take = _bridged(Dataset.take)
-    count = _bridged(Dataset.count)
-    plan = _bridged(Dataset.plan)
-    why = _bridged(Dataset.why)
-    files = _bridged(Dataset.files)
-    inspect = _bridged(Dataset.inspect)
-    lint = _bridged(Dataset.lint)
-    view = _Attribute[Dataset, View](lambda inner: inner.view)
-    description = _Attribute[Dataset, str](lambda inner: inner.description)
-    skipped = _Attribute[Dataset, list[SkippedFile]](lambda inner: inner.skipped)
+    scan: Final = _scanning(Dataset.scan, BlockingDatasetScan)
+    lookup: Final = _bridged(Dataset.lookup)
+    read: Final = _bridged(Dataset.read)
+    take: Final = _bridged(Dataset.take)
+    count: Final = _bridged(Dataset.count)
+    plan: Final = _bridged(Dataset.plan)
+    why: Final = _bridged(Dataset.why)
+    files: Final = _bridged(Dataset.files)
+    inspect: Final = _bridged(Dataset.inspect)
+    lint: Final = _bridged(Dataset.lint)
+    view: _Attribute[Dataset, View] = _Attribute[Dataset, View](lambda inner: inner.view)
+    description: _Attribute[Dataset, str] = _Attribute[Dataset, str](lambda inner: inner.description)
+    skipped: _Attribute[Dataset, list[SkippedFile]] = _Attribute[Dataset, list[SkippedFile]](
+        lambda inner: inner.skipped
+    )
 
 
 class BlockingIndex(_Bridge[Index]):
     """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`."""
 
-    refresh = _bridged(Index.refresh)
-    compact = _bridged(Index.compact)
-    vacuum = _bridged(Index.vacuum)
-    verify = _bridged(Index.verify)
-    show = _bridged(Index.show)
-    drop = _bridged(Index.drop)
+    refresh: Final = _bridged(Index.refresh)
+    compact: Final = _bridged(Index.compact)
+    vacuum: Final = _bridged(Index.vacuum)
+    verify: Final = _bridged(Index.verify)
+    show: Final = _bridged(Index.show)
+    drop: Final = _bridged(Index.drop)
 
-    url = _Attribute[Index, str](lambda inner: inner.url)
-    snapshot = _Attribute[Index, int](lambda inner: inner.snapshot)
-    metrics = _Attribute[Index, ReadMetrics](lambda inner: inner.metrics)
+    url: _Attribute[Index, str] = _Attribute[Index, str](lambda inner: inner.url)
+    snapshot: _Attribute[Index, int] = _Attribute[Index, int](lambda inner: inner.snapshot)
+    metrics: _Attribute[Index, ReadMetrics] = _Attribute[Index, ReadMetrics](lambda inner: inner.metrics)
 
 
 class BlockingSession(_Bridge[Session]):
@@ -409,16 +415,16 @@ class BlockingSession(_Bridge[Session]):
             self._portal.close()
             raise
 
-    open_file = _opening(Session.open_file, BlockingFile)
-    open_dataset = _opening(Session.open_dataset, BlockingDataset)
-    build_index = _opening(Session.build_index, BlockingIndex)
-    open_index = _opening(Session.open_index, BlockingIndex)
-    optimize = _bridged(Session.optimize)
-    diagnose = _bridged(Session.diagnose)
+    open_file: Final = _opening(Session.open_file, BlockingFile)
+    open_dataset: Final = _opening(Session.open_dataset, BlockingDataset)
+    build_index: Final = _opening(Session.build_index, BlockingIndex)
+    open_index: Final = _opening(Session.open_index, BlockingIndex)
+    optimize: Final = _bridged(Session.optimize)
+    diagnose: Final = _bridged(Session.diagnose)
 
-    metrics = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
+    metrics: _Attribute[Session, ReadMetrics] = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 
-    memory_cache = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
+    memory_cache: _Attribute[Session, MemoryCache] = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""

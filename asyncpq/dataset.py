@@ -74,7 +74,7 @@ class Dataset(Unpicklable):
     def __init__(self, state: DatasetState) -> None:
         self._state = state
         self._runtime = state.runtime
-        self.metrics = ReadMetrics()
+        self.metrics: ReadMetrics = ReadMetrics()
         self.opening: ReadMetrics | None = None
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
@@ -240,7 +240,8 @@ class Dataset(Unpicklable):
             async with scan:
                 batches = [batch async for batch in scan]
         finally:
-            self.metrics, self.skipped = scan.metrics, scan.skipped
+            self.metrics = scan.metrics
+            self.skipped = scan.skipped
         return one_table(batches, scan.schema)
 
     async def lookup(
@@ -485,7 +486,8 @@ class Dataset(Unpicklable):
                 operation.metrics.rows_returned = executor.rows_matched + files.rows_known
         finally:
             runtime.unregister(executor)
-            self.metrics, self.skipped = operation.metrics, files.skipped
+            self.metrics = operation.metrics
+            self.skipped = files.skipped
         return rows, operation.metrics.rows_returned
 
 

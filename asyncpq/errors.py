@@ -46,7 +46,7 @@ class AsyncpqError(Exception):
         self.url = url
         self.byte_range = byte_range
         self.column = column
-        self.hint = self.default_hint if hint is None else hint
+        self.hint: str | None = self.default_hint if hint is None else hint
 
     def __str__(self) -> str:
         parts = [printable(self.message)]
@@ -99,7 +99,8 @@ class QueryError(AsyncpqError, ValueError):
 class ColumnNotFoundError(QueryError, KeyError):
     """A column named in ``columns`` or ``where`` is not in the file."""
 
-    __str__ = AsyncpqError.__str__  # KeyError would show the repr
+    def __str__(self) -> str:  # KeyError would show the repr
+        return AsyncpqError.__str__(self)
 
 
 class AmbiguousColumnError(QueryError):
@@ -128,13 +129,15 @@ class RowIndexError(QueryError, IndexError):
 class StoreError(AsyncpqError, OSError):
     """A request to the object store failed."""
 
-    __str__ = AsyncpqError.__str__
+    def __str__(self) -> str:
+        return AsyncpqError.__str__(self)
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
     """The object does not exist."""
 
-    __str__ = AsyncpqError.__str__
+    def __str__(self) -> str:
+        return AsyncpqError.__str__(self)
 
 
 class BucketNotFoundError(ObjectNotFoundError):
@@ -144,7 +147,8 @@ class BucketNotFoundError(ObjectNotFoundError):
 class AccessDeniedError(StoreError, PermissionError):
     """The store refused access."""
 
-    __str__ = AsyncpqError.__str__
+    def __str__(self) -> str:
+        return AsyncpqError.__str__(self)
 
 
 class CredentialsError(AccessDeniedError):
@@ -154,19 +158,20 @@ class CredentialsError(AccessDeniedError):
 class ObjectChangedError(StoreError):
     """The object has another version than the one that the read began with."""
 
-    default_hint = "Open it again to read the new version."
+    default_hint: ClassVar[str | None] = "Open it again to read the new version."
 
 
 class InvalidResponseError(StoreError):
     """The server's response does not contain the requested bytes."""
 
-    default_hint = "Check the server and the proxies on the way, or read from another endpoint."
+    default_hint: ClassVar[str | None] = "Check the server and the proxies on the way, or read from another endpoint."
 
 
 class TransportError(StoreError, ConnectionError):
     """The connection failed in every attempt."""
 
-    __str__ = AsyncpqError.__str__
+    def __str__(self) -> str:
+        return AsyncpqError.__str__(self)
 
 
 class ThrottledError(StoreError):
@@ -176,7 +181,8 @@ class ThrottledError(StoreError):
 class DeadlineExceededError(StoreError, TimeoutError):
     """The read's deadline passed."""
 
-    __str__ = AsyncpqError.__str__
+    def __str__(self) -> str:
+        return AsyncpqError.__str__(self)
 
 
 class UnsupportedStoreError(StoreError):
@@ -205,19 +211,21 @@ class NotParquetError(FormatError):
 class CorruptFileError(FormatError):
     """A part of a Parquet file contradicts the specification or another part."""
 
-    default_hint = "Restore the file, or write it again: it is damaged, or its writer has a defect."
+    default_hint: ClassVar[str | None] = (
+        "Restore the file, or write it again: it is damaged, or its writer has a defect."
+    )
 
 
 class CorruptIndexError(CorruptFileError):
     """An index beside or inside a file is damaged. A damaged page index raises no error: reads fetch whole chunks."""
 
-    default_hint = "Drop the index and build it again."
+    default_hint: ClassVar[str | None] = "Drop the index and build it again."
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):
     """The file is valid but has a feature that asyncpq does not support."""
 
-    default_hint = "Read it with another program, or write it without this feature."
+    default_hint: ClassVar[str | None] = "Read it with another program, or write it without this feature."
 
 
 class SchemaMismatchError(FormatError):

@@ -27,7 +27,7 @@ ReadName = Literal[
 #: The calls that report events. An index has "refresh", and those that are not names of reads.
 OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show", "drop", "optimize"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")
 _requests = logging.getLogger("asyncpq.requests")
 

@@ -66,7 +66,7 @@ class File(Unpicklable):
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
         self._source = source
         self._version = version
-        self.metrics = ReadMetrics()
+        self.metrics: ReadMetrics = ReadMetrics()
         self.opening: ReadMetrics | None = None
 
     def __repr__(self) -> str:

@@ -52,8 +52,8 @@ from asyncpq.storage.urls import safe_url
 try:
     import polars as pl
     from polars.io.plugins import register_io_source
-except ImportError as error:
-    raise UsageError("asyncpq.polars needs Polars", hint="Install it: pip install 'asyncpq[polars]'.") from error
+except ImportError as _error:
+    raise UsageError("asyncpq.polars needs Polars", hint="Install it: pip install 'asyncpq[polars]'.") from _error
 
 __all__ = ["scan"]
 

@@ -29,7 +29,7 @@ _LARGEST_READ = 16  # a read of more than 1/16 of the budget is not kept
 _MAX_DROPPED = 1024  # dropped pointers that are remembered while the disk may still hold them
 _WRITTEN_AT = struct.Struct("<d")  # precedes a pointer: time.time() of the write
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DiskCache(TierCounters):

@@ -24,8 +24,8 @@ class Flight(Generic[T]):
     __slots__ = ("_gates", "_waiters", "began", "task")
 
     def __init__(self, task: asyncio.Task[T]) -> None:
-        self.task = task
-        self.began = math.inf
+        self.task: asyncio.Task[T] = task
+        self.began: float = math.inf
         self._waiters = 0
         self._gates: list[_Gate] = []
 
@@ -72,7 +72,7 @@ class _Gate:
     __slots__ = ("count", "future")
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.count: int = count
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 

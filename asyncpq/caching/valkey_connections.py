@@ -99,7 +99,7 @@ class Wire:
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
-        self.owed = 0  # replies that are still to be read
+        self.owed: int = 0  # replies that are still to be read
 
     async def send(self, commands: Sequence[tuple[bytes | int, ...]]) -> None:
         """Send all commands at once. The caller then awaits :meth:`reply` once for each command, in order."""
@@ -139,7 +139,9 @@ class ValkeyConnections:
     ) -> None:
         self._factory: Any = _factory(url, max_reply_bytes, max_elements)
         arguments = self._factory.connection_kwargs
-        self.place = str(arguments.get("path", f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"))
+        self.place: str = str(
+            arguments.get("path", f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}")
+        )
         self._max_connections = max_connections
         self._connect_timeout_s = connect_timeout_s
         self._idle: list[AbstractConnection] = []

@@ -17,7 +17,7 @@ from asyncpq.cli.running import Commands, State
 from asyncpq.cli.serve import serve
 from asyncpq.cli.why import explain, why
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="asyncpq",
     cls=Commands,
     help="Read the few pages a query needs out of Parquet files, and see why that is fast or slow.",

@@ -15,7 +15,9 @@ from asyncpq.options import SharedCacheOptions
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.reports.units import size_text
 
-app = typer.Typer(name="cache", help="Show or clear the caches on disk and in a server.", no_args_is_help=True)
+app: typer.Typer = typer.Typer(
+    name="cache", help="Show or clear the caches on disk and in a server.", no_args_is_help=True
+)
 
 _Disk = Annotated[
     str | None, typer.Option("--disk-cache", metavar="FOLDER", help="Folder of a cache on disk.", show_default=False)

@@ -22,7 +22,7 @@ from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.units import plural, size_text
 from asyncpq.session import Session
 
-app = typer.Typer(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
+app: typer.Typer = typer.Typer(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
 
 _KINDS: Final[dict[str, Any]] = {
     "bounds": Bounds,

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 _MAX_AGREED = 64
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class DatasetFiles:
         requests: FileRequests | None = None,
     ) -> None:
         self.skipped: list[SkippedFile] = []  # bad files that were left out so far
-        self.rows_known = 0  # number of rows of files that are counted without opening them
+        self.rows_known: int = 0  # number of rows of files that are counted without opening them
         self.report: Callable[[], tuple[str, ...]] = tuple  # returns ``explain()`` lines: how an index ruled out files
         self.cost: ListingCost | None = None  # cost of the listing
         self.fates: dict[str, str] = {}  # of a read with a trace: what ruled out files before they were opened, by url

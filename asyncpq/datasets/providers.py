@@ -215,7 +215,7 @@ class GivenFiles:
         description: str | None = None,
     ) -> None:
         self.view = view
-        self.description = description or f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
+        self.description: str = description or f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
         self._files = FileSet(files, bad=bad)
 
     async def files(
@@ -290,7 +290,7 @@ class TableFiles:
     indexes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot) -> None:
-        self.description = snapshot.description
+        self.description: str = snapshot.description
         self._runtime = runtime
         self._snapshot = snapshot
 

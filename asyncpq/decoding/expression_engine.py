@@ -165,7 +165,7 @@ class EngineAtom:
     __slots__ = ("_expression", "_names", "_types", "expr")
 
     def __init__(self, expr: tree.Atom, types: Mapping[str, pa.DataType]) -> None:
-        self.expr = expr
+        self.expr: tree.Atom = expr
         self._names = columns(expr)
         self._types = types
         # Positional names, since a column's own name may have dots or occur twice.

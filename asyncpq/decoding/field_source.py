@@ -55,7 +55,7 @@ class FieldSource:
         self._num_rows = num_rows
         self._extensions = extensions
         self._whole: dict[tuple[tuple[int, ...], bool], pa.Array] = {}  # leaves read as whole chunks, decoded
-        self.pages_decoded = 0
+        self.pages_decoded: int = 0
 
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
         """Return the values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (None: all).

@@ -147,7 +147,7 @@ class FilterCompiler:
     __slots__ = ("_compared", "types")
 
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        self.types = types
+        self.types: Mapping[str, pa.DataType] = types
         self._compared: _Compared = {}
 
     def compile(self, expr: Expression) -> Filter:

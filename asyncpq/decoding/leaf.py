@@ -122,22 +122,23 @@ class LeafDecoder:
     def __init__(self, version: FileVersion, leaf: Leaf, arrow_type: pa.DataType, arrow_schema: bytes | None) -> None:
         self.leaf = leaf
         self.arrow_type = arrow_type
-        self.depth = depth = len(leaf.path) - 1
+        self.depth: int = len(leaf.path) - 1
+        depth = self.depth
         self._value_type = value_type = leaf_type(arrow_type, depth)
         # columns of thousands have few types
         key = (leaf.physical_type, leaf.logical_type, depth, leaf.max_definition_level, arrow_type)
         known: dict[Hashable, _Layout] = version.derived(("layouts",), dict)
         self._layout = layout = known.get(key) or known.setdefault(key, _Layout.of(leaf, arrow_type, value_type))
-        self.slot = layout.slot
+        self.slot: ValueSlot = layout.slot
         self._version = version
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[bool, int, tuple[int, ...]], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
         # whether many rows are decoded at once with the file's own dictionary page: 10 million integers take 45 ms,
         # their indices and the values of these 90 ms
-        self.expands_at_once = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
+        self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
-        self.searchable = layout.packs_plain
+        self.searchable: bool = layout.packs_plain
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
     def drop(self, what: str) -> None:

@@ -49,7 +49,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         self._last: LeafArray | None = None  # the run decoded last may reach into the next selection
         self.dictionary: Dictionary | None = None
         self._dictionary_page = b""  # kept where it decodes many rows at once
-        self.pages_decoded = 0
+        self.pages_decoded: int = 0
 
     @property
     def has_dictionary(self) -> bool:

@@ -147,7 +147,7 @@ class Allowance:
     __slots__ = ("limits",)
 
     def __init__(self, limits: DecodeLimits) -> None:
-        self.limits = limits.copy()
+        self.limits: DecodeLimits = limits.copy()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
         """Return ``select(limits)``, and count its bytes."""
@@ -223,9 +223,9 @@ class RowGroupReader:
         self.plan = plan
         self._shape = shape
         self._version = version
-        self.sources = open_sources(version, plan, shape, keep, keep_part)
+        self.sources: ColumnSources = open_sources(version, plan, shape, keep, keep_part)
         # bounds what fetched items decode to
-        self.estimate = SizeEstimate(version, plan, self.sources.slots)
+        self.estimate: SizeEstimate = SizeEstimate(version, plan, self.sources.slots)
         self._next_row = 0
         self._expecting = False  # more pieces follow
         self._pages_counted = 0

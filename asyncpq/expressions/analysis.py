@@ -12,7 +12,7 @@ import enum
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
@@ -31,7 +31,7 @@ class Truth(enum.Enum):
     FALSE = enum.auto()
     NULL = enum.auto()
 
-    __hash__ = object.__hash__  # Enum's is a Python function
+    __hash__: ClassVar[Callable[[object], int]] = object.__hash__  # Enum's is a Python function
 
 
 OPPOSITE: Final = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
@@ -25,7 +25,7 @@ class Column(tree.NamedColumn):
     """A column, identified by its name. Comparisons with a column return an :class:`Expression`. See :func:`col`."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
     __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
 
     def _compare(self, op: tree.CompareOp, other: object) -> Expression:
@@ -160,10 +160,23 @@ class Column(tree.NamedColumn):
             )
         return asked
 
-    def _no_logic(self, other: object = None) -> NoReturn:
+    def __and__(self, other: object) -> NoReturn:
         raise tree.not_a_predicate(self)
 
-    __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
+    def __rand__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __or__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __ror__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __invert__(self) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __bool__(self) -> NoReturn:
+        raise tree.not_a_predicate(self)
 
 
 class VariantPart:
@@ -195,7 +208,7 @@ class VariantPart:
     def __ge__(self, other: object) -> Expression:
         return self._test(self._part >= other)
 
-    __hash__ = None  # type: ignore[assignment]  # == makes a predicate
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes a predicate
 
     def is_in(self, values: Iterable[object]) -> Expression:
         """See :meth:`Column.is_in`."""

@@ -419,7 +419,7 @@ class NamedColumn:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise ExpressionError(f"a column name must be a string, not {name!r}")
-        self.name = name
+        self.name: str = name
 
     def __repr__(self) -> str:
         return f"col({self.name!r})"

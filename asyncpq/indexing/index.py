@@ -160,7 +160,7 @@ class Index(Unpicklable):
         options: BuildOptions,
         executor: ExecutorFactory = LocalExecutor,
     ) -> None:
-        self.metrics = ReadMetrics()
+        self.metrics: ReadMetrics = ReadMetrics()
         self.refreshed: Refreshed | None = None
         self.head = head
         self._runtime = runtime

@@ -54,9 +54,9 @@ class ChunkFilter:
     __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
 
     def __init__(self, start: int, stop: int | None, limit: int) -> None:
-        self.start = start
+        self.start: int = start
         self.reason: str | None = None  # why it cannot be used, once that is known
-        self.probes = 0  # how often blocks of it were fetched
+        self.probes: int = 0  # how often blocks of it were fetched
         self._stop = stop
         self._limit = limit
         self._header: BloomFilterHeader | None = None

@@ -28,7 +28,7 @@ class HeldObject:
     def __init__(self, url: str, content: bytes) -> None:
         digest = hashlib.sha256(content).hexdigest()
         self.url = url
-        self.identity = f"held://{digest}"
+        self.identity: str = f"held://{digest}"
         self._content = content
         self._validator = Validator(len(content), etag=f'"{digest}"')
 

@@ -131,7 +131,7 @@ class PriceBook:
     """
 
     def __init__(self, requests: RequestOptions, limits: LimitOptions) -> None:
-        self.initial = Prices.initial(requests, limits)
+        self.initial: Prices = Prices.initial(requests, limits)
         self._fixes_latency = requests.latency_s is not None
         self._fixes_bandwidth = requests.bandwidth_bytes_s is not None
         self._servers: LRUCache[str, _Server] = LRUCache(_MAX_SERVERS)

@@ -44,7 +44,7 @@ class ByteBudget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.used = 0
+        self.used: int = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, amount: int) -> None:
@@ -130,16 +130,16 @@ class Runtime:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.options = options
-        self.storage_options = dict(storage_options)
-        self.memory = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
-        self.tiers = Tiers(tiers)
-        self.metrics = ReadMetrics()
+        self.storage_options: dict[str, Any] = dict(storage_options)
+        self.memory: MemoryCache = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        self.tiers: Tiers = Tiers(tiers)
+        self.metrics: ReadMetrics = ReadMetrics()
         self._on_event = on_event
         self._watchers: list[Callable[[Event], None]] = []
-        self.tail_sizes = TailSizes(options.requests.tail_bytes)
-        self.price_book = PriceBook(options.requests, options.limits)
-        self.budget = ByteBudget(options.limits.in_flight_bytes)
-        self.flights = SingleFlight()
+        self.tail_sizes: TailSizes = TailSizes(options.requests.tail_bytes)
+        self.price_book: PriceBook = PriceBook(options.requests, options.limits)
+        self.budget: ByteBudget = ByteBudget(options.limits.in_flight_bytes)
+        self.flights: SingleFlight = SingleFlight()
         # digest of the validator that an object was seen not to have any more
         self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
         self._stores: dict[str, Store] = {}

@@ -110,7 +110,7 @@ class ObjectSource:
         self._tiers = runtime.tiers if runtime.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
-        self.freshness = Freshness(runtime, self._pointer_key, policy, self._tiers, version_check(handle))
+        self.freshness: Freshness = Freshness(runtime, self._pointer_key, policy, self._tiers, version_check(handle))
 
     # -- versions ---------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class Spans:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._pieces: list[bytes] = []
-        self.weight = 0
+        self.weight: int = 0
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
         """Add pieces of the same version, as (offset, bytes); they do not overlap."""
@@ -113,13 +113,13 @@ class FileVersion:
     ) -> None:
         self.url = url  # for messages
         self.validator = validator
-        self.size = validator.size
+        self.size: int = validator.size
         self.footer_start = footer_start
-        self.metadata = metadata  # the footer, parsed as far as queries needed
-        self.digest = version_digest(namespace, identity, validator)  # names this version in cache keys
+        self.metadata: FileMetadata = metadata  # the footer, parsed as far as queries needed
+        self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = secrets.token_bytes(len(self.digest))
-        self.tail_key = ContentKey(self.digest, "tail", 0, 0)
+        self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
         self.kept_weight = 0  # its weight when it was put into the memory cache
@@ -127,20 +127,20 @@ class FileVersion:
         self.footer = footer  # of such a file, its end from footer_start on
         # ordinals of the leaves whose column chunks are known; None for all. Others raise UnknownLeafError.
         self.leaves = leaves
-        self.spans = Spans()  # pieces of the object that came from an index beside it
+        self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
         self.made: dict[tuple[int, int], MadeIndex] = {}  # page indexes from there, by row group and leaf
         self._original: FileVersion | None = None
         self._other_unit: FileVersion | None = None
         self._decoded_digest = self.digest
         self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
         # chunks are longer than the footer says, by up to a dictionary page's header
-        self.padded_chunks = metadata.writer_faults.omits_dictionary_header
+        self.padded_chunks: bool = metadata.writer_faults.omits_dictionary_header
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}
         self.drops: dict[int, dict[str, None]] = {}  # see drop(); by leaf
         self.all_rows: ResolvedAccess | None = None  # once a scan has used them
-        self.has_grown = True  # its weight may have changed since it was put into the memory cache
+        self.has_grown: bool = True  # its weight may have changed since it was put into the memory cache
         self.chunks: dict[tuple[int, int], Any] = {}  # kept by objects.page_indexes, by row group and leaf
         self._recent_weight = 0
         self._valid_chunks: dict[tuple[int, int], ColumnChunk] = {}

@@ -37,7 +37,7 @@ from asyncpq.tables import catalog_of
 if TYPE_CHECKING:
     from asyncpq.indexing.index import Index
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def names_many(url: str) -> bool:

@@ -159,10 +159,10 @@ class CompactReader:
     __slots__ = ("data", "elements_left", "pos", "size")
 
     def __init__(self, data: bytes, pos: int = 0, *, max_elements: int = DEFAULT_MAX_ELEMENTS) -> None:
-        self.data = data
-        self.pos = pos
-        self.size = len(data)
-        self.elements_left = max_elements
+        self.data: bytes = data
+        self.pos: int = pos
+        self.size: int = len(data)
+        self.elements_left: int = max_elements
 
     # -- primitives -------------------------------------------------------------------------------
 

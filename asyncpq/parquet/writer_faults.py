@@ -14,7 +14,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
@@ -164,7 +164,8 @@ class Claim(enum.Enum):
     PAGE_INDEPENDENCE = "pages that can be read alone"
     CHUNK_SIZES = "sizes of column chunks"
 
-    __hash__ = object.__hash__  # Enum's own is a Python function, and each column chunk is asked for three claims
+    # Enum's own is a Python function, and each column chunk is asked for three claims
+    __hash__: ClassVar[Callable[[object], int]] = object.__hash__
 
 
 class Affected(enum.Enum):
@@ -402,7 +403,7 @@ class WriterFaults:
         )
         self._arrow_dictionaries = dictionary_columns(arrow_schema()) if in_dictionaries else None
         # Sizes of chunks may be without the dictionary page's header (PARQUET-816).
-        self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
+        self.omits_dictionary_header: bool = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
         """Return a fault that makes a column's ``claim`` unreliable, else None. Empty ``encodings``: any may occur."""

@@ -26,14 +26,16 @@ class RowGroupLayout:
     __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
 
     def __init__(self, counts: Iterable[int]) -> None:
-        self.counts = tuple(counts)  # rows of each row group
+        self.counts: tuple[int, ...] = tuple(counts)  # rows of each row group
         ends = tuple(accumulate(self.counts, initial=0))
         # the first row of each, and the one after its last, as rows of the file
-        self.first_rows, self.stop_rows, self.num_rows = ends[:-1], ends[1:], ends[-1]
+        self.first_rows: tuple[int, ...] = ends[:-1]
+        self.stop_rows: tuple[int, ...] = ends[1:]
+        self.num_rows: int = ends[-1]
         # ordinals of the row groups that have rows
-        self.filled = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
+        self.filled: RowRanges = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
         self.wholes: dict[int, RowRanges] = {}  # what :meth:`whole` gave
-        self.weight = 300 + 300 * len(self.counts)  # approximate bytes held in memory
+        self.weight: int = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
         """Return all rows of a row group, numbered from its first row, and remember the set in ``wholes``."""
@@ -53,7 +55,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     __slots__ = ("_num_rows", "layout", "scanned", "selected")
 
     def __init__(self, layout: RowGroupLayout, whole: RowRanges, parts: Mapping[int, RowRanges]) -> None:
-        self.layout = layout
+        self.layout: RowGroupLayout = layout
         self._num_rows: int | None = None
         self.selected: dict[int, RowRanges] = {}  # readable rows of the others: at least one, and not all
         full: list[int] = []
@@ -63,7 +65,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
             elif rows:
                 self.selected[ordinal] = rows
         # ordinals of the row groups that are readable as a whole
-        self.scanned = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
+        self.scanned: RowRanges = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
 
     @classmethod
     def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:

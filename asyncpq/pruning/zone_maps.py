@@ -10,7 +10,7 @@ are a few for each file.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError
@@ -51,7 +51,7 @@ class RowGroupZones:
             for group in metadata.row_groups
         ]
         bounds = [chunk for chunk, _ in known]
-        self.zones = Zones(
+        self.zones: Zones = Zones(
             ZonedColumn.of_leaf(leaf, order),
             [chunk.min for chunk in bounds],
             [chunk.max for chunk in bounds],
@@ -61,18 +61,18 @@ class RowGroupZones:
             exact=[chunk.min_exact and chunk.max_exact for chunk in bounds],
         )
         self.domain: ValueDomain = self.zones.domain
-        self.holding = self.zones.holding
+        self.holding: Callable[[ResultValues], RowRanges] = self.zones.holding
         self.boxes: list[Box | None] = []  # of the geometries in each row group; empty for other columns
         logical = leaf.element.logical_type
         if logical is not None and logical.kind in _GEOMETRIES:
             self.boxes = [group.chunk(leaf.index).box for group in metadata.row_groups]
             self.holding = self._meeting
         # why the bounds of a row group are not used although the file has them; None if all are used
-        self.reason = next((reason for _, reason in known if reason is not None), None)
+        self.reason: str | None = next((reason for _, reason in known if reason is not None), None)
         # the bounds can prove that all rows match; the deprecated statistics only rule out
-        self.proves = orders is not None
+        self.proves: bool = orders is not None
         strings = sum([len(bound) for chunk in bounds for bound in (chunk.min, chunk.max) if isinstance(bound, bytes)])
-        self.weight = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
+        self.weight: int = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
 
     def _meeting(self, wanted: ResultValues) -> RowRanges:
         """Return the row groups that may have a value of the set ``wanted``, whose geometries perhaps meet a box."""
@@ -98,8 +98,8 @@ class RowGroupPruning:
     def __init__(self, expr: Expression, num_row_groups: int, zones: Mapping[str, RowGroupZones]) -> None:
         self.values: KnownValues = {}  # what the predicate's comparisons want, for searching pages as well
         # ordinals of the row groups in which the predicate may be true
-        self.kept = rows_where(expr, Truth.TRUE, num_row_groups, zones, self.values)
-        self.num_row_groups = num_row_groups
+        self.kept: RowRanges = rows_where(expr, Truth.TRUE, num_row_groups, zones, self.values)
+        self.num_row_groups: int = num_row_groups
         self._expr = expr
         self._zones = zones
 
@@ -217,8 +217,8 @@ class PageZones:
         self._stops = [*firsts[1:], num_rows]
         if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
             raise CorruptIndexError("the first rows of the pages in the OffsetIndex do not ascend", column=leaf.dotted)
-        self.num_rows = num_rows
-        self.zones = Zones(
+        self.num_rows: int = num_rows
+        self.zones: Zones = Zones(
             ZonedColumn.of_leaf(leaf, order),
             bounds.mins,
             bounds.maxs,
@@ -227,7 +227,7 @@ class PageZones:
             nan_counts=bounds.nan_counts,
         )
         self.domain: ValueDomain = self.zones.domain
-        self.weight = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
+        self.weight: int = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
 
     def holding(self, wanted: ResultValues) -> RowRanges:
         """Return the rows of the pages that may contain a value of the set ``wanted``."""

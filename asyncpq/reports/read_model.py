@@ -47,11 +47,11 @@ class ReadModel:
 
     def __init__(self, facts: Facts) -> None:
         self._prices = facts.prices
-        self.now = rounds_of(facts.log)
-        self.metadata = rounds_of(record for record in facts.log if record.purpose in METADATA)
-        self.data = rounds_of(record for record in facts.log if record.purpose not in METADATA)
-        self.residual = self.metadata  # what is left of it after the cure that saves most of it
-        self.now_s = self.seconds(self.now)
+        self.now: Rounds = rounds_of(facts.log)
+        self.metadata: Rounds = rounds_of(record for record in facts.log if record.purpose in METADATA)
+        self.data: Rounds = rounds_of(record for record in facts.log if record.purpose not in METADATA)
+        self.residual: Rounds = self.metadata  # what is left of it after the cure that saves most of it
+        self.now_s: float = self.seconds(self.now)
         self._bytes = size_of(self.now)
         self._requests = sum(map(len, self.now.values()))
 

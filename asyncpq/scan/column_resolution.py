@@ -66,7 +66,7 @@ class ReadColumns:
         names: Iterable[str] = (),
         predicate: Mapping[str, PredicateColumn] = MappingProxyType({}),
     ) -> None:
-        self.output = output
+        self.output: tuple[Projection, ...] = output
         self.predicate: dict[str, PredicateColumn] = dict(predicate)
         for name in names:
             projection = schema.projection(name)
@@ -74,15 +74,15 @@ class ReadColumns:
             is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
             self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
         # those of the predicate that are leaves with bounds that count rows
-        self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
-        self.bounded_leaves = {leaf.index for leaf in self.bounded.values()}
+        self.bounded: dict[str, Leaf] = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
+        self.bounded_leaves: set[int] = {leaf.index for leaf in self.bounded.values()}
         self.covering: tuple[Leaf, ...] = ()  # those of ``bounded`` that are not read
         filtering = [column.projection for column in self.predicate.values()]
-        self.leaves = _leaves(
+        self.leaves: tuple[ReadLeaf, ...] = _leaves(
             schema, filtering, output
         )  # what is read of a row group that is filtered, the filter's first
         # what is read of one that is not
-        self.unfiltered = _leaves(schema, (), output, self.leaves) if filtering else self.leaves
+        self.unfiltered: tuple[ReadLeaf, ...] = _leaves(schema, (), output, self.leaves) if filtering else self.leaves
         self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
         # row groups (ordinal, whether filtered) whose chunks are known not to share bytes

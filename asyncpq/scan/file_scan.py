@@ -91,8 +91,8 @@ class FileScan:
         self.version = version
         self.context = context
         # whether the version is known to be the object's, as far as the cache policy asks
-        self.current = source.freshness.policy.kind == "immutable"
-        self.rows_matched = plan.rows_known  # rows that came out so far
+        self.current: bool = source.freshness.policy.kind == "immutable"
+        self.rows_matched: int = plan.rows_known  # rows that came out so far
         self._rows_seen = 0
         self._source = source
         self._shape = shape

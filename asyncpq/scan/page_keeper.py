@@ -54,7 +54,7 @@ class PageKeeper:
         rows_only: bool,
         read_bytes: int,
     ) -> None:
-        self.use_decoded = not shape.extensions
+        self.use_decoded: bool = not shape.extensions
         self.new: set[ContentKey] = set()  # parts that no cache had
         self.unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
         self._source = source
@@ -72,7 +72,7 @@ class PageKeeper:
         self._is_small = read_bytes * 64 < self._memory.max_bytes
         self._leaves_parts = read_bytes * 16 < self._memory.max_bytes
         tiers = source.tiers_of(version)
-        self.has_tiers = tiers is not None
+        self.has_tiers: bool = tiers is not None
         self._shares = tiers is not None and tiers.take(read_bytes)
         self._keeping: set[int] = set()  # ordinals of the row groups whose pages are kept decoded
         self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one

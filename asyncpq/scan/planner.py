@@ -49,6 +49,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
+    from asyncpq.metrics import ReadMetrics
     from asyncpq.objects.read_plan import FetchPlan
 
 _WEIGHT: Final = attrgetter("weight")
@@ -87,14 +88,14 @@ class ScanPlanner:
         operation: Operation,
     ) -> None:
         self.source = source
-        self.request = request
+        self.request: ScanRequest = request
         self.version: FileVersion | None = version
         self._adopted = version
         self._adopt = adopt
         self.operation = operation
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
-        self.metrics = operation.metrics
+        self.metrics: ReadMetrics = operation.metrics
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)

@@ -145,7 +145,7 @@ class LookupKeys:
                 "a lookup needs at least one key column",
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
             )
-        self.names = tuple(keys)  # of the key columns
+        self.names: tuple[str, ...] = tuple(keys)  # of the key columns
         lists = {}
         for name, value in keys.items():
             values = lists[name] = _values(name, value)
@@ -163,13 +163,13 @@ class LookupKeys:
             )
         (count,) = lengths
         self._tuples = list(zip(*lists.values(), strict=True))
-        self.exact = len(lists) == 1 or count <= 1  # ``where`` alone says which rows match
+        self.exact: bool = len(lists) == 1 or count <= 1  # ``where`` alone says which rows match
         self.prune: Expression | None = None  # sharper than ``where``, to prune by
         atoms: list[Expression] = []
         for name, values in lists.items():
             atoms.append(Comparison(name, "==", values[0]) if count == 1 else KeyIn(name, values))
         # every matching row satisfies it
-        self.where = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
+        self.where: Expression | And = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
         if not self.exact and count <= _MAX_PAIRS_PRUNED:
             self.prune = self._any_pair()
 

@@ -15,9 +15,9 @@ from asyncpq.serve.configuration import load_configuration as load_configuration
 
 try:
     from asyncpq.serve.app import Service as Service
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "starlette":
+except ModuleNotFoundError as _error:
+    if (_error.name or "").partition(".")[0] != "starlette":
         raise
     raise UsageError(
         "the service requires the package starlette, which is not installed", hint="Run pip install 'asyncpq[serve]'."
-    ) from error
+    ) from _error

@@ -34,7 +34,7 @@ from asyncpq.session import Session
 
 JSON: Final = "application/json"
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Handler = Callable[[ServerExchange], Awaitable[None]]
 
@@ -66,9 +66,9 @@ class Service:
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
-        self.metrics = ServiceMetrics()
-        self.app = self._routes()
+        self.configuration: Configuration = configuration
+        self.metrics: ServiceMetrics = ServiceMetrics()
+        self.app: Any = self._routes()
         self._slots = Slots()
         self._session: Session | None = None
         self._datasets: dict[str, ServedDataset] = {}

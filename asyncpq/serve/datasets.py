@@ -28,7 +28,7 @@ from asyncpq.session import Session
 
 BATCH_ROWS = 8192
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ServedDataset:
@@ -98,7 +98,7 @@ class Inquiry:
         self.question = question
         self._rows = grant.rows
         schema = dataset.schema
-        self.visible = visible_schema(schema, grant)
+        self.visible: Any = visible_schema(schema, grant)
         with clients_errors():
             named = question.columns or ()
             check_columns(schema, grant, [*named, *question.keys])
@@ -106,7 +106,7 @@ class Inquiry:
             check_columns(schema, grant, () if self._where is None else columns(self._where))
             restricted = None if grant.columns is None else self.visible.names
             self._columns = restricted if question.columns is None else list(question.columns)
-            self.limit = self._checked_limit(limits)
+            self.limit: int = self._checked_limit(limits)
             self._scan(dataset, self._where)  # the question alone: its errors cannot tell of hidden rows
         conditions = [part for part in (self._where, grant.rows) if part is not None]
         self._predicate = conditions[0] if len(conditions) == 1 else And(tuple(conditions)) if conditions else None

@@ -24,9 +24,9 @@ class ServerExchange:
     """One HTTP request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.request = Request(scope, receive)
+        self.request: Request = Request(scope, receive)
         self.method: str = scope["method"]
-        self.reply = Reply(send, with_body=self.method != "HEAD")
+        self.reply: Reply = Reply(send, with_body=self.method != "HEAD")
         self.parameters: list[tuple[str, str]] = self.request.query_params.multi_items()
         self._receive = receive
 

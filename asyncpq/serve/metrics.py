@@ -23,7 +23,7 @@ class ServiceMetrics:
                 hint="Run pip install 'asyncpq[serve]'.",
             ) from error
         self._prometheus: Any = prometheus
-        self.registry = prometheus.CollectorRegistry()
+        self.registry: Any = prometheus.CollectorRegistry()
         own: dict[str, Any] = {"registry": self.registry}
         by_dataset = ["dataset", "verb"]
         self._requests = prometheus.Counter(
@@ -43,7 +43,7 @@ class ServiceMetrics:
         self._tiers = prometheus.Counter(
             "asyncpq_serve_tier", "Reads, by the farthest place they went to.", [*by_dataset, "tier"], **own
         )
-        self.in_flight = prometheus.Gauge("asyncpq_serve_requests_in_flight", "Requests under way.", **own)
+        self.in_flight: Any = prometheus.Gauge("asyncpq_serve_requests_in_flight", "Requests under way.", **own)
 
     def ended(self, dataset: str, verb: str, status: str, seconds: float, sent: int) -> None:
         """Count a request. ``status`` is the HTTP status, or "gone" or "aborted"."""

@@ -51,7 +51,7 @@ class PinnedFiles:
     def __init__(self, runtime: Runtime, source: FileProvider, is_known: Callable[[str], bool]) -> None:
         self.view: View = source.view
         self.digest: str | None = None
-        self.metrics = ReadMetrics()
+        self.metrics: ReadMetrics = ReadMetrics()
         self._runtime = runtime
         self._source = source
         self._is_known = is_known

@@ -45,7 +45,7 @@ _TITLES: Final = {
     504: "The time is over",
 }
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
@@ -72,9 +72,10 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
     ) -> None:
         super().__init__(detail)
         self.status = status
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = dict(headers or {})
         document = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail}
-        self.document = {**document, **{key: value for key, value in (("hint", hint), ("error", error)) if value}}
+        told = {key: value for key, value in (("hint", hint), ("error", error)) if value}
+        self.document: dict[str, Any] = {**document, **told}
         self.document.update(members or {})
 
     @property

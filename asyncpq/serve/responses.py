@@ -93,10 +93,10 @@ class Reply:
     def __init__(self, send: Send, *, with_body: bool = True) -> None:
         self._send = send
         self._with_body = with_body
-        self.status = 0  # 0 until it begins
+        self.status: int = 0  # 0 until it begins
         #: Called before the last bytes are sent: with them, a client may send its next request.
         self.before_last: Callable[[], None] | None = None
-        self.bytes_sent = 0
+        self.bytes_sent: int = 0
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         """Send a response with all of its body."""

@@ -13,7 +13,7 @@ from asyncpq.errors import UsageError
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 async def run(configuration: Configuration, path: str | None = None) -> None:

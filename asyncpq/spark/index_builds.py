@@ -49,7 +49,7 @@ from asyncpq.tables import Format, Version, catalog_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BUILDING = BuildOptions()
 _ATTEMPTS: Final = 3  # for files that change while they are read

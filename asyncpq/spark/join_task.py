@@ -47,7 +47,9 @@ class LeftKeys:
         counts = pc.value_counts(codes.take(order)).field(1)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())])
         first = order.take(offsets.slice(0, len(counts)))
-        self.distinct = [column.take(first) for column in columns]  # for each key column, values of distinct keys
+        self.distinct: list[pa.Array] = [
+            column.take(first) for column in columns
+        ]  # for each key column, values of distinct keys
         self._counts = counts
         self._rows = pa.ListArray.from_arrays(offsets, rows.take(order))  # row numbers by key
         self._met = bytearray(len(counts))

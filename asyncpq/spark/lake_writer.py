@@ -51,7 +51,7 @@ from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, che
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
 from asyncpq.writing.lake_commit import Publish, is_uncommitted, job_folder, publish_plain
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0

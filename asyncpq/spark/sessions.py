@@ -33,7 +33,7 @@ from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: A read that starts when it is entered, and iterates over batches.
 BatchStream: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
@@ -54,7 +54,7 @@ class ProcessSession:
     def __init__(self, settings: SparkSettings) -> None:
         self.users = 0  # calls in progress
         self.dropped = False  # no further call gets this session
-        self.storage = settings.resolved_storage()
+        self.storage: dict[str, Any] = settings.resolved_storage()
         self._portal = Portal()
 
         async def enter() -> Session:

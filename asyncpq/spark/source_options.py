@@ -275,7 +275,8 @@ class SplitPartition(InputPartition):
 
     def __init__(self, split: bytes, lake: LakeScan | None = None) -> None:
         super().__init__(None)
-        self.split, self.lake = split, lake
+        self.split: bytes = split
+        self.lake: LakeScan | None = lake
 
     def __repr__(self) -> str:
         return f"SplitPartition({len(self.split)} bytes)"

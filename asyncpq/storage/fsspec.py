@@ -85,7 +85,7 @@ class FsspecStore(Unpicklable):
     ) -> None:
         self.protocol = protocol
         self._retry = retry
-        self.limiter = ConnectionLimiter(limits)
+        self.limiter: ConnectionLimiter = ConnectionLimiter(limits)
         self._budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:
@@ -101,8 +101,8 @@ class FsspecStore(Unpicklable):
             )
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
-        self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
-        self.asynchronous = bool(class_.async_impl)
+        self.pins_generations: bool = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
+        self.asynchronous: bool = bool(class_.async_impl)
         if self.asynchronous:
             options["asynchronous"] = True
         try:
@@ -278,11 +278,11 @@ class FsspecObject(Unpicklable):
     server = ""
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
-        self.url = safe_url(url)
+        self.url: str = safe_url(url)
         self._store = store
         self._path = path
         # the token differs for filesystems with different options, without showing the options
-        self.identity = f"{store.protocol}://{path} {store.filesystem._fs_token}"
+        self.identity: str = f"{store.protocol}://{path} {store.filesystem._fs_token}"
         self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
         self._young = False  # the last info's time is too recent to tell the version from the next one
 

@@ -123,12 +123,12 @@ class HttpStore(Unpicklable):
             raise unknown_option("http", unknown, ("headers", "auth", "ssl", "encoded"), otherwise)
         direct = not trust_env and isinstance(verify, bool | ssl.SSLContext)  # aiohttp knows fingerprints too
         sent, timeout_s = DEFAULT_HEADERS | shown, retry.connect_timeout_s
-        self.wire = WebWire(
+        self.wire: WebWire = WebWire(
             AiohttpWire(ssl_context=verify, headers=sent, connect_timeout_s=timeout_s, trust_env=trust_env),
             DirectWire(ssl_context=verify, connect_timeout_s=timeout_s) if direct else None,
             sent,
         )
-        self.transport = Transport(retry=retry, limits=limits)
+        self.transport: Transport = Transport(retry=retry, limits=limits)
         self.without_suffix: set[str] = set()  # hosts
         self.redirects: FIFOCache[str, Redirect] = FIFOCache(MAX_REDIRECTED_URLS)  # by url with its user info
         self._closed = False
@@ -189,19 +189,19 @@ class HttpObject(Unpicklable):
     """
 
     def __init__(self, store: HttpStore, target: URL, url: str, headers: dict[str, str]) -> None:
-        self.url = safe_url(url)
-        self.identity = identity_of(url)
-        self.guarantee = Guarantee.PINNED
+        self.url: str = safe_url(url)
+        self.identity: str = identity_of(url)
+        self.guarantee: Guarantee = Guarantee.PINNED
         self._learnt: Validator | None = None
         self._origin = RedirectTarget(target, own=True)
-        self.wire = store.wire
-        self.client = store.wire.client
+        self.wire: WebWire = store.wire
+        self.client: str = store.wire.client
         self.headers = headers
         self._transport = store.transport
         self._without_suffix = store.without_suffix
         self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
-        self.server = target.host_port_subcomponent or ""
+        self.server: str = target.host_port_subcomponent or ""
 
     def __repr__(self) -> str:
         return f"<HttpObject {self.url}>"

@@ -108,8 +108,8 @@ class ChunkedBody:
     """Decoder of the chunked transfer coding (RFC 9112, section 7.1)."""
 
     def __init__(self) -> None:
-        self.data = bytearray()  # decoded so far
-        self.over = False  # bytes follow the end
+        self.data: bytearray = bytearray()  # decoded so far
+        self.over: bool = False  # bytes follow the end
         self._pending = b""
         self._left = 0  # bytes of the present chunk to come
         self._behind_chunk = False  # at the line end that closes a chunk
@@ -207,9 +207,9 @@ class Connection(asyncio.BufferedProtocol):
         self._chunks: ChunkedBody | None = None
         self._keep_alive = False
         self.closed: asyncio.Future[None] = loop.create_future()
-        self.reusable = False  # another request may be sent
-        self.untouched = True  # no byte has come back for the last request
-        self.idle_since = 0.0  # in the loop's clock; set by the pool
+        self.reusable: bool = False  # another request may be sent
+        self.untouched: bool = True  # no byte has come back for the last request
+        self.idle_since: float = 0.0  # in the loop's clock; set by the pool
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]

@@ -49,11 +49,13 @@ class ConnectionLimiter:
     """
 
     def __init__(self, limits: StoreLimits) -> None:
-        self.most = limits.max_connections
+        self.most: int = limits.max_connections
         self._most_scans = max(1, limits.scan_connections)
         self._allowed = float(self.most)
-        self.limit, self.scan_limit = self.most, self._most_scans
-        self.used = self.scans = 0
+        self.limit: int = self.most
+        self.scan_limit: int = self._most_scans
+        self.used: int = 0
+        self.scans: int = 0
         self._lookups: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiters, by ticket
         self._scans: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._tickets = 0
@@ -139,7 +141,8 @@ class RetryBudget:
     """
 
     def __init__(self, retries: float | None) -> None:
-        self.available = self.most = math.inf if retries is None else float(retries)
+        self.most: float = math.inf if retries is None else float(retries)
+        self.available: float = self.most
 
     def take(self) -> bool:
         """Take a retry if one is left, and return whether it was taken."""
@@ -266,13 +269,16 @@ class Watch:
             raise RuntimeError("a fetch must run inside an asyncio task")
         self._dog = dog
         self._task = task
-        self.loop = loop = task.get_loop()
+        self.loop: asyncio.AbstractEventLoop = task.get_loop()
+        loop = self.loop
         self._upload_s = upload_s
         self._cancelling = task.cancelling()
         self._phase: Literal["rest", "head", "body"] = "rest"
-        self.since = self._last = now = loop.time()  # since: beginning of the present attempt or of its body
+        self.since: float = loop.time()  # beginning of the present attempt or of its body
+        self._last = now = self.since
         self._expired = ""  # why the task was cancelled
-        self.received = self._seen = 0  # body bytes of the attempt so far
+        self.received: int = 0  # body bytes of the attempt so far
+        self._seen = 0
         self.head_s: float | None = None  # from the beginning of the attempt until the head came
         dog.add(self, now)
 

@@ -245,9 +245,9 @@ class LocalObject(Unpicklable):
     guarantee = Guarantee.PINNED
 
     def __init__(self, path: str, descriptor: int, threads: Threads, owner: set[LocalObject]) -> None:
-        self.url = safe_url(path)
+        self.url: str = safe_url(path)
         self._path = path
-        self.identity = f"file://{path}"
+        self.identity: str = f"file://{path}"
         self._opened = _Opened(descriptor)
         self._threads = threads
         self._owner = owner

@@ -36,7 +36,7 @@ class ObjectServer:
     """
 
     def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
-        self.port = port  # 0 until it is started: the system chooses a port
+        self.port: int = port  # 0 until it is started: the system chooses a port
         self.latency_s = latency_s  # delay of each answer
         self.page_keys = 1000  # maximum number of keys and folders in a page of a listing
         self.creates = True  # honour If-None-Match of a PUT; False replaces the object, as some servers do

@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from asyncpq.writing.file_layout import leaf_types
 from asyncpq.writing.nan_bounds import leaf_arrays
 
 _SLICE_ROWS: Final = 1 << 16  # counted at once; most columns of many values are known after the first slice
@@ -24,11 +24,8 @@ def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tupl
     Args:
         page_rows, page_bytes: most rows of a page, and most bytes of its values.
     """
-    sink = pa.BufferOutputStream()
-    pq.ParquetWriter(sink, table.schema).close()
-    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     leaves = [leaf for column in table.combine_chunks().columns for leaf in leaf_arrays(_joined(column))]
-    paths = [schema.column(at).path for at in range(len(leaves))]
+    paths = leaf_types(table.schema)
     return tuple(path for path, leaf in zip(paths, leaves, strict=True) if _is_short(leaf, page_rows, page_bytes))
 
 

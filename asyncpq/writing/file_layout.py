@@ -104,12 +104,10 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     Raises InvalidOptionError if an option names a missing column or a column of an unsuitable type, and
     SchemaMismatchError if Parquet cannot store a column's type.
     """
-    sink = pa.BufferOutputStream()
     try:
-        codec = options.compression.upper()
         if options.compression_level is not None:
             pa.Codec(options.compression, compression_level=options.compression_level)
-        pq.ParquetWriter(sink, schema, compression=codec, compression_level=options.compression_level).close()
+        types = leaf_types(schema, options.compression, options.compression_level)
     except pa.ArrowNotImplementedError as error:
         raise SchemaMismatchError(
             f"pyarrow cannot write the type of a column to Parquet: {error}",
@@ -120,8 +118,6 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
             f"compression={options.compression!r} and compression_level={options.compression_level} cannot be combined:"
             f" {error}"
         ) from error
-    written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    types = {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
     blooms = [bloom.column for bloom in options.bloom_filters]
     for option, columns in (("bloom_filters", blooms), ("dictionary_columns", options.dictionary_columns or ())):
         for column in columns:
@@ -135,6 +131,14 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
         if types[column] == "BOOLEAN":
             raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=column)
     sorting(schema, options.sorted_by)
+
+
+def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None = None) -> dict[str, str]:
+    """Return the physical type of each leaf by its path, in Parquet's order. Raises pyarrow's errors."""
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema, compression=compression.upper(), compression_level=level).close()
+    written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:

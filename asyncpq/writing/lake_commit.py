@@ -13,7 +13,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: How readers learn which files are live. "index": from the index alone. "plain": the folder was empty, and its last
 #: file ``_SUCCESS`` follows the commit, so that readers may also list it.

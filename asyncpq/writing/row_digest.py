@@ -24,7 +24,7 @@ class RowDigest:
         self._hash = hashlib.blake2b(digest_size=16)
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
-        self.rows = 0  # number of all rows
+        self.rows: int = 0  # number of all rows
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add the next rows, whose columns must be those of the schema."""

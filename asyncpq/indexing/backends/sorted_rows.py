@@ -56,7 +56,7 @@ class SortedRows:
     __slots__ = ("_most", "_pieces", "table")
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table
+        self.table: pa.Table = table
         self._pieces = [(_Keys(batch.column(0)), batch) for batch in table.to_batches() if batch.num_rows]
         self._most: dict[str, list[list[bytes]]] = {}  # greatest values by column, piece and block
 
@@ -132,7 +132,7 @@ class OrderCheck:
         self._table = index_table
         self._backend = backend
         self._last = b""
-        self.num_rows = 0
+        self.num_rows: int = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` cast to the table's schema. Raises StoreError if the batch has other columns, or the keys do
@@ -185,12 +185,12 @@ class KeyGroups:
     __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 
     def __init__(self, num_rows: Sequence[int], bounds: Mapping[str, Bounds]) -> None:
-        self.group_rows = num_rows
-        self.num_rows = sum(num_rows)
+        self.group_rows: Sequence[int] = num_rows
+        self.num_rows: int = sum(num_rows)
         self._bounds = bounds
         count = len(num_rows)
         of_one = sum(len(values[0]) + len(values[-1]) + 80 for pair in bounds.values() for values in pair if count) // 2
-        self.weight = 500 + (40 + of_one) * count
+        self.weight: int = 500 + (40 + of_one) * count
 
     def __len__(self) -> int:
         return len(self.group_rows)
@@ -246,7 +246,7 @@ class SentRequest:
     __slots__ = ("bytes",)
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes: int = 0
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,9 @@ try:
     import sqlalchemy as sa
 except ImportError:  # SqlBackend() tells
     sa = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
 
 T = TypeVar("T")
 
@@ -59,14 +62,14 @@ class SqlBackend:
         InvalidOptionError: the url or the name cannot be used, or the database is neither SQLite nor PostgreSQL.
     """
 
-    def __init__(self, database: str | sa.URL | sa.Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
+    def __init__(self, database: str | URL | Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidOptionError(f"name={name!r}: must have 1-40 letters, digits or _, and not begin with a digit")
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
         # without user, password and query, which may hold secrets
         shown = sa.URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
-        self.description = f"{shown} {name}"
+        self.description: str = f"{shown} {name}"
         self._tables = _IndexTables(name, schema)
         self._clock = _clock(self._engine.dialect.name)
         self._threads: Threads | None = None

@@ -113,7 +113,7 @@ class ValkeyBackend:
         )
         self._prefix = prefix.encode()
         self._timeout_s = timeout_s
-        self.description = f"valkey://{self._connections.place} {prefix}"
+        self.description: str = f"valkey://{self._connections.place} {prefix}"
         self._kept: LRUCache[str, Any] = LRUCache(_MEMORY_BYTES, getsizeof=lambda item: item[0])
         self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._is_checked = False

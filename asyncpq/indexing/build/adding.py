@@ -40,7 +40,7 @@ ORPHANS_S: Final = 86_400.0
 
 _TRAILER_BYTES: Final = 8  # a footer's length, and PAR1
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

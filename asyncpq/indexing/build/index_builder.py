@@ -36,8 +36,8 @@ from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 
-logger = logging.getLogger(__name__)
-build_logger = logging.getLogger("asyncpq.builds")
+logger: logging.Logger = logging.getLogger(__name__)
+build_logger: logging.Logger = logging.getLogger("asyncpq.builds")
 
 _LINES: Final = 20  # a build logs at most so many progress messages
 

@@ -134,8 +134,8 @@ class Head:
     ) -> None:
         self.pinned = pinned
         self._root = root
-        self.manifest = self._rooted(manifest)
-        self.checked_at = time.monotonic() if checked_at is None else checked_at
+        self.manifest: Manifest = self._rooted(manifest)
+        self.checked_at: float = time.monotonic() if checked_at is None else checked_at
         self._loaded_at = self.checked_at  # of the last load that did not start from a known snapshot
         self._backend = backend
 
@@ -168,7 +168,8 @@ class Head:
         newest = await load(self._backend, operation)
         if self.pinned or newest is None or newest.index != known.index or newest.snapshot <= known.snapshot:
             raise gone(self._backend)
-        self.manifest, self.checked_at = self._rooted(newest), time.monotonic()
+        self.manifest = self._rooted(newest)
+        self.checked_at = time.monotonic()
         self._loaded_at = self.checked_at
 
     def _rooted(self, manifest: Manifest) -> Manifest:
@@ -270,7 +271,7 @@ async def _write_long(backend: IndexBackend, name: str, content: bytes, operatio
     )
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Heartbeat:

@@ -143,7 +143,7 @@ class FileDirectory:
     def __init__(self, rows: pa.Table) -> None:
         # the first row with a hash is found: of several versions of a file, the newest
         self._rows = rows = rows.take(pc.sort_indices(rows, [("id", "descending")])).combine_chunks()
-        self.weight = int(rows.nbytes) + 1000
+        self.weight: int = int(rows.nbytes) + 1000
 
     @classmethod
     def empty(cls) -> FileDirectory:
@@ -335,7 +335,7 @@ class FooterReader:
         self._ids: Sequence[int] = ()
         self._positions: dict[int, int] = {}
         self._leaves = needed_leaves(read.manifest, read.ask)
-        self.is_useful = bool(read.manifest.footer_tables)
+        self.is_useful: bool = bool(read.manifest.footer_tables)
         self._payloads = dict(payloads or {})
         self._versions = dict(versions or {})
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()

@@ -44,7 +44,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 from asyncpq.storage.threads import results_of
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Returns the files of a listing that may match; the operation counts the cost.
 Prune = Callable[[FileSet, Operation], Awaitable[FileSet]]

@@ -211,7 +211,7 @@ class SparkRequests:
         self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
         self.needs_jvm_zone = False  # see asyncpq.spark.reads.planning.LakePlan
         self.conf = conf
-        self.is_table = state.columns.fields is not None  # a table defines the columns of files
+        self.is_table: bool = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema
         self._ask = request
         self._are_planned = are_planned

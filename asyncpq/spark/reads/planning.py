@@ -55,7 +55,7 @@ from asyncpq.storage.base import RequestContext, writable
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
 MOST_SENT_BYTES: Final = 64 * MIB

@@ -413,7 +413,11 @@ class _SessionZone(dt.tzinfo):
     def utcoffset(self, moment: dt.datetime | None) -> None:
         return None
 
-    dst = tzname = utcoffset
+    def dst(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: dt.datetime | None) -> None:
+        return None
 
 
 SESSION_ZONE: Final = _SessionZone()

@@ -126,7 +126,7 @@ class S3Client(Unpicklable):
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
         self._reason = fallback_reason(options)
-        self.filesystem = _filesystem(options)
+        self.filesystem: Any = _filesystem(options)
         self._connected: list[Any] = []
         self._session: Any = None
 

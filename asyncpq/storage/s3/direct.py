@@ -257,7 +257,7 @@ class S3List(SignedExchange):
     denied_hint = LISTING_HINT
 
     def __init__(self, bucket: DirectBucket, listing: KeyListing, page: PageRequest, pages: list[ListPage]) -> None:
-        self.request = RangeRequest(0, 0, listing.url)
+        self.request: RangeRequest = RangeRequest(0, 0, listing.url)
         self._bucket = bucket
         self._listing = listing
         self._page = page
@@ -304,15 +304,15 @@ class S3Write(SignedExchange):
     denied_hint = WRITING_HINT
 
     def __init__(self, bucket: DirectBucket, path: str, call: WriteCall, url: str) -> None:
-        self.request = RangeRequest(0, len(call.content), url)
+        self.request: RangeRequest = RangeRequest(0, len(call.content), url)
         self._bucket = bucket
         self._path = path
         self._targets = {}
         self._call = call
-        self.method = call.method
-        self.content = call.content
-        self.payload_sha256 = hashlib.sha256(call.content).hexdigest()
-        self.answer = WriteAnswer()
+        self.method: str = call.method
+        self.content: bytes = call.content
+        self.payload_sha256: str | None = hashlib.sha256(call.content).hexdigest()
+        self.answer: WriteAnswer = WriteAnswer()
         self._etag: str | None = None
 
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:

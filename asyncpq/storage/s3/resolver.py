@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from asyncpq.storage.s3.client import S3Client
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ROLES = "latest/meta-data/iam/security-credentials/"
 _EXPIRY = "%Y-%m-%dT%H:%M:%SZ"

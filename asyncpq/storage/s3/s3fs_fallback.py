@@ -45,7 +45,7 @@ class S3fsConnection(Unpicklable):
     """The s3fs filesystem that all buckets of a store share; ``connect`` makes another one with new credentials."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], filesystem: Any) -> None:
-        self.filesystem = filesystem
+        self.filesystem: Any = filesystem
         self._connect = connect
         self._lock = asyncio.Lock()
 
@@ -207,8 +207,8 @@ class _S3fsWrite(S3fsExchange):
         super().__init__(connection, RangeRequest(0, len(call.content), url))
         self._arguments = arguments
         self._call = call
-        self.method = call.method
-        self.answer = WriteAnswer()
+        self.method: str = call.method
+        self.answer: WriteAnswer = WriteAnswer()
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         call = self._call
@@ -220,7 +220,8 @@ class _S3fsWrite(S3fsExchange):
                 raise
             raise refusal from None
         receiver.head(int(response["ResponseMetadata"]["HTTPStatusCode"]), {})
-        self.answer = answer = WriteAnswer(response.get("ETag"), response.get("UploadId"))
+        answer = WriteAnswer(response.get("ETag"), response.get("UploadId"))
+        self.answer = answer
         if (call.etag and answer.etag is None) or (call.upload_id and answer.upload_id is None):
             raise error_in_200(self.request, b"")
         return Body(b"", True)

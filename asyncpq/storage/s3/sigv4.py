@@ -184,7 +184,7 @@ class Signers(Unpicklable):
         self._fetched_at: float | None = None
         self._signers: dict[str, Signer] = {}
         self._identity = "anonymous"
-        self.clock_offset_s = 0.0  # seconds by which the store's clock is ahead
+        self.clock_offset_s: float = 0.0  # seconds by which the store's clock is ahead
 
     def are_fresh(self) -> bool:
         """Return whether the credentials are recent; if False, call :meth:`refresh` before :meth:`signer`."""

@@ -93,15 +93,15 @@ class S3Object(Unpicklable):
         version_aware: bool,
     ) -> None:
         self.url = url
-        self.client = bucket.client
-        self.path = bucket.path(key)
+        self.client: str = bucket.client
+        self.path: str = bucket.path(key)
         self.version_id = version_id
-        self.query = "" if version_id is None else canonical_query(versionId=version_id)
+        self.query: str = "" if version_id is None else canonical_query(versionId=version_id)
         self.if_match = if_match
         self.version_aware = version_aware
         self.targets: dict[tuple[str, str], HttpTarget] = {}  # prepared requests of a DirectBucket
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
-        self.identity = bucket.identity(self)
+        self.identity: str = bucket.identity(self)
         self._transport = transport
         self._bucket = bucket
         self._learnt: Validator | None = None

@@ -179,7 +179,7 @@ class DuckLakeTable:
             )
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError("as_of has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC).")
-        self.schema = schema or "main"
+        self.schema: str = schema or "main"
         self.table = name
         self._wanted = (snapshot, as_of)
         self._data_path = data_path
@@ -211,7 +211,7 @@ class DuckLakeSnapshot:
         self._state = state
         self._table = table
         time = "" if state.time is None else f" ({state.time.isoformat(timespec='seconds')})"
-        self.description = f"DuckLake table {table} of {catalog.shown}, snapshot {state.snapshot_id}{time}"
+        self.description: str = f"DuckLake table {table} of {catalog.shown}, snapshot {state.snapshot_id}{time}"
         columns = [row for row in state.columns if state.visible(row)]
         decoded = columns_of_rows(columns, f"{table} of {catalog.shown}")
         self.fields: tuple[TableField, ...] = tuple(column.field for column in decoded)

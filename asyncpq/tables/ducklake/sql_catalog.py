@@ -80,6 +80,7 @@ class SqlCatalog:
                 "DuckLake needs SQLAlchemy, which is not installed", hint="Install it: pip install 'asyncpq[ducklake]'."
             ) from error
         self.metadata_schema = metadata_schema
+        self.engine: Engine
         if isinstance(database, Engine):
             self.engine = database
         else:
@@ -96,7 +97,7 @@ class SqlCatalog:
         if "@" in (url.host or ""):
             raise _unusable("the host contains an @")
         # user, password and query may be secrets
-        self.shown = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
+        self.shown: str = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
 
     def state(
         self, schema: str, table: str, snapshot: int | None, as_of: dt.datetime | None, data_path: str | None

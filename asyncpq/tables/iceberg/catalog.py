@@ -44,7 +44,7 @@ from asyncpq.tables.iceberg.manifests import (
 from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _CONCURRENT_MANIFESTS = 16
 _CACHED_ENTRIES = 50_000  # live files of decoded manifests

@@ -119,7 +119,7 @@ class KeySet:
         """Build the set from ``keys``, one key in each row; the table is a result of :func:`comparable`."""
         self._steps: list[_KeyColumn] = []
         self._names = keys.column_names
-        self.num_bytes = 0
+        self.num_bytes: int = 0
         code: pa.Array | None = None
         for column in keys.itercolumns():
             array = column.combine_chunks()
