@@ -23,6 +23,7 @@ PYTHON = re.compile(
 )
 #: No verb of the command line can meet these: they are about arguments that it does not have, or always passes.
 UNMET = (
+    "in a notebook, `session = await",
     "storage_options for s3 have names",
     "Pass no session in storage_options",
     "the credentials in storage_options have expired",
