@@ -20,7 +20,15 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/usage.md", "docs/datasets.md", "docs/indexes.md", "docs/testing.md", "docs/tools.md")
+PAGES = (
+    "README.md",
+    "docs/usage.md",
+    "docs/datasets.md",
+    "docs/indexes.md",
+    "docs/stores.md",
+    "docs/testing.md",
+    "docs/tools.md",
+)
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SHOWN_ENDPOINT = "http://127.0.0.1:9000"  # in the pages; the tests' server has a free port
 ROWS = 20_000

@@ -15,7 +15,7 @@ from yarl import URL
 
 import asyncpq
 from asyncpq import col
-from asyncpq.storage.base import Validator
+from asyncpq.storage.base import RangeResult, Validator
 from asyncpq.storage.http import HttpStore
 from asyncpq.storage.redirects import Redirect, RedirectTarget
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
@@ -239,7 +239,7 @@ async def test_a_warm_read_asks_the_target_alone(hub: Hub) -> None:
         assert hub.counts()[0] == 0
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 410])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 async def test_an_expired_target_is_asked_for_again(hub: Hub, status: int) -> None:
     hub.refusal = Fault(status=status, code="")
     async with session() as opened:
@@ -267,6 +267,52 @@ async def test_one_fetch_asks_for_all(hub: Hub) -> None:
     for number, data in enumerate(await asyncio.gather(*fetches)):
         assert data == DATA[number : number + 10]
     assert hub.counts()[0] == 1
+    await store.close()
+
+
+async def test_who_asks_may_be_cancelled(hub: Hub) -> None:
+    """The next of the reads that wait asks in its place; nothing is left behind."""
+    store = open_test_store("http", {})
+    stored = await store.open_object(f"{hub.url}/trips.parquet")
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    asked = asyncio.Event()
+
+    def redirect(request: LoggedRequest) -> Fault:
+        first = not asked.is_set()
+        asked.set()
+        return Fault(stall_headers=True) if first else Fault(redirect=hub.location(request.path, 1))
+
+    hub.origin.faults = redirect
+    hub.cdn.faults = lambda request: hub.refusal if f"{SECRET}0" in request.target else None
+
+    def fetch(number: int) -> asyncio.Task[RangeResult]:
+        return asyncio.create_task(stored.fetch_range(number, number + 10, context=new_context(), pin=pin))
+
+    reads = [fetch(0)]
+    await asked.wait()
+    reads += [fetch(number) for number in range(1, 4)]
+    await asyncio.sleep(0)
+    reads[0].cancel()
+    for number, read in enumerate(reads):
+        if number == 0:
+            with pytest.raises(asyncio.CancelledError):
+                await read
+        else:
+            assert (await read).data == DATA[number : number + 10]
+    assert len(hub.origin.log) == 3  # the first, the cancelled one, and one for all others
+    await store.close()
+
+
+async def test_a_new_target_of_another_version(hub: Hub) -> None:
+    """Bytes of two versions never mix: the new location has the pinned ETag, or the read says that it has not."""
+    store = open_test_store("http", {})
+    stored = await store.open_object(f"{hub.url}/trips.parquet")
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    hub.cdn.put("blobs/new/trips.parquet", DATA[:-1] + b"?")
+    hub.location = lambda path, number: f"{hub.cdn.endpoint}/blobs/new{path}?sig={number}"
+    hub.cdn.faults = lambda request: hub.refusal if SECRET in request.target else None
+    with pytest.raises(asyncpq.ObjectChangedError):
+        await stored.fetch_range(0, 10, context=new_context(), pin=pin)
     await store.close()
 
 
