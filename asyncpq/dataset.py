@@ -344,34 +344,35 @@ class Dataset(Unpicklable):
         *,
         lookup: Mapping[str, Any] | None = None,
         limit: int | None = None,
+        count: bool = False,
         layouts: bool = True,
     ) -> WhyReport:
         """Run a read, and return its story; see :meth:`asyncpq.File.why`. The story has the layouts of at most 20 files
         that were read."""
         await self._runtime.load("asyncpq.datasets.dataset_reports")
-        from asyncpq.datasets.dataset_reports import DatasetStory
+        from asyncpq.datasets.dataset_reports import DatasetStory, verb_of
 
-        if lookup is not None and where is not None:
-            raise InvalidOptionError("why() takes where= or lookup=, not both")
+        verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
         wanted = None if lookup is None else LookupKeys(lookup)
-        ask = self._ask(columns, where if wanted is None else wanted.where, limit=limit)
+        ask = self._ask(() if count else columns, where if wanted is None else wanted.where, limit=limit)
+        ask = ask._replace(rows_only=count)
         if wanted is not None:
             ask = ask._replace(keys=() if wanted.exact else wanted.names, prune=wanted.prune)
             self._output(ask)
-        operation = self._runtime.operation("read" if wanted is None else "lookup", self.url)
-        told = DatasetStory(self._state, lookup, opening, operation)
-        files = DatasetFiles(self._state, ask, operation, scan=wanted is None)
-        if wanted is None:
+        operation = self._runtime.operation("read" if verb == "scan" else verb, self.url)
+        told = DatasetStory(self._state, verb, lookup, opening, operation)
+        files = DatasetFiles(self._state, ask, operation, scan=verb == "scan")
+        if verb == "scan":
             output = self._output(ask)
             size = DEFAULT_BATCH_SIZE
             async with DatasetScan(self._runtime, files, operation, output, batch_size=size, limit=ask.limit) as scan:
                 rows = sum([batch.num_rows async for batch in scan])
             self.metrics, self.skipped = operation.metrics, files.skipped
         else:
-            found, _ = await self._run(operation, files)
-            table = self._concatenated(found, ask)
-            rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
+            found, rows = await self._run(operation, files)
+            if wanted is not None and not wanted.exact:
+                rows = wanted.finish(self._concatenated(found, ask), False).num_rows
         plan = self._plan_of(ask, operation, files, told.plans())
         return await told.report(files, plan, rows, layouts=layouts)
 

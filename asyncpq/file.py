@@ -377,6 +377,7 @@ class File(Unpicklable):
         *,
         lookup: Mapping[str, Any] | None = None,
         limit: int | None = None,
+        count: bool = False,
         layouts: bool = True,
     ) -> WhyReport:
         """Run a read, and return its story: what ruled out what, its requests, bytes and time, and what would make it
@@ -387,21 +388,25 @@ class File(Unpicklable):
         Args:
             columns, where, limit: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to run, instead of ``where``.
+            count: run a :meth:`count` of ``where``, which returns no rows.
             layouts: fetch all page indexes of the file after the read, so that the story can be drawn.
         """
         from asyncpq.reports import why
         from asyncpq.reports.inspection import inspect_version
 
-        if lookup is not None and where is not None:
-            raise InvalidOptionError("why() takes where= or lookup=, not both")
+        verb = why.verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
-        story = why.Story(scan=lookup is None)
+        story = why.Story(scan=verb == "scan")
         if lookup is not None:
             wanted, names = LookupKeys(lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
             request = ScanRequest(columns=names, keys=keys, where=wanted.where, prune=wanted.prune)
             _, table = await self._collect("lookup", request, story.trace)
             rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
+        elif count:
+            request = ScanRequest(**predicate(where), rows_only=True)
+            counted, _ = await self._collect("count", request, story.trace)
+            rows = counted.file_scan.rows_matched
         else:
             scan = self._scan("read", columns, where, None, limit, DEFAULT_BATCH_SIZE, ())
             scan.metrics.trace = story.trace
@@ -412,7 +417,7 @@ class File(Unpicklable):
         shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
         read = why.Read(
             url=self.url,
-            verb="scan" if lookup is None else "lookup",
+            verb=verb,
             lookup=lookup,
             columns=plan.columns,
             rows=rows,

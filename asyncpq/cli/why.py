@@ -75,6 +75,7 @@ async def why(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
+    count: Annotated[bool, typer.Option("--count", help="Count the rows that match, instead of reading them.")] = False,
     index: IndexUrl = None,
     warm: Annotated[
         bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
@@ -88,7 +89,9 @@ async def why(
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
     with ProgressBars() as bars, session.runtime.watched(bars):
         async with opened(session, url, index) as target:
-            read = _read(target, key, columns, where, limit)
+            if count and (key or columns is not None or limit is not None):
+                raise InvalidOptionError("--count counts rows, and goes with --where alone")
+            read = {"where": where, "count": True} if count else _read(target, key, columns, where, limit)
             if warm:
                 await target.why(**read, layouts=False)
             document = (await target.why(**read, layouts=drawn)).to_dict()

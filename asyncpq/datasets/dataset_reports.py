@@ -22,6 +22,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
+verb_of = why.verb_of
 _LINTED: Final = 8  # files of a dataset whose layouts are looked at
 
 
@@ -125,13 +126,19 @@ class DatasetStory:
     """The story of one read of a dataset, whose ``operation`` has not begun; see :mod:`asyncpq.reports.why`."""
 
     def __init__(
-        self, state: DatasetState, lookup: Mapping[str, Any] | None, opening: ReadMetrics | None, operation: Operation
+        self,
+        state: DatasetState,
+        verb: why.Verb,
+        lookup: Mapping[str, Any] | None,
+        opening: ReadMetrics | None,
+        operation: Operation,
     ) -> None:
         self._state = state
+        self._verb = verb
         self._lookup = lookup
         self._opening = opening
         self._operation = operation
-        self._story = why.Story(scan=lookup is None)
+        self._story = why.Story(scan=verb == "scan")
         operation.metrics.trace = self._story.trace
 
     def plans(self) -> list[Plan]:
@@ -153,13 +160,14 @@ class DatasetStory:
             view=str(plan.view),
             files_step=plan.funnel[0],
             others=self._others(files, planned, "limit" if "limit" in plan.files_by else "statistics"),
+            prices=self._state.runtime.price_book.initial,
             files_opened=metrics.files_opened,
             index=plan.index,
             unindexed=frozenset(unindexed),
         )
         read = why.Read(
             url=self._state.url,
-            verb="scan" if self._lookup is None else "lookup",
+            verb=self._verb,
             lookup=self._lookup,
             columns=plan.columns,
             rows=rows,

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from asyncpq.errors import InvalidOptionError
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, show
 from asyncpq.metrics import ReadMetrics, RequestRecord
@@ -20,8 +21,10 @@ from asyncpq.reports.read_model import Facts
 from asyncpq.reports.story import Story as Story
 from asyncpq.scan.fates import add_funnels, funnel_step
 from asyncpq.storage.base import is_here
+from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
+    from asyncpq.objects.prices import Prices
     from asyncpq.reports.documents import FileFates, FileSummary, FunnelStep, Inspection, PlanDocument, Request, Why
     from asyncpq.scan.plan import Plan
 
@@ -73,10 +76,23 @@ class LakeRead:
 
     view: str
     files_step: FunnelStep
+    prices: Prices  # of files of which nothing is known
     others: Sequence[FileSummary] = ()  # files that were not read
     files_opened: int = 0
     index: Sequence[str] = ()
     unindexed: frozenset[str] = field(default_factory=frozenset)  # urls of files that an index does not know
+
+
+Verb = Literal["lookup", "scan", "count"]
+
+
+def verb_of(columns: object, where: object, lookup: object, limit: object, *, counts: bool) -> Verb:
+    """Return which read the arguments of ``why()`` ask for. Raises InvalidOptionError if they contradict each other."""
+    if lookup is not None and where is not None:
+        raise InvalidOptionError("why() takes where= or lookup=, not both")
+    if counts and not columns is limit is lookup is None:
+        raise InvalidOptionError("why(count=True) counts the rows of where=: it has no columns, lookup or limit")
+    return "count" if counts else "scan" if lookup is None else "lookup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +100,7 @@ class Read:
     """A read that has ended."""
 
     url: str
-    verb: Literal["lookup", "scan"]
+    verb: Verb
     lookup: Mapping[str, Any] | None
     columns: Sequence[str]  # that were returned
     rows: int
@@ -110,7 +126,7 @@ def why_report(read: Read, story: Story) -> WhyReport:
     if story.files or log:
         facts = Facts(
             log=log,
-            prices=_prices(story),
+            prices=_prices(story, read, log),
             columns=columns,
             filters=_filters(story),
             matches=matches,
@@ -153,15 +169,18 @@ def why_report(read: Read, story: Story) -> WhyReport:
     return WhyReport(document)
 
 
-def _prices(story: Story) -> Any:
+def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
     """Return the prices that savings are predicted with: the plan's, but those of a disk where the files are here, of
     which plans learn none."""
-    if not story.files:
-        return None
-    file = next(iter(story.files.values()))
-    prices, source = file.scan_plan.fetch_plan.prices, file.planner.source
-    requests = source.runtime.options.requests
-    if not is_here(source.handle) or requests.latency_s is not None or requests.bandwidth_bytes_s is not None:
+    if not story.files:  # no file was planned: a table's metadata, or an index, had the answer
+        assert read.lake is not None, "a file that was read was planned"
+        prices, here = read.lake.prices, all(split_url(record.url or read.url)[0] == "file" for record in log)
+    else:
+        file = next(iter(story.files.values()))
+        prices, source = file.scan_plan.fetch_plan.prices, file.planner.source
+        requests = source.runtime.options.requests
+        here = is_here(source.handle) and requests.latency_s is None and requests.bandwidth_bytes_s is None
+    if not here:
         return prices
     return prices._replace(latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S)
 
@@ -220,6 +239,10 @@ def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[Funnel
         details = {item["by"]: item["detail"] for item in step["ruled_out"]}
         if step["level"] == "pages":
             counts.update(_unread(fates))
+        elif step["level"] == "rows" and read.verb == "count":
+            if read.plan["where"] is not None:
+                counts["filter"] += step["kept"] - matches
+                counts["statistics"] -= read.rows - matches  # rows that count unread, which the plan leaves out
         elif step["level"] == "rows":
             counts["limit"] += max(step["kept"] - scanned, 0)
             counts["filter"] += max(scanned - matches, 0)

@@ -23,7 +23,7 @@ def why_text(document: Why, width: int = WIDTH) -> str:
     sections = {
         "": _head(document),
         "Funnel": _funnel(document["funnel"]),
-        "Requests": _waterfall(document["requests"], document["time"]["total_s"], width),
+        "Requests": _waterfall(document, width),
         "Bytes": _bytes(document, width),
         "Time": _time(document, width),
         "Parts": iter([_tiers(document)]),
@@ -72,9 +72,10 @@ def _funnel(steps: Sequence[FunnelStep]) -> Iterator[str]:
                 yield f"{' ' * 11}{item['by']}: {printable(item['detail'])}"
 
 
-def _waterfall(requests: Sequence[Request], total_s: float, width: int) -> Iterator[str]:
+def _waterfall(document: Why, width: int) -> Iterator[str]:
+    requests, total_s = document["requests"], document["time"]["total_s"]
     if not requests:
-        yield "none: caches had everything"
+        yield "none: caches had everything" if any(document["tiers"].values()) else "none"
         return
     longest = max(width - _LABEL - 13, 10)
     for label, began, ended in _rounds(requests) if len(requests) > _SHOWN else _requests(requests):

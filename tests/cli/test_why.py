@@ -216,3 +216,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("url", ["a.parquet", "lake", "lake/**/*.parquet"])
+def test_why_a_count_is_slow(url: str) -> None:
+    for where in ([], ["--where", "user = 'user 0042'"]):
+        document = json.loads(run("why", url, "--count", *where, "--format", "json"))
+        assert msgspec.convert(document, Why) == document
+        assert (document["verb"], document["rows"]) == ("count", 1 if where else 4000)
+    assert run("why", url, "--count").startswith("count of all rows")
+    assert "--where alone" in run("why", url, "--count", "--columns", "id", code=2)
+    assert "--where alone" in run("why", url, "--count", "--key", "id=1", code=2)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from asyncpq.testing import Fault, ObjectServer
 from tests.reads import parquet
 
 ROWS, GROUP = 4000, 1000
+URL_A = "s3://bucket/lake/a.parquet"
 
 
 def content(**options: Any) -> bytes:
@@ -59,7 +61,7 @@ def check(document: Why, rows: int) -> None:
     for step in document["funnel"]:
         assert step["total"] - sum(item["count"] for item in step["ruled_out"]) == step["kept"], step
         assert all(item["count"] > 0 for item in step["ruled_out"])
-    assert document["funnel"][-1]["level"] == "rows"
+    assert document["funnel"][-1]["level"] == ("rows" if len(document["funnel"]) > 1 else "files")
     assert document["funnel"][-1]["kept"] == rows
     split, total = document["time"], document["time"]["total_s"]
     parts = [split["network_s"], split["caches_s"], split["decode_s"], split["other_s"]]
@@ -258,3 +260,53 @@ async def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
                 await opened.why(where=col("id") == 1, lookup={"id": 1})
             with pytest.raises(asyncpq.ColumnNotFoundError):
                 await opened.why(["missing"], lookup={"id": 1})
+
+
+@pytest.mark.parametrize("where", [None, col("id") >= 2_500, col("mixed") == 17, col("id") == -1], ids=str)
+@pytest.mark.parametrize("many", [False, True])
+async def test_counts(where: asyncpq.Expression | None, many: bool) -> None:
+    """A story of a count has the requests of the count, and no column's pages that it does not need."""
+    async with ObjectServer() as server:
+        for name in ("a", "b"):
+            server.put(f"bucket/lake/{name}.parquet", CONTENT)
+        requests = asyncpq.RequestOptions(tail_bytes=1000)
+
+        async def opened(session: asyncpq.Session) -> asyncpq.File | asyncpq.Dataset:
+            return await (session.open_dataset("s3://bucket/lake/") if many else session.open_file(URL_A))
+
+        async with asyncpq.Session(server.storage_options, requests=requests) as session:
+            target = await opened(session)
+            opening = target.metrics.requests
+            rows = await target.count(where)
+            expected = opening + target.metrics.requests
+        async with asyncpq.Session(server.storage_options, requests=requests) as session:
+            document = (await (await opened(session)).why(where=where, count=True)).to_dict()
+    assert document["verb"] == "count"
+    assert document["where"] == (None if where is None else str(where))
+    check(document, rows)
+    assert document["rows"] == rows
+    assert len(document["requests"]) == expected
+    assert not document["bytes"]["wanted"] or where is not None
+
+
+@pytest.mark.parametrize("options", [{"columns": ["id"]}, {"limit": 3}, {"lookup": {"id": 1}}])
+async def test_a_count_has_no_columns_limit_or_keys(options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(CONTENT)
+    async with asyncpq.Session() as session:
+        for target in (await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)):
+            with pytest.raises(asyncpq.InvalidOptionError, match="count"):
+                await target.why(**options, count=True)
+
+
+async def test_a_table_s_metadata_that_has_the_answer(tmp_path: Path) -> None:
+    """Nothing is planned then, so that no file has prices."""
+    deltalake.write_deltalake(tmp_path, pa.table({"id": [1, 2, 3]}))
+    async with asyncpq.Session() as session:
+        reads: list[dict[str, Any]] = [{"count": True}, {"where": col("id") == 7}, {"lookup": {"id": 7}}]
+        for read in reads:
+            dataset = await session.open_dataset(tmp_path, format="delta")
+            report = await dataset.why(**read)
+            assert report.to_dict()["rows"] == (3 if "count" in read else 0)
+            assert [step["level"] for step in report.to_dict()["funnel"]] == ["files"]
+            assert report.explain()
+            assert (report.to_dict()["causes"][0]["saves_seconds"] or 1) < 0.01  # a disk, not a store
