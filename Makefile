@@ -6,6 +6,7 @@
 SHELL := /bin/bash
 VENV ?= .venv
 VENV_BENCH ?= .venv-bench
+VENV_LOWEST ?= .venv-lowest
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
@@ -17,11 +18,12 @@ PY := $(VENV)/bin/python
 PY_BENCH := $(VENV_BENCH)/bin/python
 STAMP := $(VENV)/.asyncpq-installed
 STAMP_BENCH := $(VENV_BENCH)/.asyncpq-installed
+STAMP_LOWEST := $(VENV_LOWEST)/.installed
 STAMP_SPARK := $(VENV_SPARK)/.installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
-CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py .ci/release.py .ci/site.py
+CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py .ci/lowest.py .ci/release.py .ci/site.py
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -32,7 +34,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -52,6 +54,13 @@ $(STAMP_BENCH): pyproject.toml benchmarks/requirements.txt
 	$(PY_BENCH) $(PIP_INSTALL) $(TARGET) -r benchmarks/requirements.txt
 	@touch $@
 
+$(STAMP_LOWEST): pyproject.toml .ci/lowest.py
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(VENV_LOWEST)/bin/python || { echo "making $(VENV_LOWEST) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_LOWEST); }
+	$(VENV_LOWEST)/bin/python .ci/lowest.py pyproject.toml > $(VENV_LOWEST)/lowest.txt
+	$(VENV_LOWEST)/bin/python $(PIP_INSTALL) --editable .[dev] --constraint $(VENV_LOWEST)/lowest.txt
+	@touch $@
+
 # Spark writes tables that asyncpq is to read. Its pyspark is the one that builds of Delta and Iceberg exist for.
 $(STAMP_SPARK): tests/tables/spark.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
@@ -69,6 +78,9 @@ localstack-installed: $(STAMP)
 
 test: $(STAMP) localstack-installed ## the tests, bar the slow ones and all of Spark's but one
 	$(PY) -m pytest -m "$(QUICK)" $(DIST) $(ARGS)
+
+test-lowest: $(STAMP_LOWEST) localstack-installed ## the same tests, with the lowest versions of all packages that asyncpq names
+	$(VENV_LOWEST)/bin/python -m pytest -m "$(QUICK)" $(DIST) $(ARGS)
 
 test-spark: $(STAMP) localstack-installed ## the tests that run on a Spark cluster, bar the slow ones
 	$(PY) -m pytest -m "spark and not slow" -n 0 $(ARGS)
