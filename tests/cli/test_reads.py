@@ -32,7 +32,7 @@ from asyncpq.reports.documents import Count, Rows
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
-from tests.parquet_samples import DATA
+from tests.parquet_samples import DATA, requires_corpus
 
 TRIPS = pa.table(
     {
@@ -225,6 +225,7 @@ def test_a_reader_that_leaves_is_no_error(format_: str) -> None:
         assert running.wait(60) == 0
 
 
+@requires_corpus
 def test_rows_of_a_pipe_and_of_sample_files() -> None:
     running = process("query", str(DATA / "alltypes_plain.parquet"), "--limit", "1")
     out, err = running.communicate(timeout=60)

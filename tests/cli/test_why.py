@@ -25,7 +25,7 @@ from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.cli.test_inspect import WRITERS
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
-from tests.parquet_samples import DATA
+from tests.parquet_samples import DATA, requires_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +148,7 @@ def test_wrong_usage_is_one_line(command: str) -> None:
     assert "missing.parquet" in run(command, "missing.parquet", "--key", "id=1", code=3)
 
 
+@requires_corpus
 @pytest.mark.parametrize("name", [name for name in WRITERS if "encrypt" not in name])
 def test_files_of_many_writers(name: str) -> None:
     document = json.loads(run("why", DATA / name, "--format", "json"))
