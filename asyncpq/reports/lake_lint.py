@@ -15,6 +15,7 @@ from asyncpq.objects.prices import Prices
 from asyncpq.reports.cures import CURES
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import middle, put_together
+from asyncpq.reports.index_cost import index_cost, indexed_lake
 from asyncpq.reports.lint import Linted
 from asyncpq.reports.lint_subject import Subject, severity
 from asyncpq.reports.lookup_cost import KeyZones, LookupCost
@@ -22,8 +23,6 @@ from asyncpq.reports.lookup_cost import KeyZones, LookupCost
 _SMALL_FILE: Final = 16 << 20
 _FILE_BYTES: Final = 256 << 20
 _MANY_FILES: Final = 8
-_INDEX_REQUESTS: Final = 5  # of a lookup through an index: its manifest and segments
-_INDEX_BYTES: Final = 120 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,9 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
         cure = f"Put them together to {fewer:,} of about {_FILE_BYTES >> 20} MiB."
         after = _put_together(lake, files[len(files) // 2].subjects[column], -(-num_files // fewer), fewer, read)
         found.append(_cause(lake, "tiny-files", "files are small", detail, cure, column, before, after))
-    after = LookupCost(_INDEX_REQUESTS + max(1.0, data.requests), _INDEX_BYTES + data.num_bytes, 0.0)
+    index = index_cost(indexed_lake([item.subjects[column] for item in files], num_files, in_order=read < 2))
+    opening = min(size, lake.first_bytes)  # of the first file, for its columns
+    after = LookupCost(index.requests + 1 + max(1.0, data.requests), index.num_bytes + opening + data.num_bytes, 0.0)
     if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
         detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."
         cure = f"Build an index with Keys({column!r}) and Footers()."
@@ -136,7 +137,8 @@ def _of_deletes(lake: LakeFacts) -> list[Cause]:
             id="deleted-rows",
             severity="medium",
             title="many files have deleted rows",
-            detail=f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which.",
+            detail=f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which. "
+            "No saving is predicted: it depends on which files a read comes to.",
             saves_requests=None,
             saves_bytes=None,
             saves_seconds=None,
