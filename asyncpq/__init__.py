@@ -198,7 +198,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # type checkers would take it that every name exists
 
     def __getattr__(name: str) -> object:
-        if name in ("blocking", "duckdb", "indexing", "polars"):
+        if name in ("blocking", "duckdb", "fsspec", "indexing", "polars"):
             return import_module(f"asyncpq.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")

@@ -122,7 +122,7 @@ def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
 
 # "part": a piece of a column chunk with unknown pages; shared in flight, never kept. "learnt": page locations found in
 # such a chunk, or in an index beside the object; "learnt_bounds": bounds from that index. The last two are not bytes of
-# the object, and stay in memory.
+# the object, and stay in memory. "range": bytes that another reader of the object asked for, through asyncpq.fsspec.
 PartKind = Literal[
     "tail",
     "footer",
@@ -135,6 +135,7 @@ PartKind = Literal[
     "page",
     "part",
     "embedded_index",
+    "range",
 ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from asyncpq.caching.entry import Pointer, PointerKey
 from asyncpq.caching.tiers import Tiers
 from asyncpq.objects.runtime import Runtime
-from asyncpq.objects.version import FileVersion
+from asyncpq.objects.version import ObjectVersion
 from asyncpq.options import CachePolicy
 from asyncpq.storage.base import RangeResult, Validator
 
@@ -39,7 +39,7 @@ class Freshness:
 
     # -- what may be served -----------------------------------------------------------------------
 
-    def is_fresh(self, version: FileVersion) -> bool:
+    def is_fresh(self, version: ObjectVersion) -> bool:
         """Whether the cache policy lets ``version`` be served without asking the store."""
         if self.policy.kind == "immutable" or not version.can_validate:
             return True  # what cannot be validated expires instead
@@ -54,7 +54,7 @@ class Freshness:
         """Return whether the object may still have the version of ``pointer``; for a local file, by its stat."""
         return self._check is None or self._check(pointer.validator)
 
-    def is_expired(self, version: FileVersion) -> bool:
+    def is_expired(self, version: ObjectVersion) -> bool:
         """Return whether all cached parts of ``version`` must be fetched again: the store cannot validate the
         version, and it is older than the cache policy allows.
         """
@@ -64,17 +64,17 @@ class Freshness:
 
     # -- what was seen ----------------------------------------------------------------------------
 
-    def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
+    def validated_by(self, result: RangeResult, version: ObjectVersion, sent: float) -> None:
         """Note the response to a GET sent at ``sent``: it validates ``version``, unless the policy uses age alone."""
         if result.validates and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
-    def seen(self, version: FileVersion, sent: float) -> None:
+    def seen(self, version: ObjectVersion, sent: float) -> None:
         """Note that a listing requested at ``sent`` names this version: that validates it as well."""
         if version.can_validate and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
-    def point_to(self, version: FileVersion, sent: float) -> None:
+    def point_to(self, version: ObjectVersion, sent: float) -> None:
         """Note that the object had ``version`` at ``sent``."""
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
@@ -92,7 +92,7 @@ class Freshness:
             self._told_at = sent
             tiers.put_pointer(self.key, pointer)
 
-    async def forget(self, version: FileVersion) -> None:
+    async def forget(self, version: ObjectVersion) -> None:
         """Drop the pointers to ``version`` in every tier: the object has another version now."""
         pointer = self.pointer()
         if version.can_validate:

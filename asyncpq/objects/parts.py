@@ -19,7 +19,7 @@ from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import MANY_REQUESTS, Prices
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, Tail
-from asyncpq.objects.version import FileVersion
+from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
 from asyncpq.storage.base import RangeResult, RequestContext, is_here
 
@@ -49,7 +49,7 @@ class Parts(NamedTuple):
 
 async def fetch_parts(
     source: ObjectSource,
-    version: FileVersion,
+    version: ObjectVersion,
     keys: Sequence[ContentKey],
     context: RequestContext,
     *,
@@ -102,7 +102,7 @@ async def fetch_parts(
 
 
 def _from_memory(
-    source: ObjectSource, version: FileVersion, keys: Sequence[ContentKey], context: RequestContext, *, decoded: bool
+    source: ObjectSource, version: ObjectVersion, keys: Sequence[ContentKey], context: RequestContext, *, decoded: bool
 ) -> tuple[dict[ContentKey, Any], list[ContentKey], dict[ContentKey, bytes]]:
     """Return the parts that memory holds, the keys of the others, and those of the parts that the object's tail has."""
     found: dict[ContentKey, Any] = {}
@@ -126,7 +126,7 @@ def _from_memory(
 
 
 def share_parts(
-    source: ObjectSource, version: FileVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
+    source: ObjectSource, version: ObjectVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
 ) -> None:
     """Write parts that were decoded without an error to the cache tiers outside this process, as :func:`share_pages`
     does.
@@ -140,7 +140,7 @@ def share_parts(
 
 
 def share_pages(
-    source: ObjectSource, version: FileVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
+    source: ObjectSource, version: ObjectVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
 ) -> None:
     """Write pages that were decoded without an error to the cache tiers outside this process.
 
@@ -151,7 +151,7 @@ def share_pages(
         tiers.put_many(pages, read_bytes=read_bytes, scan=scan)
 
 
-def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
+def discard_parts(source: ObjectSource, version: ObjectVersion, keys: Iterable[ContentKey]) -> None:
     """Drop damaged parts from memory: the damage may have happened in transit."""
     memory = source.runtime.memory
     memory.discard(version.tail_key)
@@ -159,12 +159,12 @@ def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[Con
         memory.discard(key)
 
 
-def _traced(version: FileVersion, keys: Iterable[ContentKey], tier: Tier) -> list[TracedPart]:
+def _traced(version: ObjectVersion, keys: Iterable[ContentKey], tier: Tier) -> list[TracedPart]:
     return [TracedPart(version.url, key.kind, key.start, key.stop, tier) for key in keys]
 
 
 async def _from_tiers(
-    version: FileVersion, tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
+    version: ObjectVersion, tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
 ) -> dict[ContentKey, bytes]:
     began = time.monotonic()
     context.metrics.wait_begins()
@@ -182,7 +182,7 @@ async def _from_tiers(
 
 async def _fly(
     source: ObjectSource,
-    version: FileVersion,
+    version: ObjectVersion,
     missing: Sequence[ContentKey],
     found: dict[ContentKey, Any],
     context: RequestContext,
@@ -308,7 +308,7 @@ def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]
 
 async def _fetch_groups(
     source: ObjectSource,
-    version: FileVersion,
+    version: ObjectVersion,
     groups: Sequence[Sequence[ContentKey]],
     context: RequestContext,
     admit: bool,
@@ -335,7 +335,7 @@ async def _fetch_groups(
 
 
 async def _get_each(
-    source: ObjectSource, version: FileVersion, ranges: Iterable[ByteRange], context: RequestContext
+    source: ObjectSource, version: ObjectVersion, ranges: Iterable[ByteRange], context: RequestContext
 ) -> list[RangeResult]:
     """Fetch ``ranges`` at once."""
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
@@ -348,7 +348,7 @@ async def _get_each(
 
 
 async def _get(
-    source: ObjectSource, version: FileVersion, part: tuple[int, int], context: RequestContext
+    source: ObjectSource, version: ObjectVersion, part: tuple[int, int], context: RequestContext
 ) -> RangeResult:
     sent = time.monotonic()
     result = await source.handle.fetch_range(*part, context=context, pin=version.validator)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.entry import ContentKey, PointerKey, version_digest
+from asyncpq.caching.entry import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import (
@@ -28,7 +28,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.freshness import Freshness
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.runtime import Runtime, TailSizes
-from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
+from asyncpq.objects.version import Decryption, FileVersion, KnownVersion, ObjectVersion
 from asyncpq.options import CachePolicy
 from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes, decode_file_metadata
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
@@ -230,12 +230,10 @@ class ObjectSource:
         if tiers is None:
             return None
         known = self.freshness.pointer()
-        pointer = known if known is not None else await tiers.get_pointer(self._pointer_key)
+        pointer = await self.known_pointer()
         if pointer is None:
             return None
         validator = pointer.validator
-        if self.freshness.is_outdated(validator):
-            return None
         key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
         entries, hits = await tiers.get_many([key])
         if key not in entries:
@@ -255,6 +253,25 @@ class ObjectSource:
         if known is None:
             self.freshness.keep(pointer)
         return version
+
+    async def known_pointer(self) -> Pointer | None:
+        """Return the pointer in memory, or else in a further tier; None if its version was seen to be replaced."""
+        pointer = self.freshness.pointer()
+        if pointer is None and self._tiers is not None:
+            pointer = await self._tiers.get_pointer(self._pointer_key)
+        return None if pointer is None or self.freshness.is_outdated(pointer.validator) else pointer
+
+    def object_version(self, validator: Validator, observed_at: float | None = None) -> ObjectVersion:
+        """Return the version with ``validator``, which the handle has learnt or fetched, for reads of any bytes."""
+        self.check_guarantee()
+        return ObjectVersion(
+            url=self.handle.url,
+            namespace=self._namespace,
+            identity=self.handle.identity,
+            validator=validator,
+            observed_at=time.monotonic() if observed_at is None else observed_at,
+            can_validate=self.handle.guarantee is not Guarantee.NONE,
+        )
 
     def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str, PointerKey, bytes]:
         return ("version of some leaves" if partial else "version", self._pointer_key, validator.digest())
@@ -350,16 +367,16 @@ class ObjectSource:
         key = self._version_key(version.validator, partial=version.leaves is not None)
         self.runtime.memory.put(key, version, version.weight)
 
-    async def forget(self, version: FileVersion) -> None:
+    async def forget(self, version: ObjectVersion) -> None:
         """Forget ``version`` in every tier."""
         self.runtime.memory.discard(self._missing_key)  # the object is there
         await self.freshness.forget(version)
 
-    def tiers_of(self, version: FileVersion) -> Tiers | None:
+    def tiers_of(self, version: ObjectVersion) -> Tiers | None:
         """Return the cache tiers for parts of ``version``; None if the store cannot tell this version from the next."""
         return self._tiers if self._tiers is not None and version.can_validate else None
 
-    def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
+    def start_validation(self, version: ObjectVersion, context: RequestContext) -> Flight[None]:
         """Start :meth:`validate`, or join one that began after this read. Wait for it with :func:`validation_ended`."""
         key = ("validate", version.digest)
         flight: Flight[None] | None = self.runtime.flights.get(key)
@@ -369,19 +386,19 @@ class ObjectSource:
         flight.join()
         return flight
 
-    async def ensure_fresh(self, version: FileVersion, context: RequestContext) -> None:
+    async def ensure_fresh(self, version: ObjectVersion, context: RequestContext) -> None:
         """Validate ``version`` if the cache policy requires it. Raises ObjectChangedError if the object has another
         version."""
         if not self.freshness.is_fresh(version):
             await validation_ended(self.start_validation(version, context), context.metrics)
 
-    async def validate(self, version: FileVersion, context: RequestContext) -> None:
+    async def validate(self, version: ObjectVersion, context: RequestContext) -> None:
         """Validate ``version`` with one conditional GET of a few bytes. Raises ObjectChangedError if it was
         replaced."""
         sent = time.monotonic()
         stop = version.size
         result = await self.handle.fetch_range(
-            stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
+            max(0, stop - TRAILER_BYTES), stop, context=context.step("validate", context.round), pin=version.validator
         )
         if result.validates:
             self.freshness.point_to(version, sent)

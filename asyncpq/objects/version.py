@@ -93,7 +93,35 @@ class Decryption(Protocol):
         """Return the decrypted FileMetaData of ``footer``, the end of a file of ``size`` bytes. May be slow."""
 
 
-class FileVersion:
+class ObjectVersion:
+    """One version of an object, of whatever format: its validator, and the keys of its parts in caches."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        namespace: str,
+        identity: str,
+        validator: Validator,
+        observed_at: float,
+        can_validate: bool = True,
+    ) -> None:
+        self.url = url  # for messages
+        self.validator = validator
+        self.size = validator.size
+        self.digest = version_digest(namespace, identity, validator)  # names this version in cache keys
+        if not can_validate:  # another one may look the same: nothing that is cached of this one is its
+            self.digest = secrets.token_bytes(len(self.digest))
+        self.tail_key = ContentKey(self.digest, "tail", 0, 0)
+        self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
+        self.can_validate = can_validate  # the store can tell whether the object still has this version
+        self.spans = Spans()  # pieces of the object that came from an index beside it
+
+    def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
+        return ContentKey(self.digest, kind, start, stop)
+
+
+class FileVersion(ObjectVersion):
     """The footer of one version of an object, and values derived from the footer."""
 
     def __init__(

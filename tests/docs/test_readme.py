@@ -12,6 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -48,6 +49,12 @@ def compiled(source: str, page: str) -> CodeType:
     """Blocks are written as in a notebook: ``await`` may stand at the top level."""
     code: CodeType = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     return code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def protocol() -> None:
+    """As the entry point does where the package is installed."""
+    fsspec.register_implementation("asyncpq", "asyncpq.fsspec.AsyncpqFileSystem", clobber=True)
 
 
 @pytest.fixture

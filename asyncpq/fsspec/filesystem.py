@@ -1,0 +1,447 @@
+"""The filesystem: paths of fsspec become urls of asyncpq, which the session of the running event loop reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, Final, NoReturn, TypeVar
+
+from fsspec.asyn import AsyncFileSystem, get_loop
+from fsspec.implementations.chained import ChainedFileSystem
+from fsspec.registry import available_protocols
+
+from asyncpq.errors import (
+    InvalidOptionError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+    UsageError,
+    nearest,
+)
+from asyncpq.events import Operation, OperationName
+from asyncpq.fsspec.files import AsyncObjectFile, ObjectFile, file_info, info_of
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.byte_ranges import present_version, read_ranges
+from asyncpq.objects.opening import open_source
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import ObjectVersion
+from asyncpq.opening.keywords import SessionKeywords
+from asyncpq.options import MIB
+from asyncpq.session import Session
+from asyncpq.storage.base import ListedObject, RequestContext, Validator
+from asyncpq.storage.urls import safe_url
+
+T = TypeVar("T")
+
+_PROTOCOL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_OWN: Final = re.compile(r"asyncpq(?:://|::)")
+#: fsspec's own arguments, which its base classes take.
+_BASE: Final = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"})
+_PIECE_BYTES: Final = 32 * MIB  # of a download
+_ALIASES: Final = {"s3a": "s3", "gcs": "gs", "local": "file", "abfss": "abfs", "az": "abfs"}
+
+
+class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """The objects of one protocol, or of all if ``target_protocol`` is None and paths are urls.
+
+    Args:
+        target_protocol: protocol of the objects, which ``asyncpq::s3://...`` sets; paths then need not have it.
+        target_options: storage options of that protocol, with fsspec's names.
+        fo: ignored; fsspec passes the path of a chained url.
+        asynchronous: the filesystem is awaited in the caller's event loop.
+        loop: the event loop of the blocking calls; by default that of fsspec, in a thread of its own.
+        session_options: all arguments of :class:`asyncpq.Session`; storage options may also stand under the name of
+            their protocol, such as ``s3={...}``.
+
+    Raises:
+        InvalidOptionError: an option is not known, or has a value that is not allowed.
+    """
+
+    protocol = "asyncpq"
+    root_marker = ""
+    _strip_tokenize_options = ("fo",)
+
+    def __init__(
+        self,
+        target_protocol: str | None = None,
+        target_options: Mapping[str, Any] | None = None,
+        fo: str = "",
+        *,
+        asynchronous: bool = False,
+        loop: Any = None,
+        batch_size: int | None = None,
+        **session_options: Any,
+    ) -> None:
+        if self._cached:
+            return
+        base = {name: session_options.pop(name) for name in _BASE & session_options.keys()}
+        super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **base)
+        protocols = {name: session_options.pop(name) for name in session_options.keys() & set(available_protocols())}
+        unknown = sorted(session_options.keys() - SessionKeywords.__annotations__.keys() - {"storage_options"})
+        if unknown:
+            raise InvalidOptionError(
+                f"asyncpq's filesystem has no option {unknown[0]!r}",
+                hint=nearest(unknown[0], SessionKeywords.__annotations__, "Put options of a store under its protocol."),
+            )
+        self.target_protocol = target_protocol
+        options = {**(session_options.pop("storage_options", None) or {}), **protocols}
+        if target_options:
+            options[_ALIASES.get(target_protocol or "", target_protocol)] = dict(target_options)
+        self._options = {"storage_options": options, **session_options}
+        self._strip_protocol = self._own_path  # type: ignore[method-assign]  # fsspec calls it on class and instance
+        self._pid = os.getpid()
+        self._sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Session]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    # -- where calls run --------------------------------------------------------------------------
+
+    @property
+    def loop(self) -> Any:
+        """The event loop of the blocking calls; a forked process gets one of its own."""
+        self._leave_parent()
+        return self._loop
+
+    def _leave_parent(self) -> None:
+        """Forget the loop and sessions of the parent process, whose threads and connections are not here."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._sessions = weakref.WeakKeyDictionary()
+            self._loop = None if self.asynchronous else get_loop()
+
+    def wait_for(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **options: Any) -> T:
+        """Return the result of ``work``, run in the event loop of the blocking calls.
+
+        (``fsspec.asyn.sync`` would turn DeadlineExceededError into an error of its own.)
+        """
+        if self.asynchronous:
+            raise UsageError(
+                "a blocking call of an asynchronous filesystem",
+                hint="Await fs.open_async(path), or fs._cat_file(path).",
+            )
+        loop = self.loop
+        if asyncio._get_running_loop() is loop:
+            raise UsageError("a blocking call in the event loop that it would wait for", hint="Call it in a thread.")
+        future = asyncio.run_coroutine_threadsafe(work(*arguments, **options), loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def session(self) -> Session:
+        """Return the session of the running event loop, which the first call makes."""
+        self._leave_parent()
+        loop = asyncio.get_running_loop()
+        entering = self._sessions.get(loop)
+        if entering is None or (entering.done() and (entering.cancelled() or entering.exception() is not None)):
+            entering = self._sessions[loop] = loop.create_task(_entered(self._options))
+        return await asyncio.shield(entering)
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        """Sums over all reads of the blocking calls in this process."""
+        metrics: ReadMetrics = self.wait_for(self.session).metrics
+        return metrics
+
+    async def _close(self) -> None:
+        """End the session of the running event loop; the next call makes a new one."""
+        entering = self._sessions.pop(asyncio.get_running_loop(), None)
+        if entering is not None:
+            await (await entering).close()
+
+    def close(self) -> None:
+        """End the session of the blocking calls, with its connections; the next call makes a new one."""
+        self.wait_for(self._close)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Do nothing: listings are not cached, and the cache policy says how long versions are."""
+
+    @asynccontextmanager
+    async def _operation(self, name: OperationName, url: str) -> AsyncIterator[tuple[ObjectSource, Operation]]:
+        runtime = (await self.session()).runtime
+        shown = safe_url(url)
+        with runtime.operation(name, shown) as operation:
+            async with runtime.deadline(shown):
+                source = await open_source(runtime, url)
+                try:
+                    yield source, operation
+                    source.describe(operation.metrics)
+                finally:
+                    await source.handle.close()
+
+    # -- paths ------------------------------------------------------------------------------------
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(item) for item in path]
+        text = _OWN.sub("", os.fspath(path), count=1) if _OWN.match(os.fspath(path)) else os.fspath(path)
+        stripped = text.rstrip("/")
+        return text if stripped.endswith(":") else stripped or text[:1]
+
+    def _own_path(self, path: Any) -> Any:
+        """Return a path, or each of a list, without the protocols that this filesystem adds."""
+        if isinstance(path, list):
+            return [self._own_path(item) for item in path]
+        text: str = type(self)._strip_protocol(path)
+        found = _PROTOCOL.match(text)
+        target = self.target_protocol
+        if found is None or target is None or target in ("http", "https"):
+            return text
+        protocol = found[0][:-3].lower()
+        same = _ALIASES.get(protocol, protocol) == _ALIASES.get(target, target)
+        return text[found.end() :] if same else text
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Return the chained url of a path."""
+        url = self._url(self._own_path(name))
+        return f"asyncpq::{url if _PROTOCOL.match(url) else f'file://{url}'}"
+
+    def _url(self, path: str) -> str:
+        if _PROTOCOL.match(path) or self.target_protocol in (None, "file", "local"):
+            return path
+        return f"{self.target_protocol}://{path}"
+
+    # -- bytes ------------------------------------------------------------------------------------
+
+    async def version(self, path: str) -> ObjectVersion:
+        """Return the version that the object of ``path`` has."""
+        async with self._operation("open", self._url(self._own_path(path))) as (source, operation):
+            return await present_version(source, RequestContext(operation.metrics))
+
+    async def read(
+        self, path: str, ranges: Sequence[tuple[int | None, int | None]], version: ObjectVersion | None = None
+    ) -> list[bytes]:
+        """Return ranges, which are given as slices are, of one version of an object; by default of the present one."""
+
+        def of(size: int) -> list[tuple[int, int]]:
+            return [slice(start, stop).indices(size)[:2] for start, stop in ranges]
+
+        async with self._operation("read", self._url(self._own_path(path))) as (source, operation):
+            if version is not None:
+                source.handle.learn(version.validator)
+                return await read_ranges(source, version, of(version.size), RequestContext(operation.metrics))
+            while True:
+                context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1)
+                present = await present_version(source, context)
+                context = context.step("data", operation.metrics.rounds + 1)
+                try:
+                    return await read_ranges(source, present, of(present.size), context)
+                except ObjectChangedError:
+                    if operation.metrics.restarts >= source.runtime.options.limits.max_restarts:
+                        raise
+                    operation.restarts()
+
+    async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
+        """Return the version with ``validator``, without a request."""
+        async with self._operation("open", self._url(self._own_path(path))) as (source, _):
+            source.handle.learn(validator)
+            return source.object_version(validator)
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        return (await self.read(path, [(start, end)]))[0]
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **_: Any,
+    ) -> list[Any]:
+        """Return the bytes of each range; those of one object are read at once, and merged where that costs less.
+
+        ``max_gap`` and ``batch_size`` are ignored: the session's options say what is merged and sent at once.
+        """
+        firsts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
+        lasts = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
+        if not len(paths) == len(firsts) == len(lasts):
+            raise InvalidOptionError("paths, starts and ends must have one length")
+        numbers: dict[str, list[int]] = {}
+        for number, path in enumerate(paths):
+            numbers.setdefault(path, []).append(number)
+        reads = [self.read(path, [(firsts[at], lasts[at]) for at in some]) for path, some in numbers.items()]
+        results: list[Any] = [b""] * len(paths)
+        for some, found in zip(numbers.values(), await asyncio.gather(*reads, return_exceptions=True), strict=True):
+            if isinstance(found, BaseException) and (on_error != "return" or not isinstance(found, Exception)):
+                raise found
+            for place, at in enumerate(some):
+                results[at] = found if isinstance(found, BaseException) else found[place]
+        return results
+
+    async def _get_file(self, rpath: str, lpath: str, **_: Any) -> None:
+        if await self._isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        version = await self.version(rpath)
+        with open(lpath, "wb") as file:  # noqa: ASYNC230  # as fsspec's own filesystems write it
+            for start in range(0, version.size, _PIECE_BYTES):
+                file.write((await self.read(rpath, [(start, start + _PIECE_BYTES)], version))[0])
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        cache_type: str | None = None,
+        **_: Any,
+    ) -> ObjectFile:
+        if mode != "rb":
+            _read_only(path)
+        version = self.wait_for(self.version, path)
+        return ObjectFile(self, path, version, block_size, cache_type, cache_options)
+
+    async def open_async(self, path: str, mode: str = "rb", **_: Any) -> AsyncObjectFile:
+        """Open an object for ``await file.read()``, pinned to its present version."""
+        if mode != "rb":
+            _read_only(path)
+        return AsyncObjectFile(self, self._own_path(path), await self.version(path))
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._own_path(path)
+        missing: ObjectNotFoundError | None = None
+        if self._may_be_object(path):
+            try:
+                return file_info(path, (await self.version(path)).validator)
+            except ObjectNotFoundError as error:
+                missing = error
+        if await self._isdir(path):
+            return _folder_info(path)
+        raise missing or ObjectNotFoundError("there is no object and no folder of this name", url=safe_url(path))
+
+    def _may_be_object(self, path: str) -> bool:
+        """Return whether the path has a key: stores refuse the url of a bucket alone."""
+        url = self._url(path)
+        found = _PROTOCOL.match(url)
+        return found is None or "/" in url[found.end() :].rstrip("/")
+
+    async def _isdir(self, path: str) -> bool:
+        try:
+            return bool(await self._listing(self._own_path(path), deep=False))
+        except (UnsupportedStoreError, ObjectNotFoundError):  # HTTP has no folders
+            return False
+
+    async def _isfile(self, path: str) -> bool:
+        try:
+            return bool((await self._info(path))["type"] == "file")
+        except ObjectNotFoundError:
+            return False
+
+    async def _exists(self, path: str, **_: Any) -> bool:
+        try:
+            await self._info(path)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = self._own_path(path)
+        found = await self._listing(path, deep=False) or {path: await self._info(path)}
+        return list(found.values()) if detail else list(found)
+
+    async def _find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any
+    ) -> Any:
+        path = self._own_path(path)
+        begin = len(path if path.endswith("/") or not path else f"{path}/")
+        found = {
+            name: info
+            for name, info in (await self._listing(path, deep=maxdepth != 1)).items()
+            if (withdirs or info["type"] == "file") and (maxdepth is None or name.count("/", begin) < maxdepth)
+        }
+        if not found:
+            found = {path: await self._info(path)} if await self._isfile(path) else {}
+        elif withdirs and path:
+            found = {path: _folder_info(path), **found}
+        return found if detail else list(found)
+
+    async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
+        """Return the infos of objects and folders below a folder by path, in order; of its children unless ``deep``."""
+        runtime = (await self.session()).runtime
+        url = self._url(path)
+        base = url if url.endswith("/") else f"{url}/"
+        folders: set[str] = set()
+
+        def wanted(folder: str) -> bool:
+            folders.add(folder)
+            return deep
+
+        with runtime.operation("files", safe_url(base)) as operation:
+            async with runtime.deadline(safe_url(base)):
+                store, _ = await runtime.store(base)
+                context = RequestContext(operation.metrics, purpose="list")
+                listed = await store.list_objects(base, context=context, wants=None if deep else wanted)
+        begin, prefix = len(base), path if path.endswith("/") or not path else f"{path}/"
+        infos = {prefix + name: _folder_info(prefix + name) for folder in folders if (name := folder[begin:-1])}
+        for item in listed:
+            name = item.url[begin:]
+            above = [name[:at] for at, letter in enumerate(name) if letter == "/"]
+            for folder in above if deep else above[:1]:
+                infos.setdefault(prefix + folder, _folder_info(prefix + folder))
+            if deep or not above:
+                infos[prefix + name] = _listed_info(prefix + name, item)
+        return dict(sorted(infos.items()))
+
+    # -- what there is not ------------------------------------------------------------------------
+
+    async def _refuse(self, path: Any = "", *_: Any, **__: Any) -> NoReturn:
+        _read_only(path)
+
+    _pipe_file = _put_file = _rm_file = _rm = _cp_file = _mkdir = _makedirs = _touch = _refuse
+
+    def touch(self, path: Any, *_: Any, **__: Any) -> NoReturn:
+        """Raise UnsupportedStoreError, as every write does."""
+        _read_only(path)
+
+    mkdir = makedirs = rmdir = mv = rm = touch
+
+
+def _blocking_form(name: str) -> Callable[..., Any]:
+    """Return the blocking form of the coroutine method ``_name``."""
+
+    @wraps(getattr(AsyncpqFileSystem, f"_{name}"))
+    def call(self: AsyncpqFileSystem, *arguments: Any, **options: Any) -> Any:
+        return self.wait_for(getattr(self, f"_{name}"), *arguments, **options)
+
+    return call
+
+
+# Not fsspec's own mirrors, for the errors' sake.
+for _name in (
+    *("cat", "cat_file", "cat_ranges", "du", "exists", "expand_path", "find", "get", "get_file", "glob", "info"),
+    *("isdir", "isfile", "ls", "size", "sizes"),
+):
+    setattr(AsyncpqFileSystem, _name, _blocking_form(_name))
+
+
+async def _entered(options: dict[str, Any]) -> Session:
+    return await Session(**options)
+
+
+def _read_only(path: Any) -> NoReturn:
+    shown = safe_url(path) if isinstance(path, str) else None
+    raise UnsupportedStoreError(
+        "asyncpq's filesystem only reads", url=shown, hint="Write with the filesystem of the url without asyncpq::."
+    )
+
+
+def _listed_info(path: str, item: ListedObject) -> dict[str, Any]:
+    return info_of(path, item.validator or Validator(item.size), item.modified)
+
+
+def _folder_info(path: str) -> dict[str, Any]:
+    return {"name": path, "size": 0, "type": "directory"}
