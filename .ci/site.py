@@ -21,7 +21,7 @@ SITE = ROOT / "build" / "site"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 LANDING = "README.md"  # the site's index.md says what it says
 PLACES = {LANDING: "index.md", "benchmarks/README.md": "benchmarks-method.md"}
-FENCES = {".py": "python", ".toml": "toml", ".json": "json"}
+FENCES = {".py": "python", ".ipynb": "json", ".toml": "toml", ".json": "json"}
 
 
 def staged(path: str) -> str:
