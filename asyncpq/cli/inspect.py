@@ -13,7 +13,7 @@ from rich.text import Text
 
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
 from asyncpq.cli.output import write_document
-from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
+from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
@@ -86,6 +86,7 @@ async def inspect(
 
     Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
     """
+    check_folders(html, svg, png)
     async with opened(session, url, index) as target:
         if isinstance(target, File):
             document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])

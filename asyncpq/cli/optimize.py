@@ -67,7 +67,9 @@ async def optimize(
     publish: Annotated[
         str, typer.Option("--publish", help='"plain": readers may list the folder. "index": by its index alone.')
     ] = "plain",
-    memory: Annotated[int, typer.Option("--memory-mib", help="Memory for sorting; more goes to local files.")] = 256,
+    memory: Annotated[
+        int, typer.Option("--memory-mib", help="Memory for sorting; more goes to local files.", min=1)
+    ] = 256,
     folder: Annotated[
         str | None, typer.Option("--temporary-folder", help="Folder of local files.", show_default=False)
     ] = None,

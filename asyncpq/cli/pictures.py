@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,13 @@ Png = Annotated[
 ]  # fmt: skip
 
 
+def check_folders(*paths: Path | None) -> None:
+    """Raise OSError for a file whose folder is not there, before a read begins, which may take long."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+
 def write_pictures(document: Document, html: Path | None, svg: Path | None, png: Path | None) -> None:
     """Write the pictures of ``document`` that have a path, and say so on stderr. None is ever half-written.
 
@@ -46,9 +54,9 @@ def write_pictures(document: Document, html: Path | None, svg: Path | None, png:
         OSError: a file cannot be written.
     """
     contents: list[tuple[Path | None, Callable[[], bytes]]] = [
+        (png, lambda: render_png(document)),  # first, since its package may not be there
         (html, lambda: render(document).encode()),
         (svg, lambda: render_svg(document).encode()),
-        (png, lambda: render_png(document)),
     ]
     for path, content in contents:
         if path is not None:

@@ -182,8 +182,8 @@ def _file(output: str) -> Iterator[Any]:
     except BaseException as error:
         with suppress(OSError):
             os.unlink(part)
-        if isinstance(error, OSError) and error.filename == part:  # no one asked for a file of this name
-            error.filename = output
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            error.filename = output  # no one asked for a file of the other name
         raise
 
 

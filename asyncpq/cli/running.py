@@ -7,6 +7,7 @@ rights), 5 ``lint --strict`` has findings, 130 interrupted.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -27,6 +28,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     QueryError,
     UsageError,
+    printable,
 )
 
 T = TypeVar("T")
@@ -102,8 +104,11 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
 
 
 def _message(error: Exception) -> str:
-    if isinstance(error, (AsyncpqError, OSError)):  # an OSError is of the output file
+    if isinstance(error, AsyncpqError):
         return in_options(str(error))
+    if isinstance(error, OSError):  # of the output: all others are errors of asyncpq
+        hint = " Make its folder first." if error.errno == errno.ENOENT else ""
+        return f"cannot write {printable(str(error.filename or 'to stdout'))}: {error.strerror or error}.{hint}"
     return f"{type(error).__name__}: {error}. This is a bug of asyncpq; --debug shows where it happened"
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from asyncpq.cli.arguments import Columns, OptionalKeys, parse_columns, parse_keys
 from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document
-from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
+from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
 from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
@@ -53,6 +53,7 @@ async def explain(
     png: Png = None,
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
+    check_folders(html, svg, png)
     with ProgressBars() as bars, session.runtime.watched(bars):
         async with opened(session, url, index) as target:
             plan = await target.plan(**_read(target, key, columns, where, limit))
@@ -87,6 +88,7 @@ async def why(
 ) -> None:
     """Run a read and tell its story: what ruled out what, requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
+    check_folders(html, svg, png)
     with ProgressBars() as bars, session.runtime.watched(bars):
         async with opened(session, url, index) as target:
             if count and (key or columns is not None or limit is not None):

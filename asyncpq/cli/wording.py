@@ -73,7 +73,11 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Open the folder that the index covers, or pass view='listed'.", "Name the folder that the index covers."),
     (", or open the dataset without it (index=False)", ""),
     ("Set single_writer=True if only one process writes to this index.", "Keep the index in another store, with --at."),
+    ("BuildOptions.folder names another folder for local files.", "TMPDIR names another folder for local files."),
     # files
+    ('; pass on_bad_file="skip" to leave out files that are not Parquet.', "; a pattern of the others leaves it out."),
+    (', or pass on_bad_file="skip" to leave out files that are not Parquet.', "."),
+    ("Name the folder that sessions have as disk_cache.", "Name the folder that other commands had as --disk-cache."),
     ('Leave out view= and index=; or add format="parquet" to read every file, live or not.', "Leave out --index."),
     ('Open that folder by itself; or pass format="parquet", to read every file that is there.', "Name that folder."),
     ('Write them again; or pass format="parquet" to read every file that is there.', "Write them again."),
@@ -95,9 +99,15 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Pass None for all rows.", "Leave out --where for all rows."),
 )
 _CLI_OF: Final = dict(WORDS)
+#: Arguments of Python at the beginning of a message, whose options have their names.
+_ARGUMENT: Final = re.compile(
+    r"^(sort_by|zorder_by|columns|where|publish|compression|compression_level|page_rows|page_bytes|row_group_rows"
+    r"|row_group_bytes|file_bytes|older_than|keep|sample|rows|seed)(?=[=:])"
+)
 _PYTHON: Final = re.compile("|".join(map(re.escape, sorted(_CLI_OF, key=len, reverse=True))))
 
 
 def in_options(text: str) -> str:
     """Return an error's text with the command line's options instead of the arguments of Python's functions."""
-    return _PYTHON.sub(lambda match: _CLI_OF[match[0]], text)
+    named = _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", text)
+    return _PYTHON.sub(lambda match: _CLI_OF[match[0]], named)

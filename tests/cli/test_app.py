@@ -79,7 +79,9 @@ def test_files_that_cannot_be_written_have_the_names_that_the_user_gave(
     for option in ("query x.parquet -o none/rows.csv", "inspect x.parquet --svg none/map.svg"):
         done = CliRunner().invoke(app, option.split())
         assert done.exit_code == 1
-        assert done.stderr == f"asyncpq: [Errno 2] No such file or directory: '{option.split()[-1]}'\n"
+        assert done.stderr == (
+            f"asyncpq: cannot write {option.split()[-1]}: No such file or directory. Make its folder first.\n"
+        )
     missing = CliRunner().invoke(app, ["query", "missing.parquet"])
     assert missing.exit_code == 3
     assert "open_dataset" not in missing.stderr

@@ -57,7 +57,7 @@ def test_what_it_prints(lake: Path, tmp_path: Path) -> None:
         ([], 2, "at least one column to sort by"),
         (["--sort-by", "ic"], 2, "column 'ic'. Its columns are 'id', 'x'"),
         (["--sort-by", "id", "--compression", "zip"], 2, "compression='zip'"),
-        (["--sort-by", "id", "--page-rows", "0"], 2, "page_rows"),
+        (["--sort-by", "id", "--page-rows", "0"], 2, "--page-rows"),
         (["--sort-by", "id", "--publish", "later"], 2, "publish"),
         (["--sort-by", "id", "--where", "id <"], 2, "id <"),
     ],

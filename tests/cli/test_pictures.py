@@ -29,13 +29,13 @@ def run(*arguments: object) -> Any:
 
 @pytest.mark.parametrize("target", ["", "a.parquet"])
 def test_pictures_are_written_beside_the_report(lake: Path, tmp_path: Path, target: str) -> None:
-    pictures = {option: tmp_path / f"map.{option}" for option in ("html", "svg", "png")}
+    pictures = {option: tmp_path / f"map.{option}" for option in ("png", "html", "svg")}
     options = [part for option, path in pictures.items() for part in (f"--{option}", path)]
     done = run(lake / target, *options, "--format", "json")
     assert done.exit_code == 0, done.output
     assert done.stdout == run(lake / target, "--format", "json").stdout
     assert done.stderr.splitlines() == [f"page map: {path}" for path in pictures.values()]
-    assert [path.read_bytes()[:8] for path in pictures.values()] == [b"<!doctyp", b"<svg xml", b"\x89PNG\r\n\x1a\n"]
+    assert [path.read_bytes()[:8] for path in pictures.values()] == [b"\x89PNG\r\n\x1a\n", b"<!doctyp", b"<svg xml"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "map.html", "map.png", "map.svg"]
 
 

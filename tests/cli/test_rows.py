@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -129,3 +130,19 @@ def test_a_table_shows_the_first_rows_and_columns(
     assert "13 more columns" in printed
     assert "\x1b" not in printed
     assert max(map(len, printed.splitlines())) <= 60
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": range(100_000)}), tmp_path / "a.parquet")
+    arguments = ["asyncpq", "query", str(tmp_path / "a.parquet")]
+    for command, what in (
+        (["bash", "-c", f"{sys.executable} -m {' '.join(arguments)} > /dev/full"], "to stdout"),
+        (["bash", "-c", f"ulimit -f 100; {sys.executable} -m {' '.join(arguments)} -o {tmp_path}/o.csv"], "o.csv"),
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith("asyncpq: cannot write ")
+        assert what in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

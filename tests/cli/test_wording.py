@@ -16,10 +16,20 @@ from asyncpq.cli.wording import WORDS, in_options
 from asyncpq.errors import AccessDeniedError, InvalidOptionError
 
 PACKAGE = Path(asyncpq.__file__).parent
-ROOMS = ("storage/*.py", "storage/s3/*.py", "datasets/*.py", "opening/*.py", "indexing/*.py", "indexing/b*/*.py",
-         "parquet/*.py", "decoding/*.py", "scan/*.py", "objects/*.py", "expressions/sql.py")  # fmt: skip
+ROOMS = (
+    *("errors.py", "expressions/sql.py", "storage/*.py", "storage/s3/*.py", "datasets/*.py", "opening/*.py"),
+    *(
+        "indexing/*.py",
+        "indexing/b*/*.py",
+        "caching/*.py",
+        "parquet/*.py",
+        "decoding/*.py",
+        "scan/*.py",
+        "objects/*.py",
+    ),
+)
 PYTHON = re.compile(
-    r"storage_options|client_kwargs|\b(at|index|view|format|columns|snapshot)=(?!\w*Options)|build_index\("
+    r"storage_options|client_kwargs|\b(at|index|view|format|columns|snapshot|on_bad_file|schema_policy|disk_cache)=(?!\w*Options)|build_index\("
 )
 #: No verb of the command line can meet these: they are about arguments that it does not have, or always passes.
 UNMET = (
@@ -44,6 +54,8 @@ UNMET = (
     "{name} in storage_options",
     "names two protocols",
     "client_kwargs.",
+    'Pass on_bad_file="raise"',
+    'schema_policy="permissive": missing columns',  # which is said to be for Python
     'pass format="parquet" to read every listed file.',  # the end of a hint that COMPOSED has
 )
 
@@ -59,6 +71,8 @@ def texts(node: ast.expr) -> str:
 
 #: Put together from parts.
 COMPOSED = (
+    '; pass on_bad_file="skip" to leave out files that are not Parquet.',
+    ', or pass on_bad_file="skip" to leave out files that are not Parquet.',
     "write an endpoint_url that begins",
     'name a private CA in storage_options: client_kwargs={"verify": "ca.pem"}.',
     'name a private CA in storage_options: {"https": {"ssl": an ssl.SSLContext}}.',
@@ -119,3 +133,11 @@ def test_an_error_of_a_command_names_its_options(capsys: pytest.CaptureFixture[s
         error = capsys.readouterr().err
         assert words in error
         assert "storage_options" not in error
+
+
+def test_arguments_at_the_beginning_of_a_message() -> None:
+    assert in_options("compression='x': must be one of zstd") == "--compression='x': must be one of zstd"
+    assert in_options("sort_by: the written columns do not include it") == (
+        "--sort-by: the written columns do not include it"
+    )
+    assert in_options("x: compression='x'") == "x: compression='x'"
