@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import fsspec
@@ -21,6 +22,11 @@ from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
 from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces, without_scans
 
+as_recorded = pytest.mark.skipif(
+    int(version("cachetools").split(".")[0]) < 8,
+    reason="the table is of cachetools 8; earlier versions evict other entries at times",
+)
+
 SCANNED = ("lookups_and_a_scan", "lookups_and_many_scans")
 
 
@@ -29,6 +35,7 @@ def replayed() -> list[Line]:
     return list(lines())
 
 
+@as_recorded
 def test_the_table_is_what_the_traces_give(replayed: list[Line]) -> None:
     printed = PAGE.read_text(encoding="utf-8").split("<!-- table -->\n")[1].split("\n<!-- /table -->")[0]
     assert printed == table(replayed), "python -m cache.traces.replay --write"
@@ -42,6 +49,7 @@ def test_every_trace_is_described_and_small() -> None:
     assert all(path.stat().st_size < 200_000 for path in FOLDER.glob("*.parquet"))
 
 
+@as_recorded
 def test_without_scans_it_is_plain_lru(replayed: list[Line]) -> None:
     unscanned = [line for line in replayed if line.trace in ("lookups", "lookups_uniform")]
     assert len(unscanned) == 8
