@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from asyncpq.page_map import palette
+from asyncpq.page_map.layouts import transposed
 from asyncpq.page_map.picture import picture
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ _ESCAPED: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def render(document: Document) -> str:
     """Return a page of HTML that draws ``document``."""
     drawn = picture(document)
+    layouts = [
+        {**layout, "number": len(layout["chunks"]), "chunks": transposed(layout["chunks"], layout["groups"])}
+        for layout in drawn["layouts"]
+    ]
     parts = {
         "title": html.escape(f"{drawn['title']} - asyncpq"),
         "policy": _policy(),
         "style": _style(),
         "script": _script(),
-        "picture": _json(drawn),
+        "picture": _json({**drawn, "layouts": layouts}),
         "palette": _json(palette.legend()),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _file("page.html"))

@@ -166,6 +166,7 @@ def test_a_notebook_frame_runs_in_a_page_of_its_own(show: Open) -> None:
         ({"columns": 20, "row_groups": 50, "pages": 100}, (0, 3, 19)),
         ({"columns": 10_000, "row_groups": 1, "pages": 4}, (0, 17, 9_999)),
         ({"columns": 1, "row_groups": 1, "pages": 100_000}, (0,)),
+        ({"columns": 20, "row_groups": 5_000, "pages": 2}, (0, 17)),
     ],
 )
 def test_large_files_are_drawn_at_every_level(show: Open, shape: Any, read: tuple[int, ...]) -> None:

@@ -94,7 +94,7 @@ def test_the_frame_holds_the_page() -> None:
 
 
 def test_a_page_too_large_for_a_notebook_is_not_framed() -> None:
-    assert framed(documents.inspection(columns=10_000, row_groups=4, pages=4)) is None
+    assert framed(documents.inspection(columns=10_000, row_groups=12, pages=4)) is None
 
 
 def test_the_same_document_gives_the_same_page() -> None:
@@ -104,3 +104,8 @@ def test_the_same_document_gives_the_same_page() -> None:
 def test_100_000_pages_take_two_megabytes() -> None:
     layout = documents.inspection(columns=20, row_groups=50, pages=100)
     assert len(render(layout)) < 2_000_000
+
+
+def test_100_000_chunks_take_six_megabytes() -> None:
+    layout = documents.inspection(columns=20, row_groups=5_000, pages=1)
+    assert len(render(layout)) < 6_000_000

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from itertools import accumulate
+from typing import Any
 
-from asyncpq.page_map.layouts import Words, compact_fates, layout, requests
+import pytest
+
+from asyncpq.page_map.layouts import Words, compact_fates, layout, requests, transposed
 from asyncpq.reports.documents import ChunkFates, FileFates
 from tests import report_documents as documents
 
@@ -78,3 +82,37 @@ def test_words_are_kept_once_and_printable() -> None:
     words = Words()
     assert [words.number(text) for text in ("a", "b\n", "a")] == [0, 1, 0]
     assert words.texts() == ["a", "b\\n"]
+
+
+@pytest.mark.parametrize("shape", [{}, {"pages": None}, {"pages": 1}, {"columns": 1, "row_groups": 1, "pages": 1}])
+def test_lists_of_fields_have_every_chunk(shape: dict[str, Any]) -> None:
+    """What the page puts together from them, in Python."""
+    document = documents.inspection(**{"columns": 5, "row_groups": 4, "pages": 3, **shape})
+    packed = layout(document, None)
+    rows = [group["rows"] for group in document["row_groups"]]
+    fields = transposed(packed["chunks"], packed["groups"])
+
+    def get(name: str, at: int) -> Any:
+        return fields[name][at] if isinstance(fields[name], list) else fields[name]
+
+    ends = dict.fromkeys(("bytes", "offset_index", "column_index", "bloom"), 0)
+    for at, chunk in enumerate(packed["chunks"]):
+        spans = []
+        for name in ("bytes", "dictionary", "offset_index", "column_index", "bloom"):
+            length = get(f"{name}_length", at)
+            start = (chunk[2] if name == "dictionary" else ends[name]) + get(f"{name}_at", at)
+            spans.append([start, start + length] if length else 0)
+            if length and name != "dictionary":
+                ends[name] = start + length
+        assert [spans[0], *spans[1:]] == [chunk[2:4], *chunk[4:8]]
+        pages = get("pages", at)
+        data = chunk[4][1] if chunk[4] else chunk[2]
+        assert (([[chunk[3] - data], [rows[chunk[0]]], [data]]) if pages == 1 else pages) == chunk[15]
+        values = [get(name, at) for name in ("coding", "uncompressed", "values", "nulls", "distinct", "min", "max")]
+        assert [get("group", at), get("column", at), *values] == [*chunk[:2], *chunk[8:15]]
+    if shape.get("columns") != 1:
+        assert len(json.dumps(fields)) < len(json.dumps(packed["chunks"]))
+
+
+def test_no_chunks() -> None:
+    assert set(transposed([], []).values()) == {0}

@@ -40,13 +40,13 @@ async def test_a_file_shows_what_is_in_memory(tmp_path: Path) -> None:
             file = await session.open_file("s3://bucket/file.parquet")
             sent = len(server.log)
             drawn = picture(file._repr_html_())
-            assert (drawn["kind"], len(drawn["layouts"][0]["chunks"])) == ("inspection", 4)
-            assert [bool(chunk[-1]) for chunk in drawn["layouts"][0]["chunks"]] == [False] * 4
+            assert (drawn["kind"], drawn["layouts"][0]["number"]) == ("inspection", 4)
+            assert drawn["layouts"][0]["chunks"]["pages"] == 0
             assert len(server.log) == sent
             await file.lookup({"id": 7_000}, columns=["id"])
             sent = len(server.log)
             drawn = picture(file._repr_html_())
-            assert [bool(chunk[-1]) for chunk in drawn["layouts"][0]["chunks"]] == [False, False, True, False]
+            assert list(map(bool, drawn["layouts"][0]["chunks"]["pages"])) == [False, False, True, False]
             assert len(server.log) == sent
             drawn = picture(file.metrics._repr_html_())
             assert (drawn["kind"], len(drawn["requests"]["rows"])) == ("metrics", file.metrics.requests)
@@ -76,7 +76,7 @@ async def test_plans_show_the_object_that_they_would_read(tmp_path: Path) -> Non
         drawn = picture(plan._repr_html_())
         layout = drawn["layouts"][0]
         assert (drawn["kind"], layout["fates"]["groups"]) == ("plan", ["statistics", "memory"])
-        assert all(layout["chunks"][number][-1] for number in (2, 3))  # the plan needs their page locations
+        assert all(layout["chunks"]["pages"][number] for number in (2, 3))  # the plan needs their page locations
         assert "layouts" not in plan.to_dict()
         assert plan == await file.plan(["name"], lookup={"id": 7_000})
         async with await session.open_dataset(f"{tmp_path}/") as dataset:

@@ -118,7 +118,7 @@ function drawCell(context, chunk, group, grid, y, height) {
 }
 
 function drawPageEdges(context, chunk, x, y, width, scale, height) {
-  if (!chunk.pages || width < 12 || height / chunk.pages.length < 4) return;
+  if (chunk.pageCount < 2 || width < 12 || height / chunk.pageCount < 4) return;
   context.fillStyle = variable("surface");
   for (let page = 1; page < chunk.pages.length; page += 1) {
     context.fillRect(x, y + chunk.pages.firstRows[page] * scale - 0.4, width, 0.8);

@@ -8,7 +8,6 @@ let lake = [];
 function startMap() {
   layouts = PICTURE.layouts.map((packed) => {
     const layout = openLayout(packed);
-    layout.structures = structures(layout);
     layout.requests = requestsOf(layout);
     return layout;
   });

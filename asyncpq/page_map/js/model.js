@@ -10,7 +10,7 @@ function openLayout(packed) {
     footer: packed.footer,
     columns: packed.columns.map(([name, type, sorted]) => ({ name, type, sorted })),
     groups: packed.groups.map(openGroup),
-    chunks: packed.chunks.map((row) => openChunk(row, packed.words)),
+    chunks: openChunks(packed),
     drawn: packed.fates !== null,
   };
   for (const chunk of layout.chunks) layout.groups[chunk.group].chunks[chunk.column] = chunk;
@@ -22,14 +22,66 @@ function openGroup([firstRow, rows, start, stop], ordinal) {
   return { ordinal, firstRow, rows, start, stop, chunks: [], fate: "plain" };
 }
 
-function openChunk(row, words) {
-  const [group, column, start, stop, dictionary, offsetIndex, columnIndex, bloom, coding] = row;
-  const [uncompressed, values, nulls, distinct, min, max, pages] = row.slice(9);
-  return {
-    group, column, start, stop, dictionary, offsetIndex, columnIndex, bloom, coding: words[coding], uncompressed,
-    values, nulls, distinct, min, max, pages: pages ? openPages(pages) : null, runs: [], wanted: false, whole: false,
-  };
+// Chunks come as a list for each field, or one value for all of them; pages are opened when they are looked at.
+class Chunk {
+  constructor(get, at, start, words) {
+    this.group = get("group", at);
+    this.column = get("column", at);
+    this.start = start;
+    this.stop = start + get("bytes_length", at);
+    const length = get("dictionary_length", at);
+    const begin = start + get("dictionary_at", at);
+    this.dictionary = length ? [begin, begin + length] : 0;
+    this.offsetIndex = this.columnIndex = this.bloom = 0;
+    this.coding = words[get("coding", at)];
+    this.uncompressed = get("uncompressed", at);
+    this.values = get("values", at);
+    this.nulls = get("nulls", at);
+    this.distinct = get("distinct", at);
+    this.min = get("min", at);
+    this.max = get("max", at);
+    this.packed = get("pages", at);
+    this.pageCount = !this.packed ? 0 : this.packed === 1 ? 1 : this.packed[0].length;
+    this.rows = 0;
+    this.opened = null;
+    this.runs = NO_RUNS;
+    this.wanted = false;
+    this.whole = false;
+  }
+
+  get pages() {
+    if (!this.packed) return null;
+    const one = () => [[this.stop - dataStart(this)], [this.rows], [dataStart(this)]];
+    this.opened = this.opened || openPages(this.packed === 1 ? one() : this.packed);
+    return this.opened;
+  }
 }
+
+const NO_RUNS = [];
+
+function openChunks(packed) {
+  const fields = packed.chunks;
+  const get = (name, at) => (Array.isArray(fields[name]) ? fields[name][at] : fields[name]);
+  const stops = { bytes: 0, offset_index: 0, column_index: 0, bloom: 0 };
+  const start = (name, at) => stops[name] + get(`${name}_at`, at);
+  const chunks = new Array(packed.number);
+  for (let at = 0; at < packed.number; at += 1) {
+    const chunk = new Chunk(get, at, start("bytes", at), packed.words);
+    stops.bytes = chunk.stop;
+    chunk.rows = packed.groups[chunk.group][1];
+    for (const [name, field] of INDEXES) {
+      const length = get(`${name}_length`, at);
+      if (!length) continue;
+      const begin = start(name, at);
+      stops[name] = begin + length;
+      chunk[field] = [begin, begin + length];
+    }
+    chunks[at] = chunk;
+  }
+  return chunks;
+}
+
+const INDEXES = [["offset_index", "offsetIndex"], ["column_index", "columnIndex"], ["bloom", "bloom"]];
 
 function openPages([sizes, rows, starts]) {
   const length = sizes.length;
@@ -49,7 +101,7 @@ function openPages([sizes, rows, starts]) {
 
 function applyFates(layout, fates) {
   if (!fates) {
-    for (const chunk of layout.chunks) chunk.runs = [wholeRun(chunk, chunk.pages ? "plain" : "unlocated")];
+    for (const chunk of layout.chunks) chunk.runs = wholeRuns(chunk, chunk.packed ? "plain" : "unlocated");
     return;
   }
   fates.groups.forEach((fate, ordinal) => (layout.groups[ordinal].fate = fate));
@@ -63,16 +115,22 @@ function applyFates(layout, fates) {
   }
   for (const chunk of layout.chunks) {
     chunk.wanted = wanted.size === 0 || wanted.has(chunk.column);
-    if (!chunk.runs.length) chunk.runs = [wholeRun(chunk, unreadFate(layout, chunk))];
+    if (!chunk.runs.length) chunk.runs = wholeRuns(chunk, unreadFate(layout, chunk));
   }
 }
 
 function pageCount(chunk) {
-  return chunk.pages ? chunk.pages.length : 1;
+  return chunk.packed ? chunk.pageCount : 1;
 }
 
-function wholeRun(chunk, fate) {
-  return { from: 0, to: pageCount(chunk), fate };
+// Chunks of one fate and as many pages share their run.
+const shared = new Map();
+
+function wholeRuns(chunk, fate) {
+  const to = pageCount(chunk);
+  const key = `${to} ${fate}`;
+  if (!shared.has(key)) shared.set(key, [{ from: 0, to, fate }]);
+  return shared.get(key);
 }
 
 function unreadFate(layout, chunk) {
@@ -84,13 +142,13 @@ function unreadFate(layout, chunk) {
 // Pages between those that are read were ruled out, by the page index or by the rows that matched.
 function readRuns(chunk, packed, whole) {
   const length = pageCount(chunk);
-  const between = chunk.pages && !whole ? "page index" : null;
+  const between = chunk.packed && !whole ? "page index" : null;
   const runs = [];
   let at = 0;
   for (let index = 0; index < packed.length; index += 3) {
     const from = packed[index];
     const to = packed[index + 1] < 0 ? length : Math.min(length, packed[index + 1]);
-    if (!chunk.pages || !between) return [wholeRun(chunk, packed[index + 2])];
+    if (!between) return wholeRuns(chunk, packed[index + 2]);
     if (from > at) runs.push({ from: at, to: from, fate: between });
     runs.push({ from, to, fate: packed[index + 2] });
     at = to;
@@ -110,29 +168,27 @@ function dataStart(chunk) {
 }
 
 function runBytes(chunk, run) {
-  if (!chunk.pages || !chunk.pages.length) return [dataStart(chunk), chunk.stop];
+  if (chunk.pageCount < 2) return [dataStart(chunk), chunk.stop];
   const last = run.to - 1;
   return [chunk.pages.starts[run.from], chunk.pages.starts[last] + chunk.pages.sizes[last]];
 }
 
 // First and last row of a run, in the row group.
 function runRows(chunk, run, rows) {
-  if (!chunk.pages || !chunk.pages.length) return [0, rows];
+  if (chunk.pageCount < 2) return [0, rows];
   return [chunk.pages.firstRows[run.from], run.to < chunk.pages.length ? chunk.pages.firstRows[run.to] : rows];
 }
 
-// Dictionaries, indexes and the footer: meaning, start, stop, chunk and what it is called.
-function structures(layout) {
-  const found = [];
-  const add = (name, range, chunk, title) => range && found.push([name, range[0], range[1], chunk, title]);
+// Visits dictionaries, indexes and the footer, with meaning, start, stop, chunk and what it is called.
+function eachStructure(layout, visit) {
+  const add = (name, range, chunk, title) => range && visit(name, range[0], range[1], chunk, title);
   for (const chunk of layout.chunks) {
-    add(layout.drawn ? dictionaryFate(chunk) : "dictionary page", chunk.dictionary, chunk, "Dictionary");
+    if (chunk.dictionary) add(layout.drawn ? dictionaryFate(chunk) : "dictionary page", chunk.dictionary, chunk, "Dictionary");
     add("bloom filter", chunk.bloom, chunk, "Bloom filter");
     add("column index", chunk.columnIndex, chunk, "Column index");
     add("offset index", chunk.offsetIndex, chunk, "Offset index");
   }
   add("footer", layout.footer, null, "Footer");
-  return found;
 }
 
 // A dictionary shares the fate of its chunk: any page needs all of it.
@@ -157,10 +213,10 @@ function tally(layout) {
   for (const chunk of layout.chunks) {
     for (const run of chunk.runs) {
       const [start, stop] = runBytes(chunk, run);
-      add(run.fate, chunk.pages ? run.to - run.from : 0, stop - start);
+      add(run.fate, chunk.packed ? run.to - run.from : 0, stop - start);
     }
   }
-  for (const [name, start, stop] of layout.structures) add(name, 0, stop - start);
+  eachStructure(layout, (name, start, stop) => add(name, 0, stop - start));
   return found;
 }
 

@@ -38,7 +38,7 @@ function ribbonBoxes(layout, band) {
     if (chunk.stop <= band.from || chunk.start >= band.to) continue;
     for (const run of chunk.runs) add(run.fate, ...runBytes(chunk, run));
   }
-  for (const [name, start, stop] of layout.structures) add(name, start, stop);
+  eachStructure(layout, add);
   return [...largestShares(shares, band.width), ...onTop];
 }
 
@@ -80,9 +80,8 @@ function drawEdges(context, layout, band) {
   for (const chunk of layout.chunks) {
     if (chunk.stop <= band.from || chunk.start >= band.to) continue;
     if ((chunk.stop - chunk.start) * band.scale > 6) edges.push([chunk.start, 1]);
-    const pages = chunk.pages;
-    if (!pages || ((chunk.stop - chunk.start) * band.scale) / pages.length < 6) continue;
-    for (const start of pages.starts) edges.push([start, 0.75]);
+    if (!chunk.pageCount || ((chunk.stop - chunk.start) * band.scale) / chunk.pageCount < 6) continue;
+    for (const start of chunk.pages.starts) edges.push([start, 0.75]);
   }
   for (const [at, width] of edges) {
     const x = (at - band.from) * band.scale;
@@ -148,9 +147,11 @@ function drawLens(context, upper, from, to) {
 
 // What lies at byte `at`: {group, column, page} of a data page, or the name of a structure.
 function atByte(layout, at) {
-  for (const [name, start, stop, chunk, title] of layout.structures) {
-    if (at >= start && at < stop) return { name, start, stop, chunk, title };
-  }
+  let found = null;
+  eachStructure(layout, (name, start, stop, chunk, title) => {
+    if (at >= start && at < stop) found = { name, start, stop, chunk, title };
+  });
+  if (found) return found;
   const chunk = layout.chunks.find(({ start, stop }) => at >= start && at < stop);
   if (!chunk) return null;
   const page = chunk.pages && chunk.pages.length ? lastAtMost(chunk.pages.starts, at) : 0;
