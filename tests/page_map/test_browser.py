@@ -184,3 +184,12 @@ def test_5_000_files(show: Open) -> None:
     page.focus("#stage")
     page.keyboard.press("End")
     assert details(page) == "part-04999.parquet"
+
+
+def test_row_groups_thinner_than_a_pixel_have_the_fate_of_most_and_hide_nothing_that_is_read(show: Open) -> None:
+    layout = documents.inspection(columns=4, row_groups=3_000, pages=1)
+    page = show(documents.why(layout, documents.fates(layout, columns=(0,), groups=(3,), pages=(0,))))
+    assert page.evaluate("thinPixels(map.areas.grid).length") in range(100, 470)
+    assert page.evaluate("mostOf(layouts[0].groups.slice(0, 10), 0)") == "read"
+    assert page.evaluate("mostOf(layouts[0].groups.slice(10, 30), 0)") == "statistics"
+    assert page.evaluate("mostOf(layouts[0].groups.slice(10, 30), 1)") == "unread"

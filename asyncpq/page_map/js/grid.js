@@ -58,12 +58,64 @@ function columnLabels(layout, edges) {
 
 function drawGrid(context, layout, grid) {
   drawColumnNames(context, layout, grid);
+  drawThin(context, grid);
   grid.groups.forEach((group, index) => {
     const y = grid.top + grid.rows[index];
     const height = grid.rows[index + 1] - grid.rows[index];
+    if (height < 1) return;
     drawGroupName(context, group, y, height, grid.gutter);
     drawCells(context, group, grid, y, height > 6 ? height - 1.5 : height);
   });
+}
+
+// Row groups thinner than a pixel: each pixel shows what most of its chunks are, and pixels alike are one box.
+function drawThin(context, grid) {
+  const pixels = thinPixels(grid);
+  for (let column = 0; pixels.length && column + 1 < grid.columns.length; column += 1) {
+    const room = grid.columns[column + 1] - grid.columns[column];
+    const width = room > 4 ? room - 1.5 : Math.max(room, 0.5);
+    let box = null;
+    for (const { top, bottom, groups } of pixels) {
+      const fate = mostOf(groups, column);
+      if (box && box.fate === fate && box.bottom === top) box.bottom = bottom;
+      else {
+        fillThin(context, grid, column, width, box);
+        box = { fate, top, bottom };
+      }
+    }
+    fillThin(context, grid, column, width, box);
+  }
+}
+
+function fillThin(context, grid, column, width, box) {
+  if (!box || !box.fate) return;
+  fillBox(context, box.fate, grid.left + grid.columns[column], grid.top + box.top, width, box.bottom - box.top);
+}
+
+function thinPixels(grid) {
+  const pixels = [];
+  grid.groups.forEach((group, index) => {
+    if (grid.rows[index + 1] - grid.rows[index] >= 1) return;
+    const top = Math.floor(grid.rows[index]);
+    const before = pixels[pixels.length - 1];
+    if (before && before.top === top) before.groups.push(group);
+    else pixels.push({ top, bottom: top + 1, groups: [group] });
+  });
+  return pixels;
+}
+
+function mostOf(groups, column) {
+  const counts = new Map();
+  let most = null;
+  for (const group of groups) {
+    const chunk = group.chunks[column];
+    if (!chunk) continue;
+    const fate = bestFate(chunk);
+    if (rank(fate) >= 8) return fate; // what is read is never hidden
+    counts.set(fate, (counts.get(fate) || 0) + 1);
+    if (most === null || counts.get(fate) > counts.get(most)) most = fate;
+  }
+  return most;
 }
 
 function drawColumnNames(context, layout, { names, columns, left, top }) {
