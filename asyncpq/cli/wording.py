@@ -51,6 +51,16 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
         "are not sent to another origin that the url redirects to.",
         "The command line sends no credentials over http: use a presigned url.",
     ),
+    (
+        "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
+        "The store may be slow or far, or its url needs the other of http:// and https://.",
+    ),
+    (
+        "Lower LimitOptions.max_connections, or wait longer with RetryOptions.max_attempts and backoff_max_s.",
+        "Try again later, or with fewer commands at once.",
+    ),
+    ("Raise RetryOptions.max_attempts to retry more often.", "Try again later."),
+    ("Raise RetryOptions.read_timeout_s if the store is slow.", "The store may be slow: try again later."),
     # indexes
     ("at: is needed, as", "--at is needed, as"),
     ("at: is inside the dataset", "--at is inside the dataset"),
@@ -73,6 +83,9 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Open the folder that the index covers, or pass view='listed'.", "Name the folder that the index covers."),
     (", or open the dataset without it (index=False)", ""),
     ("Set single_writer=True if only one process writes to this index.", "Keep the index in another store, with --at."),
+    ("set BuildOptions.folder to another folder", "set TMPDIR to another folder"),
+    ("Raise LimitOptions.", "In Python, raise LimitOptions."),
+    ("else raise LimitOptions.", "else raise, in Python, LimitOptions."),
     ("BuildOptions.folder names another folder for local files.", "TMPDIR names another folder for local files."),
     # files
     ('; pass on_bad_file="skip" to leave out files that are not Parquet.', "; a pattern of the others leaves it out."),

@@ -29,7 +29,8 @@ ROOMS = (
     ),
 )
 PYTHON = re.compile(
-    r"storage_options|client_kwargs|\b(at|index|view|format|columns|snapshot|on_bad_file|schema_policy|disk_cache)=(?!\w*Options)|build_index\("
+    r"storage_options|client_kwargs|Options\b|build_index\(|"
+    r"\b(at|index|view|format|columns|snapshot|on_bad_file|schema_policy|disk_cache)="
 )
 #: No verb of the command line can meet these: they are about arguments that it does not have, or always passes.
 UNMET = (
@@ -55,7 +56,8 @@ UNMET = (
     "names two protocols",
     "client_kwargs.",
     'Pass on_bad_file="raise"',
-    'schema_policy="permissive": missing columns',  # which is said to be for Python
+    "aise LimitOptions.",  # said to be for Python, as the next one
+    'schema_policy="permissive": missing columns',
     'pass format="parquet" to read every listed file.',  # the end of a hint that COMPOSED has
 )
 
@@ -95,9 +97,11 @@ def hints() -> Iterator[tuple[str, str]]:
         for path in PACKAGE.glob(pattern):
             for node in ast.walk(ast.parse(path.read_text())):
                 is_hint = isinstance(node, ast.keyword) and node.arg == "hint"
-                names = [getattr(target, "id", "") for target in node.targets] if isinstance(node, ast.Assign) else []
-                if isinstance(node, (ast.keyword, ast.Assign)) and (is_hint or any("HINT" in name for name in names)):
-                    for part in ast.walk(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+                names = [getattr(target, "id", "") for target in targets]
+                value = getattr(node, "value", None)
+                if isinstance(value, ast.expr) and (is_hint or any("HINT" in name for name in names)):
+                    for part in ast.walk(value):
                         if isinstance(part, (ast.Constant, ast.JoinedStr)):
                             yield f"{path.name}: ", texts(part)
 
