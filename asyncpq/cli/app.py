@@ -13,7 +13,7 @@ from asyncpq.cli.inspect import inspect
 from asyncpq.cli.lint import lint
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
-from asyncpq.cli.running import Commands, State
+from asyncpq.cli.running import FLAG, Commands, State
 from asyncpq.cli.serve import serve
 from asyncpq.cli.why import explain, why
 
@@ -36,9 +36,11 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show debug logs, and tracebacks of errors.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", metavar=FLAG, help="Show debug logs, and tracebacks of errors.")
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", metavar=FLAG, help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of all commands."""

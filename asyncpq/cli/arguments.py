@@ -23,7 +23,9 @@ Keys = Annotated[
 ]
 OptionalKeys = Annotated[
     list[str] | None,
-    typer.Option("--key", help="Look up a key, such as id=42; as in asyncpq lookup.", show_default=False),
+    typer.Option(
+        "--key", metavar="NAME=VALUE", help="Look up a key, such as id=42; as in asyncpq lookup.", show_default=False
+    ),
 ]
 Columns = Annotated[
     str | None,

@@ -10,7 +10,7 @@ import typer
 from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.running import FAILED, FLAG, NOT_ALLOWED, NOT_FOUND, fail
 from asyncpq.cli.tables import names_table
 from asyncpq.cli.targets import opened, with_session
 from asyncpq.dataset import Dataset
@@ -31,12 +31,13 @@ async def doctor(
     session: Session,
     url: Annotated[
         str | None,
-        typer.Argument(metavar="[URL]", help="An object, or files of which the first is taken.", show_default=False),
+        typer.Argument(metavar="URL", help="An object, or files of which the first is taken.", show_default=False),
     ] = None,
     write_test: Annotated[
         bool,
         typer.Option(
             "--write-test",
+            metavar=FLAG,
             help="Also try whether the store refuses to create an existing object, which commits of indexes need: "
             "create an object of a random name and delete it.",
         ),

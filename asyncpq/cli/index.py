@@ -12,7 +12,7 @@ import typer
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, fail, interruptible
+from asyncpq.cli.running import FAILED, FLAG, fail, interruptible
 from asyncpq.cli.tables import target_of
 from asyncpq.cli.targets import open_existing_index, with_session
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
@@ -41,7 +41,10 @@ _Lake = Annotated[
     str, typer.Argument(metavar="URL", help="A prefix, pattern or table, whose index it is.", show_default=False)
 ]
 _At = Annotated[
-    str | None, typer.Option("--at", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False)
+    str | None,
+    typer.Option(
+        "--at", metavar="URL", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False
+    ),
 ]
 
 
@@ -82,6 +85,7 @@ async def build(
         typer.Option(
             "--kind",
             "-k",
+            metavar="KIND",
             help="A kind with its columns: bounds, bounds:day, keys:user, bloom:user, set:country, ngrams:title, "
             "text:body, footers, pages. Repeat it for more. Default: footers and bounds.",
             show_default=False,
@@ -115,7 +119,7 @@ async def show(
     url: _Lake,
     at: _At = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="List the files too, and say how they differ from the index.")
+        bool, typer.Option("--stale", metavar=FLAG, help="List the files too, and say how they differ from the index.")
     ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -198,7 +202,10 @@ async def vacuum(
     at: _At = None,
     keep: Annotated[int, typer.Option("--keep", help="Newest snapshots that stay.")] = 10,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Snapshots that readers may use stay for this time: 90m, 12h, 7d.")
+        str,
+        typer.Option(
+            "--older-than", metavar="TIME", help="Snapshots that readers may use stay for this time: 90m, 12h, 7d."
+        ),
     ] = "7d",
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -229,7 +236,7 @@ async def drop(
     session: Session,
     url: _Lake,
     at: _At = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Do not ask.")] = False,
 ) -> None:
     """Remove the index. The files stay."""
     index = await open_existing_index(session, url, at)

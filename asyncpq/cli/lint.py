@@ -12,7 +12,7 @@ from rich.text import Text
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FINDINGS
+from asyncpq.cli.running import FINDINGS, FLAG
 from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
@@ -31,6 +31,7 @@ async def lint(
         list[str] | None,
         typer.Option(
             "--column",
+            metavar="NAME",
             help="A column that lookups are by; may be given again. Without it, columns that the file is sorted by or "
             "has Bloom filters of, and those whose names end in id or key.",
             show_default=False,
@@ -40,12 +41,15 @@ async def lint(
         list[str] | None,
         typer.Option(
             "--writer",
+            metavar="NAME",
             help="Show the cures of this writer alone: pyarrow, spark, duckdb, polars, delta-rs or asyncpq.",
             show_default=False,
         ),
     ] = None,
     index: IndexUrl = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", metavar=FLAG, help="End with exit code 5 if there are findings.")
+    ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Find what makes lookups in a file or lake slow, with what a cure of it saves and how to write it."""

@@ -31,27 +31,36 @@ def _names(text: str | None) -> list[str]:
 async def optimize(
     session: Session,
     url: Url,
-    target: Annotated[str, typer.Argument(help="Url of a new folder.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Url of a new folder.", show_default=False)],
     sort_by: Annotated[
-        str | None, typer.Option("--sort-by", help="Columns by which rows are sorted: a,b.", show_default=False)
+        str | None,
+        typer.Option("--sort-by", metavar="A,B,...", help="Columns by which rows are sorted: a,b.", show_default=False),
     ] = None,
     zorder_by: Annotated[
-        str | None, typer.Option("--zorder-by", help="2 to 8 columns of ranges: a,b.", show_default=False)
+        str | None,
+        typer.Option("--zorder-by", metavar="A,B,...", help="2 to 8 columns of ranges: a,b.", show_default=False),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Columns to write: a,b. Default: all.", show_default=False)
+        str | None,
+        typer.Option("--columns", metavar="A,B,...", help="Columns to write: a,b. Default: all.", show_default=False),
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help="Condition of the rows to write, in SQL.", show_default=False)
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Condition of the rows to write, in SQL.", show_default=False),
     ] = None,
     bloom: Annotated[
-        str | None, typer.Option("--bloom", help="Columns of lookups that are not sorted: a,b.", show_default=False)
+        str | None,
+        typer.Option(
+            "--bloom", metavar="A,B,...", help="Columns of lookups that are not sorted: a,b.", show_default=False
+        ),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", "-k", help="Kind of the new index, as of index build.", show_default=False),
+        typer.Option(
+            "--kind", "-k", metavar="KIND", help="Kind of the new index, as of index build.", show_default=False
+        ),
     ] = None,
-    compression: Annotated[str, typer.Option("--compression", help="Codec.")] = _LAYOUT.compression,
+    compression: Annotated[str, typer.Option("--compression", metavar="CODEC", help="Codec.")] = _LAYOUT.compression,
     compression_level: Annotated[
         int | None, typer.Option("--compression-level", help="Level of the codec.", show_default=False)
     ] = None,
@@ -71,7 +80,8 @@ async def optimize(
         int, typer.Option("--memory-mib", help="Memory for sorting; more goes to local files.", min=1)
     ] = 256,
     folder: Annotated[
-        str | None, typer.Option("--temporary-folder", help="Folder of local files.", show_default=False)
+        str | None,
+        typer.Option("--temporary-folder", metavar="FOLDER", help="Folder of local files.", show_default=False),
     ] = None,
     format_: ReportFormat = Format.TABLE,
 ) -> None:

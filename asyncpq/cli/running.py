@@ -33,6 +33,7 @@ from asyncpq.errors import (
 
 T = TypeVar("T")
 
+FLAG: Final = " "  # metavar of options without a value: typer would write <bool>
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 NOT_FOUND: Final = 3

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncpq.cli.running import WRONG_USAGE, fail
+from asyncpq.cli.running import FLAG, WRONG_USAGE, fail
 from asyncpq.errors import UsageError
 
 
@@ -14,7 +14,7 @@ def serve(
     configuration: Annotated[
         str | None, typer.Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve data that is made for it.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", metavar=FLAG, help="Serve data that is made for it.")] = False,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen at, instead of that of the configuration.")
     ] = None,

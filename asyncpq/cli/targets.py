@@ -11,7 +11,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
-from asyncpq.cli.running import run
+from asyncpq.cli.running import FLAG, run
 from asyncpq.cli.tables import names_table, open_files, target_of
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.listing import INDEX_FOLDER
@@ -66,7 +66,9 @@ class SessionArguments:
     ] = None
     no_sign_request: Annotated[
         bool,
-        typer.Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE),
+        typer.Option(
+            "--no-sign-request", metavar=FLAG, help="Read a public bucket without credentials.", rich_help_panel=_STORE
+        ),
     ] = False
     disk_cache: Annotated[
         str | None,
@@ -78,7 +80,8 @@ class SessionArguments:
         ),
     ] = None
     stats: Annotated[
-        bool, typer.Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)
+        bool,
+        typer.Option("--stats", metavar=FLAG, help="Print the cost of the command to stderr.", rich_help_panel=_STORE),
     ] = False
 
     def storage_options(self) -> dict[str, Any]:

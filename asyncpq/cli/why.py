@@ -14,6 +14,7 @@ from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
+from asyncpq.cli.running import FLAG
 from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
@@ -34,7 +35,7 @@ class StoryFormat(enum.StrEnum):
     JSON = "json"
 
 
-Limit = Annotated[int | None, typer.Option("--limit", help="At most this many rows.", min=0)]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many rows.", min=0)]
 StoryFormatOption = Annotated[StoryFormat, typer.Option("--format", help="Text for people, or one JSON document.")]
 
 
@@ -76,10 +77,15 @@ async def why(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
-    count: Annotated[bool, typer.Option("--count", help="Count the rows that match, instead of reading them.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", metavar=FLAG, help="Count the rows that match, instead of reading them.")
+    ] = False,
     index: IndexUrl = None,
     warm: Annotated[
-        bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
+        bool,
+        typer.Option(
+            "--warm", metavar=FLAG, help="Read once before, and tell the story of the second time, with caches."
+        ),
     ] = False,
     format_: StoryFormatOption = StoryFormat.TEXT,
     html: Html = None,
