@@ -192,7 +192,8 @@ async def _schema_of(
     two files conflict.
     """
     unifier = SchemaUnifier(policy, partitions)
-    operation.metrics.files_total = len(files)
+    if policy != "strict":  # one file is opened, and the read that follows counts all of them
+        operation.metrics.files_total = len(files)
     # events count files only if all are opened here: a build reads the files later, and "strict" opens one
     tells = operation.name == "open" and policy != "strict"
 

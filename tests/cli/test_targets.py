@@ -71,6 +71,10 @@ def test_the_cost_is_printed_to_stderr(folder: Path) -> None:
     assert (folder / "cache").is_dir()
 
 
+def test_the_cost_of_a_lake_counts_its_files_once(folder: Path) -> None:
+    assert " ruled out of 2; " in run.invoke(app, ["count", str(folder), "--stats"]).stderr
+
+
 def test_each_kind_of_error_has_its_exit_code() -> None:
     codes = {error: run.invoke(app, ["fail", error]).exit_code for error in ERRORS}
     assert codes == {"usage": 2, "rights": 4, "bug": 1, "exit": 5}
