@@ -75,7 +75,7 @@ class Pipeline:
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
-    delivered as they become ready. Units of different row groups are decoded side by side.
+    delivered as they become ready, those of one scan in order. Units of different row groups are decoded side by side.
     """
 
     def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
@@ -196,14 +196,18 @@ class Pipeline:
                 await asyncio.wait((head.task,))
             return head
         while not self._closed:
+            # Of each scan the first one that was not delivered: its last unit says that the scan is complete.
+            heads: dict[FileScan, _Running] = {}
             for running in self._running:
-                if running.task.done():
-                    return running
+                heads.setdefault(running.job.scan, running)
+            for head in heads.values():
+                if head.task.done():
+                    return head
             self._started.clear()  # one that begins meanwhile may be done first
             begun = asyncio.ensure_future(self._started.wait())
             try:
                 await asyncio.wait(
-                    (begun, *[running.task for running in self._running]), return_when=asyncio.FIRST_COMPLETED
+                    (begun, *[head.task for head in heads.values()]), return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
                 begun.cancel()

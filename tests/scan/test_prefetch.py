@@ -154,3 +154,42 @@ async def test_units_of_different_row_groups_are_decoded_side_by_side() -> None:
 async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
     with pytest.raises(TimeoutError):
         await _run_in_pairs(last=False, patience_s=0.05)
+
+
+class LastFirst:
+    """A read of three row groups whose last unit is decoded first."""
+
+    current = True
+    context = SimpleNamespace(round=1)
+
+    def __init__(self) -> None:
+        self.last_is_done = asyncio.Event()
+
+    async def fetch(self, items: list[int], round_: int) -> None:
+        return None
+
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        if unit.number == 2:
+            self.last_is_done.set()
+        else:
+            await self.last_is_done.wait()
+            await asyncio.sleep(0)
+        return [unit.number]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
+    """It says that the scan is complete, which is then checked."""
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
+    pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(3)]
+    units = [SimpleNamespace(num_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)]
+    pipeline = Pipeline(jobs_of(cast("Any", LastFirst()), cast("Any", units)), cast("Any", runtime), ordered=ordered)
+    pipeline.start()
+    delivered: list[tuple[object, bool]] = []
+    try:
+        while (landed := await pipeline.next()) is not None:
+            delivered.append((landed.tables[0], landed.job.last))
+            pipeline.done_with_head()
+    finally:
+        await pipeline.close()
+    assert delivered == [(0, False), (1, False), (2, True)]
