@@ -96,12 +96,17 @@ def test_import_is_silent_and_loads_no_reader_and_no_client() -> None:
 
 def test_a_filtered_read_loads_no_dataset_engine(tmp_path: Path) -> None:
     path = tmp_path / "numbers.parquet"
-    pq.write_table(pa.table({"number": [1, 2, 3]}), path)
+    texts = ["ab", "a", None, *[""] * 1997]
+    pq.write_table(pa.table({"number": range(2000), "text": texts}), path)
     code = (
         "import asyncio, sys, asyncpq\n"
         "async def read():\n"
         f"    async with asyncpq.open_file({str(path)!r}) as file:\n"
         "        assert (await file.lookup({'number': 2})).num_rows == 1\n"
+        "        assert (await file.lookup({'number': [1, 3, *range(4, 9)]})).num_rows == 7\n"
+        "        texts = asyncpq.col('text')\n"
+        "        where = texts.starts_with('a') & texts.contains('b') & ~texts.is_null()\n"
+        "        assert (await file.read(where=where)).num_rows == 1\n"
         "asyncio.run(read())\n"
         "print(*sys.modules)\n"
     )

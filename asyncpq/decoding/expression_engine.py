@@ -242,10 +242,10 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
 def text_kernel(expr: tree.StartsWith | tree.Contains | tree.Like) -> Kernel:
     """Return the kernel of a text predicate; it takes an array of strings or binary, or a pyarrow expression."""
     if isinstance(expr, tree.StartsWith):
-        return lambda values: pc.starts_with(values, expr.prefix)
+        return lambda values: pc.starts_with(values, pattern=expr.prefix)
     if isinstance(expr, tree.Contains):
-        return lambda values: pc.match_substring(values, expr.text)
-    return lambda values: pc.match_like(values, expr.pattern)
+        return lambda values: pc.match_substring(values, pattern=expr.text)
+    return lambda values: pc.match_like(values, pattern=expr.pattern)
 
 
 def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:

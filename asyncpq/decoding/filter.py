@@ -397,7 +397,7 @@ def _found_sorted(values: Any, keys: pa.Array) -> pa.BooleanArray | None:
         return None
     if not count or values.null_count or keys.null_count:
         return None
-    ends = values.take(plain_array([0, count // 2, count - 1], pa.int64()))
+    ends = pc.take(values, plain_array([0, count // 2, count - 1], pa.int64()))
     for some in (ends, values):  # most columns that are not sorted show it at once
         if pc.greater(some.slice(0, len(some) - 1), some.slice(1)).true_count:
             return None

@@ -2,8 +2,8 @@
 
 Its import writes a documented Python function for each of Arrow's 280 kernels, which takes 20 ms: a sixth of the time
 from a process's start to its first row. A lookup uses three. Here a kernel that is called with its arrays alone is
-called as it is, with its default options. All else, such as kernels with options, is what ``pyarrow.compute`` has.
-A kernel takes no ``Expression``; combine those with operators.
+called as it is, with its default options, and those of :data:`_OPTIONS` with the given ones. All else is what
+``pyarrow.compute`` has. A kernel without options takes no ``Expression``; combine those with operators.
 """
 
 from __future__ import annotations
@@ -14,9 +14,25 @@ from typing import Any
 from asyncpq.storage.threads import import_whole
 
 try:
-    from pyarrow._compute import CastOptions, Expression, get_function
+    from pyarrow._compute import (
+        CastOptions,
+        Expression,
+        MatchSubstringOptions,
+        NullOptions,
+        SearchSortedOptions,
+        SetLookupOptions,
+        get_function,
+    )
 except ImportError:  # pragma: no cover  # their public place, should a later pyarrow move them
-    from pyarrow.compute import CastOptions, Expression, get_function
+    from pyarrow.compute import (
+        CastOptions,
+        Expression,
+        MatchSubstringOptions,
+        NullOptions,
+        SearchSortedOptions,
+        SetLookupOptions,
+        get_function,
+    )
 
 __all__ = ["Expression", "cast"]
 
@@ -27,6 +43,14 @@ def cast(array: Any, type_: Any) -> Any:
 
 
 _CAST = get_function("cast")
+_OPTIONS = {  # of the kernels that filters call with keyword options
+    "is_in": SetLookupOptions,
+    "is_null": NullOptions,
+    "match_like": MatchSubstringOptions,
+    "match_substring": MatchSubstringOptions,
+    "search_sorted": SearchSortedOptions,
+    "starts_with": MatchSubstringOptions,
+}
 
 
 def kernel(name: str) -> Callable[[Sequence[Any]], Any]:
@@ -43,12 +67,14 @@ def __getattr__(name: str) -> Any:
         function = get_function(name.rstrip("_"))
     except KeyError:
         return getattr(import_whole("pyarrow.compute"), name)
-    arity, call = function.arity, function.call
+    arity, call, options_of = function.arity, function.call, _OPTIONS.get(name)
 
     def with_options(*arrays: Any, **options: Any) -> Any:
-        if options or len(arrays) != arity:
-            return getattr(import_whole("pyarrow.compute"), name)(*arrays, **options)
-        return call(arrays)
+        if len(arrays) == arity and not options:
+            return call(arrays)
+        if len(arrays) == arity and options_of is not None and not isinstance(arrays[0], Expression):
+            return call(arrays, options_of(**options))
+        return getattr(import_whole("pyarrow.compute"), name)(*arrays, **options)
 
     globals()[name] = with_options
     return with_options

@@ -23,8 +23,14 @@ from asyncpq.expressions import (
     Atom,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    In,
     IntersectsBox,
+    IsNull,
+    KeyIn,
+    Like,
+    StartsWith,
     VariantTest,
     atoms,
     columns,
@@ -70,6 +76,8 @@ class _OtherColumnsError(ObjectChangedError):
     """The new version lacks columns that the scan began with."""
 
 
+# atoms whose kernels are called without pyarrow.compute
+_COMMON: Final = frozenset({Comparison, Contains, In, IsNull, KeyIn, Like, StartsWith})
 _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns prune by
 
 
@@ -139,7 +147,8 @@ class ScanPlanner:
             view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("the object has another version than the one whose columns were matched")
-            if self.request.where is not None and type(self.request.where) is not Comparison:
+            where = self.request.where
+            if where is not None and type(where) is not Comparison and not _COMMON.issuperset(map(type, atoms(where))):
                 await source.runtime.load("pyarrow.compute")  # before its kernels are used on the event loop
             resolve = partial(self._resolve, version)
             few = self._num_columns(version) <= INLINE_STEPS

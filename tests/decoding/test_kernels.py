@@ -30,7 +30,13 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("cumulative_sum", (pa.array([1, 2]),), {}),
     ("max_element_wise", (NUMBERS, pa.scalar(2)), {}),
     ("match_substring", (TEXTS, "b"), {}),
+    ("match_substring", (TEXTS,), {"pattern": "b"}),
+    ("match_like", (TEXTS,), {"pattern": "a%"}),
+    ("starts_with", (TEXTS,), {"pattern": "A", "ignore_case": True}),
+    ("starts_with", (pc.field("a"),), {"pattern": "A"}),
     ("is_in", (NUMBERS,), {"value_set": pa.array([1])}),
+    ("is_in", (pc.field("a"),), {"value_set": pa.array([1])}),
+    ("search_sorted", (pa.array([1, 2, 2, 3]), pa.array([2, 4])), {"side": "right"}),
     ("unique", (NUMBERS,), {}),
     ("scalar", (5,), {}),
     ("field", ("a",), {}),
@@ -55,7 +61,7 @@ def test_a_cast_refuses_values_that_would_change() -> None:
 
 def test_other_names_are_those_of_pyarrow_compute() -> None:
     assert kernels.Expression is pc.Expression
-    assert kernels.SetLookupOptions is pc.SetLookupOptions
+    assert kernels.CountOptions is pc.CountOptions
     with pytest.raises(AttributeError, match="no_such_kernel"):
         kernels.no_such_kernel  # noqa: B018
     assert not hasattr(kernels, "__wrapped__")
