@@ -77,7 +77,7 @@ def exact_scalar(value: Scalar, type_: pa.DataType, convert: Convert | None = No
     """
     convert = convert or converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
-    return None if held is _INEXACT else plain_scalar(held, type_)
+    return None if held is _INEXACT else plain_array([held], type_)[0]
 
 
 def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:

@@ -105,6 +105,7 @@ class ObjectSource:
         self._namespace = namespace
         self._decryption = decryption
         self._once = once
+        self._initial_prices = runtime.price_book.initial if is_here(handle) else None  # nothing is learnt of those
         # parts that are read with a user's own keys are not shared
         shared = decryption is None and not once and not is_here(handle)
         self._tiers = runtime.tiers if runtime.tiers and shared else None
@@ -421,13 +422,13 @@ class ObjectSource:
 
     def prices(self) -> Prices:
         """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
-        return self.runtime.price_book.prices(self.handle.server or self._protocol)
+        return self._initial_prices or self.runtime.price_book.prices(self.handle.server or self._protocol)
 
     def learn_prices(
         self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None, fastest_s: float | None = None
     ) -> None:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
-        if not is_here(self.handle):
+        if self._initial_prices is None:
             self.runtime.price_book.learn(
                 self.handle.server or self._protocol, requests, num_bytes, seconds, cpu_s, fastest_s
             )

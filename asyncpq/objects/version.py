@@ -222,10 +222,11 @@ class FileVersion(ObjectVersion):
 
     def keys(self, items: Iterable[Item]) -> list[ContentKey]:
         """Return the cache keys of ``items``: pages, dictionaries and pieces of chunks."""
-        decoded, raw = self._decoded_digest, self.digest
-        return [
-            ContentKey(decoded if item.kind in _DECODED else raw, item.kind, item.start, item.stop) for item in items
-        ]
+        keys: list[ContentKey] = []
+        for item in items:
+            digest = self._decoded_digest if item.kind in _DECODED else self.digest
+            keys.append(ContentKey(digest, item.kind, item.start, item.stop))
+        return keys
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
         """Return this version with INT96 timestamps decoded in ``unit``; itself if it has none or already uses

@@ -91,11 +91,14 @@ def _may_meet(asked: IntersectsBox, box: Box | None) -> bool:
 
 
 class RowGroupPruning:
-    """The row groups that a predicate leaves to be read; the result of :func:`prune_row_groups`."""
+    """The row groups that may contain rows for which a predicate is true.
+
+    ``zones``: the bounds in all row groups, keyed by column; a comparison of another column excludes no row group.
+    """
 
     __slots__ = ("_expr", "_zones", "kept", "num_row_groups", "values")
 
-    def __init__(self, expr: Expression, num_row_groups: int, zones: Mapping[str, RowGroupZones]) -> None:
+    def __init__(self, expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> None:
         self.values: KnownValues = {}  # what the predicate's comparisons want, for searching pages as well
         # ordinals of the row groups in which the predicate may be true
         self.kept: RowRanges = rows_where(expr, Truth.TRUE, num_row_groups, zones, self.values)
@@ -142,14 +145,6 @@ class RowGroupPruning:
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
         return list(reasons)
-
-
-def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> RowGroupPruning:
-    """Find the row groups that may contain rows for which ``expr`` is true.
-
-    ``zones``: the bounds in all row groups, keyed by column; a comparison of another column excludes no row group.
-    """
-    return RowGroupPruning(expr, num_row_groups, zones)
 
 
 # -- many keys --------------------------------------------------------------------------------------

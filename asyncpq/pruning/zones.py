@@ -92,15 +92,14 @@ def rows_where(
     have any result. ``values`` keeps what the comparisons of ``expr`` want, for the next search with it.
     """
     wanted: KnownValues = {} if values is None else values
+    if isinstance(expr, Atom):  # most lookups have one key
+        bounds = None if expr.column is None else columns.get(expr.column)
+        if bounds is None:
+            return RowRanges.all(total)
+        return bounds.holding(known_values(expr, truth, bounds.domain, wanted))
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
-        known = None if atom.column is None else columns.get(atom.column)
-        if known is None:
-            return RowRanges.all(total)
-        return known.holding(known_values(atom, truth, known.domain, wanted))
-
-    if isinstance(expr, Atom):
-        return atom_rows(expr, truth)
+        return rows_where(atom, truth, total, columns, wanted)
 
     def all_of(parts: Iterable[RowRanges]) -> RowRanges:
         rows = RowRanges.all(total)

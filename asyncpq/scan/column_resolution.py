@@ -16,6 +16,7 @@ from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns, Schem
 from asyncpq.errors import AmbiguousColumnError, QueryError, UnsupportedFeatureError
 from asyncpq.expressions import Expression, atoms
 from asyncpq.expressions import columns as column_names
+from asyncpq.objects.page_indexes import IndexRequest
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 from asyncpq.pruning.zone_maps import RowGroupZones
@@ -42,6 +43,9 @@ class ReadLeaf(NamedTuple):
 class ReadColumns:
     """The columns of a query, resolved against a schema: the same for all literals of one predicate.
 
+    It is kept with the file's version, so that a repeated question whose key alone differs finds its plan: the leaves
+    to read, their zones, and what to ask of the page indexes of the row groups used last.
+
     ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
     Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
     """
@@ -54,6 +58,7 @@ class ReadColumns:
         "leaves",
         "output",
         "predicate",
+        "requests",
         "unfiltered",
         "with_filters",
         "zones",
@@ -87,6 +92,8 @@ class ReadColumns:
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
         # row groups (ordinal, whether filtered) whose chunks are known not to share bytes
         self.apart: set[tuple[int, bool]] = set()
+        # for the page indexes of row groups that were filtered last, by ordinal and whether their bounds are wanted
+        self.requests: dict[tuple[int, bool], list[IndexRequest]] = {}
 
     def may_cover(self, leaf: Leaf) -> bool:
         """Return whether the leaf's dotted name means no other column in the predicate."""
@@ -102,6 +109,7 @@ class ReadColumns:
         other.bounded = {**self.bounded, **{leaf.dotted: leaf for leaf in added}}
         other.bounded_leaves = self.bounded_leaves | {leaf.index for leaf in added if leaf.index in read}
         other.zones = other.with_filters = None
+        other.requests = {}
         return other
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
@@ -110,6 +118,7 @@ class ReadColumns:
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
         other.bounded_leaves = {leaf.index for leaf in other.bounded.values()}
         other.zones = other.with_filters = None
+        other.requests = {}
         return other
 
 
@@ -191,7 +200,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
         if projection.field in dictionaries:
             arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
     read = ReadColumns(schema, output, wanted.pruning)
-    weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
+    weight = 1000 + 400 * (len(output) + 2 * len(read.leaves) + len(read.unfiltered) + len(types))
     return Resolved(read, arrow, dictionaries, FilterCompiler(types), {}, weight)
 
 
@@ -277,7 +286,7 @@ def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumn
         and reads_as_dictionary(version, column.projection)
     )
     schema = pa.schema([column.field for column in output], metadata=view.schema.metadata)
-    weight = 2000 + 800 * (len(output) + len(predicate) + len(read.leaves) + len(types))
+    weight = 2000 + 800 * (len(output) + len(predicate) + 2 * len(read.leaves) + len(types))
     return Resolved(
         read, schema, decoded, FilterCompiler(types), {}, weight, AdaptedColumns(tuple(output), predicate), inexact
     )

@@ -110,7 +110,8 @@ class FileScan:
         """Cut the plan into units of about ``unit_bytes`` bytes, or into one unit for None. Call this once, before
         any fetch."""
         self._whole = unit_bytes is None
-        cut, num_chunks = partial(self._cut, unit_bytes or 1 << 62), 0
+        cut = partial(self.plan.units, 1 << 62) if unit_bytes is None else partial(self._cut, unit_bytes)
+        num_chunks = 0
         for group in self.plan.row_groups:
             num_chunks += len(group.columns)
         return cut() if num_chunks <= INLINE_STEPS else await self._source.runtime.in_thread(cut)

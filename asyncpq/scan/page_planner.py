@@ -10,7 +10,7 @@ wrong. A read that asks for one of them is unaffected.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -41,7 +41,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones, prune_row_groups
+from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones
 from asyncpq.pruning.zones import KnownValues, rows_where
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
@@ -63,6 +63,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
+_KEPT_GROUPS: Final = 4  # row groups whose index requests are kept for each shape of question
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
 
@@ -112,7 +113,9 @@ class PagePlanner:
             await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
             candidates = [item for item in candidates if item[0] not in filters.dropped]
         filtered = self.where is not None
-        to_filter = [(*item, filtered and (proven is _NONE or item[0] not in proven)) for item in candidates]
+        to_filter: list[tuple[int, RowRanges, bool]] = []
+        for ordinal, rows in candidates:
+            to_filter.append((ordinal, rows, filtered and (proven is _NONE or ordinal not in proven)))
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
         num_chunks = len(to_filter) * len(self.columns.leaves)
         values = None if statistics is None else statistics.values
@@ -151,11 +154,11 @@ class PagePlanner:
             return accessed, None
         trust = self.source.runtime.options.read.trust_statistics
         zones = (self.columns.zones or row_group_zones(self.version, self.columns)) if trust else {}
-        verdict = prune_row_groups(self.prune, zones, num_groups)
+        verdict = RowGroupPruning(self.prune, zones, num_groups)
         if verdict.kept.num_rows == num_groups:
             for reason in verdict.reasons:
                 metrics.fall_back(reason)
-        return accessed & verdict.kept, verdict
+        return verdict.kept if accessed.num_rows == num_groups else accessed & verdict.kept, verdict
 
     def _filters(self) -> RowGroupFilters | None:
         """Return the Bloom filters that may rule out row groups; None if no such filter exists."""
@@ -184,14 +187,24 @@ class PagePlanner:
             bounded = columns.bounded_leaves
         for ordinal, rows, filtered in candidates:
             if filtered:
-                wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
-                if bounded:
-                    wanted += [IndexRequest(ordinal, leaf.index, True) for leaf in columns.covering]
+                wanted += columns.requests.get((ordinal, bool(bounded))) or self._index_requests(ordinal, bounded)
             elif (where is not None and self.limit is not None) or self._skips_pages(ordinal, rows):
                 wanted += [IndexRequest(ordinal, item.leaf, False) for item in columns.unfiltered]
         if wanted:
             await indexes.fetch(wanted)
         return indexes
+
+    def _index_requests(self, ordinal: int, bounded: Collection[int]) -> list[IndexRequest]:
+        """Return the requests for the page indexes of a row group that is filtered; of leaves in ``bounded``, their
+        bounds too. Lookups whose keys alone differ share them."""
+        columns = self.columns
+        requests = [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
+        if bounded:
+            requests += [IndexRequest(ordinal, leaf.index, True) for leaf in columns.covering]
+        if len(columns.requests) >= _KEPT_GROUPS:
+            columns.requests.clear()
+        columns.requests[ordinal, bool(bounded)] = requests
+        return requests
 
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
         """Return whether a row group may have pages without any of ``rows``, which are read unfiltered."""
@@ -214,7 +227,8 @@ class PagePlanner:
                     known = indexes.zones.get((ordinal, bounded.index))
                     if known is not None:
                         zones[name] = known
-                rows &= rows_where(self.prune, Truth.TRUE, num_rows, zones, values)
+                matching = rows_where(self.prune, Truth.TRUE, num_rows, zones, values)
+                rows = matching if rows.num_rows == num_rows else rows & matching
             if not rows.starts:
                 continue
             if texts is None and filtered and rows.num_rows >= MANY_ROWS:

@@ -150,15 +150,21 @@ class ScanPlanner:
             where = self.request.where
             if where is not None and type(where) is not Comparison and not _COMMON.issuperset(map(type, atoms(where))):
                 await source.runtime.load("pyarrow.compute")  # before its kernels are used on the event loop
-            resolve = partial(self._resolve, version)
-            few = self._num_columns(version) <= INLINE_STEPS
-            resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)
             request = self.request
+            if request.unbound is None and (request.rows_only or request.columns is not None):
+                num_columns = len(request.columns or ())
+            else:
+                num_columns = len(version.metadata.schema.leaves)
+            resolve = partial(self._resolve, version)
+            resolved, shape = resolve() if num_columns <= INLINE_STEPS else await source.runtime.in_thread(resolve)
+            request = self.request  # its predicate may be bound now
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = request.access.resolve(row_group_layout(version))
-            read, prune = self._covered(version, resolved.columns)
+            read, prune = resolved.columns, self._prune
+            if self._where is not None and type(self._where) is not Comparison:
+                read, prune = self._covered(version, read, self._where)
             planner = PagePlanner(
                 source,
                 version,
@@ -216,13 +222,6 @@ class ScanPlanner:
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
-
-    def _num_columns(self, version: FileVersion) -> int:
-        """Return the number of columns to resolve: all for a request without names."""
-        request = self.request
-        if request.unbound is None and (request.rows_only or request.columns is not None):
-            return len(request.columns or ())
-        return len(version.metadata.schema.leaves)
 
     def _resolve(self, version: FileVersion) -> tuple[Resolved, QueryShape]:
         """Resolve the request's names in this version, and compile its filter."""
@@ -305,10 +304,12 @@ class ScanPlanner:
             filter_ = self._narrowed(version, resolved, filter_, types)
         return resolved, filter_
 
-    def _covered(self, version: FileVersion, columns: ReadColumns) -> tuple[ReadColumns, Expression | None]:
+    def _covered(
+        self, version: FileVersion, columns: ReadColumns, where: Expression
+    ) -> tuple[ReadColumns, Expression | None]:
         """Return the columns and the predicate to prune by: boxes of geometries by the columns that cover them, too."""
-        where, prune = self._where, self._prune
-        if where is None or type(where) is Comparison or not any(isinstance(atom, _COVERED) for atom in atoms(where)):
+        prune = self._prune
+        if not any(isinstance(atom, _COVERED) for atom in atoms(where)):
             return columns, prune
         used: dict[str, Leaf] = {}
 

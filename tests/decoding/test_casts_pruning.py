@@ -16,7 +16,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError, SchemaMismatchError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, atoms
 from asyncpq.objects.version import FileVersion
-from asyncpq.pruning.zone_maps import RowGroupZones, prune_row_groups
+from asyncpq.pruning.zone_maps import RowGroupPruning, RowGroupZones
 from tests.parquet_files import row_groups_left, write
 from tests.parquet_samples import OpenFile
 from tests.predicates import DAY, EVERY_LITERAL, OPS, UTC
@@ -136,7 +136,7 @@ def test_pruning_by_the_files_statistics_is_sound_for_the_datasets_type(
         (atom,) = atoms(predicate)
         if not inexact.isdisjoint(map(type, atom.literals)):
             continue
-        found = prune_row_groups(predicate, zones, len(array))
+        found = RowGroupPruning(predicate, zones, len(array))
         pruned += found.kept.num_rows < len(array)
         assert matching <= set(found.kept.rows()), (predicate, conformed)
         assert set(found.all_match.rows()) <= matching, (predicate, conformed)

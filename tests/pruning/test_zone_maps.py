@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from asyncpq.expressions import Comparison, Expression, columns
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zone_maps import prune_row_groups
+from asyncpq.pruning.zone_maps import RowGroupPruning
 from asyncpq.pruning.zones import rows_where
 from tests.parquet_files import PrunedFile
 from tests.predicates import KINDS, array, arrays, expressions, results, sorted_values
@@ -44,7 +44,7 @@ def test_no_row_is_lost(
     file = PrunedFile(table, rows_per_page=rows_per_page, rows_per_group=rows_per_group, use_dictionary=dictionaries)
     names = columns(expr)
     zones = file.row_group_zones(*names)
-    pruned = prune_row_groups(expr, zones, file.num_row_groups)
+    pruned = RowGroupPruning(expr, zones, file.num_row_groups)
     assert pruned.all_match == pruned.all_match & pruned.kept
     for group in file.metadata.row_groups:
         inside = exact[group.first_row : group.first_row + group.num_rows]

@@ -14,7 +14,7 @@ from asyncpq.expressions import Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable, Truth
 from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.zone_maps import prune_row_groups
+from asyncpq.pruning.zone_maps import RowGroupPruning
 from asyncpq.pruning.zones import rows_where
 from tests.parquet_files import PrunedFile
 from tests.pruning.indexed_file import DAY, FILE, NAN, ROWS, TABLE, leaf
@@ -155,14 +155,14 @@ def test_misaligned_pages() -> None:
     ],
 )
 def test_row_groups_left(expr: Expression, kept: list[int], all_match: list[int]) -> None:
-    pruned = prune_row_groups(expr, ZONES, GROUPS.num_row_groups)
+    pruned = RowGroupPruning(expr, ZONES, GROUPS.num_row_groups)
     assert list(pruned.kept.rows()) == kept
     assert list(pruned.all_match.rows()) == all_match
 
 
 def test_report() -> None:
     expr = (col("id") < 40) & (col("down") <= 60) & (col("price") < 2.5) & (col("tags.list.element") == 1)
-    pruned = prune_row_groups(expr & (col("id") == col("down")) & (col("other") == 1), ZONES, 5)
+    pruned = RowGroupPruning(expr & (col("id") == col("down")) & (col("other") == 1), ZONES, 5)
     assert pruned.dropped_by == {
         "id < 40": 3,
         "down <= 60": 2,

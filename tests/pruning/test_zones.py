@@ -9,7 +9,7 @@ from asyncpq.expressions import Atom, Comparison, In, col
 from asyncpq.expressions.analysis import Truth, result_values, successor
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zone_maps import prune_row_groups
+from asyncpq.pruning.zone_maps import RowGroupPruning
 from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.parquet_files import PrunedFile
 from tests.parquet_samples import DATA, requires_corpus
@@ -66,4 +66,4 @@ def test_truncated_bounds_of_other_writers() -> None:
         zones = file.row_group_zones(name)
         for value in table[name].to_pylist():
             if isinstance(value, (str, bytes)):
-                assert prune_row_groups(col(name) == value, zones, file.num_row_groups).kept
+                assert RowGroupPruning(col(name) == value, zones, file.num_row_groups).kept
