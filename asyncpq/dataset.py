@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -17,21 +17,18 @@ from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
+from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
-from asyncpq.decoding.casts import lacking
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.kernels import Expression as ArrowExpression
-from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.errors import InvalidOptionError, RowIndexError
+from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_places, whole_number
 from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
@@ -40,22 +37,6 @@ if TYPE_CHECKING:
     from asyncpq.scan.plan import Plan
 
 T = TypeVar("T")
-
-
-def output_schema(
-    schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
-) -> pa.Schema:
-    """Return the schema of the ``columns`` of a dataset with ``schema``, followed by those of ``keys``.
-
-    Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
-    """
-    nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
-    view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
-    dictionaries = frozenset(view.ordinals(read_dictionary))
-    found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
-    for key in keys:
-        found += view.columns(nothing, view.ordinals([key]), frozenset(), dictionaries=dictionaries)
-    return pa.schema([column.field for column in found])
 
 
 class Dataset(Unpicklable):
@@ -278,7 +259,7 @@ class Dataset(Unpicklable):
             RowIndexError: the dataset does not have the file, the file does not have the row, or the row is deleted.
             ObjectChangedError: a file was replaced during the read.
         """
-        asked = _positions(rows)
+        asked = row_places(rows)
         by_file: dict[str, dict[int, None]] = {}
         for url, row in asked:
             by_file.setdefault(url, {})[row] = None
@@ -505,18 +486,3 @@ def _access(access: object) -> Mapping[str, AccessPlan] | None:
     if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
         raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, got a {type(access).__name__}")
     return access
-
-
-def _positions(rows: Any) -> list[tuple[str, int]]:
-    """Return pairs of url and row number; raise InvalidOptionError for others, RowIndexError for negative numbers."""
-    try:
-        pairs = [(url, row) for url, row in rows]
-    except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"rows must be pairs of a file's url and a row number: {error}") from error
-    if not all(isinstance(url, str) for url, _ in pairs):
-        raise InvalidOptionError("rows must be pairs of a file's url and a row number")
-    numbers = row_numbers([row for _, row in pairs])
-    for (url, _), row in zip(pairs, numbers, strict=True):
-        if row < 0:
-            raise RowIndexError(f"row number {row} is negative, so it is in no file", url=url)
-    return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]

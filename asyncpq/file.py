@@ -415,17 +415,7 @@ class File(Unpicklable):
             self.metrics = scan.metrics
         plan, version = story.plans()[self.url], story.files[self.url].scan_plan.version
         shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
-        read = why.Read(
-            url=self.url,
-            verb=verb,
-            lookup=lookup,
-            columns=plan.columns,
-            rows=rows,
-            metrics=self.metrics,
-            opening=opening,
-            plan=plan.to_dict(),
-            plans=[plan],
-        )
+        read = why.Read(self.url, verb, lookup, plan.columns, rows, self.metrics, opening, plan.to_dict(), [plan])
         report = why.why_report(read, story)
         if layouts:
             pages = why.wants_pages(*shape)

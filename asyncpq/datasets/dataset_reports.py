@@ -14,7 +14,7 @@ from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports import why
 from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection, Lint
-from asyncpq.reports.inspection import describe_dataset, inspect_version
+from asyncpq.reports.inspection import inspect_version
 from asyncpq.reports.lake_lint import LakeFacts, lint_lake
 from asyncpq.reports.lint import Linted, lint_document, lint_version, prices_text
 from asyncpq.scan.plan import Plan
@@ -49,17 +49,22 @@ async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: b
 def _described(
     state: DatasetState, files: Sequence[DataFile], sample: Inspection | None, metrics: ReadMetrics
 ) -> DatasetInspection:
-    partitions = state.partitions or [name for file in files[:1] for name in file.partition]
-    return describe_dataset(
+    summaries = [FileSummary(url=safe_url(file.url), size=file.size, rows=file.num_rows) for file in files]
+    sizes = [item["size"] for item in summaries]
+    return DatasetInspection(
+        document="dataset inspection",
         url=state.url,
         view=str(state.source.view),
         description=state.source.description,
-        schema=state.columns.schema,
-        partitions=partitions,
-        files=[(file.url, file.size, file.num_rows) for file in files],
-        indexes=state.source.indexes,
+        schema=[{"name": item.name, "arrow_type": str(item.type)} for item in state.columns.schema],
+        partitions=list(state.partitions or [name for file in files[:1] for name in file.partition]),
+        files=summaries,
+        total_bytes=None if None in sizes else sum(filter(None, sizes)),
+        indexes=[dict(index) for index in state.source.indexes],
         sample=sample,
-        metrics=metrics,
+        fallbacks=list(metrics.fallbacks),
+        requests=metrics.requests,
+        bytes_fetched=metrics.bytes_fetched,
     )
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import children_of, is_list, with_children
+from asyncpq.decoding.casts import lacking
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import SchemaMismatchError
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from asyncpq.objects.version import FileVersion
+    from asyncpq.scan.column_resolution import ColumnNames
 
 SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
 
@@ -258,3 +265,19 @@ def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if num_texts == 2:
         return pa.large_string() if large else pa.string()
     return pa.large_binary() if large else pa.binary()
+
+
+def output_schema(
+    schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
+) -> pa.Schema:
+    """Return the schema of the ``columns`` of a dataset with ``schema``, followed by those of ``keys``.
+
+    Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
+    """
+    nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
+    view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
+    dictionaries = frozenset(view.ordinals(read_dictionary))
+    found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
+    for key in keys:
+        found += view.columns(nothing, view.ordinals([key]), frozenset(), dictionaries=dictionaries)
+    return pa.schema([column.field for column in found])

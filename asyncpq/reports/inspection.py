@@ -28,18 +28,9 @@ from asyncpq.parquet.embedded_index import entries
 from asyncpq.parquet.logical_types import LogicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
-from asyncpq.reports.documents import (
-    Chunk,
-    ColumnReport,
-    DatasetInspection,
-    FileSummary,
-    Inspection,
-    PageLists,
-    RowGroupReport,
-)
+from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
 from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
-from asyncpq.storage.urls import safe_url
 
 _MAX_CHARACTERS: Final = 200  # of a value of the key-value metadata
 _DATA_PAGES: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
@@ -470,38 +461,3 @@ def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]
         indexes = [item.column_index for item in groups[0].sorting_columns]
         declared = [columns[index]["name"] for index in indexes if index < len(columns)]
     return sorted(found, key=lambda name: declared.index(name) if name in declared else len(declared))
-
-
-# -- datasets -----------------------------------------------------------------------------------------
-
-
-def describe_dataset(
-    *,
-    url: str,
-    view: str,
-    description: str,
-    schema: pa.Schema,
-    partitions: Sequence[str],
-    files: Iterable[tuple[str, int | None, int | None]],
-    indexes: Sequence[Mapping[str, Any]],
-    sample: Inspection | None,
-    metrics: ReadMetrics,
-) -> DatasetInspection:
-    """Return the document of a dataset. ``files`` are (url, size, rows); size and rows are None where unknown."""
-    summaries = [FileSummary(url=safe_url(url), size=size, rows=rows) for url, size, rows in files]
-    sizes = [item["size"] for item in summaries]
-    return DatasetInspection(
-        document="dataset inspection",
-        url=url,
-        view=view,
-        description=description,
-        schema=[{"name": item.name, "arrow_type": str(item.type)} for item in schema],
-        partitions=list(partitions),
-        files=summaries,
-        total_bytes=None if None in sizes else sum(filter(None, sizes)),
-        indexes=[dict(index) for index in indexes],
-        sample=sample,
-        fallbacks=list(metrics.fallbacks),
-        requests=metrics.requests,
-        bytes_fetched=metrics.bytes_fetched,
-    )

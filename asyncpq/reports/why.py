@@ -95,7 +95,7 @@ def verb_of(columns: object, where: object, lookup: object, limit: object, *, co
     return "count" if counts else "scan" if lookup is None else "lookup"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """A read that has ended."""
 

@@ -12,7 +12,7 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
+from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError, RowIndexError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_open_literals, parse_where
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
@@ -106,6 +106,21 @@ def row_numbers(rows: Any) -> list[int]:
         return [operator.index(row) for row in values]
     except TypeError as error:
         raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
+
+
+def row_places(rows: Any) -> list[tuple[str, int]]:
+    """Return pairs of url and row number; raise InvalidOptionError for others, RowIndexError for negative numbers."""
+    try:
+        pairs = [(url, row) for url, row in rows]
+    except (TypeError, ValueError) as error:
+        raise InvalidOptionError(f"rows must be pairs of a file's url and a row number: {error}") from error
+    if not all(isinstance(url, str) for url, _ in pairs):
+        raise InvalidOptionError("rows must be pairs of a file's url and a row number")
+    numbers = row_numbers([row for _, row in pairs])
+    for (url, _), row in zip(pairs, numbers, strict=True):
+        if row < 0:
+            raise RowIndexError(f"row number {row} is negative, so it is in no file", url=url)
+    return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]
 
 
 class ScanRequest(NamedTuple):

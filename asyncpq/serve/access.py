@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from asyncpq.dataset import output_schema
+from asyncpq.datasets.schemas import output_schema
 from asyncpq.errors import ColumnNotFoundError, nearest_column
 from asyncpq.serve.configuration import Grant, Token, token_digest
 from asyncpq.serve.problems import Problem, no_dataset

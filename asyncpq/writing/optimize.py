@@ -21,7 +21,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.dataset import Dataset, output_schema
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
 from asyncpq.events import Operation

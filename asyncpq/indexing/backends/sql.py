@@ -41,16 +41,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
-_THREADS = 4
-_BUSY_S = 30  # for which a writer waits for another one, in SQLite
+_THREADS, _BUSY_S = 4, 30  # seconds for which a writer waits for another one, in SQLite
 _BATCH_ROWS = 10_000  # written or read by one statement
 _MAX_RANGES = 200  # or names in one statement; each takes up to two parameters
 _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
 class SqlBackend:
-    """An index in SQL tables whose names begin with ``name``: one table for each kind, and three for manifests,
-    segments and builds.
+    """An index in SQL tables: one for each kind, and three for manifests, segments and builds.
 
     Args:
         database: url of SQLAlchemy; or an engine, which the caller disposes of.
@@ -67,9 +65,8 @@ class SqlBackend:
             raise InvalidOptionError(f"name={name!r}: must have 1-40 letters, digits or _, and not begin with a digit")
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
-        # without user, password and query, which may hold secrets
         shown = sa.URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
-        self.description: str = f"{shown} {name}"
+        self.description: str = f"{shown} {name}"  # without user, password and query, which may hold secrets
         self._tables = _IndexTables(name, schema)
         self._clock = _clock(self._engine.dialect.name)
         self._threads: Threads | None = None
