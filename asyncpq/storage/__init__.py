@@ -1,8 +1,8 @@
 """Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
 
-:func:`open_store` picks the store of a protocol: ``local``, ``http``, ``s3.store`` or ``fsspec``; ``base`` is their
-contract. ``transport`` sends a request of HTTP or S3 with ``wire`` or ``http1``, resumes and hedges it within the
-``limits`` of the store, and has its response checked by ``responses``.
+:func:`open_store` picks the store of a protocol: ``local``, ``http``, ``hugging_face``, ``s3.store`` or ``fsspec``;
+``base`` is their contract. ``transport`` sends a request of HTTP or S3 with ``wire`` or ``http1``, resumes and hedges
+it within the ``limits`` of the store, and has its response checked by ``responses``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ CLIENT_MODULES = {
     "s3a": "asyncpq.storage.s3.store",
     "http": "asyncpq.storage.http",
     "https": "asyncpq.storage.http",
+    "hf": "asyncpq.storage.hugging_face",
 }
 
 _WRAPPERS = word_set(
@@ -49,6 +50,10 @@ def open_store(
         from asyncpq.storage.http import HttpStore
 
         return HttpStore(options, retry=retry, limits=limits)
+    if protocol == "hf":
+        from asyncpq.storage.hugging_face import HuggingFaceStore
+
+        return HuggingFaceStore(options, retry=retry, limits=limits)
     from fsspec.registry import known_implementations, registry
 
     if protocol not in known_implementations and protocol not in registry:

@@ -13,8 +13,9 @@ import base64
 import hashlib
 import ssl
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cachetools import FIFOCache
@@ -76,6 +77,7 @@ from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire
 
 #: A response with the whole object is accepted up to this size, and cut.
 SMALL_BODY_BYTES = 1024 * 1024
+_DOCUMENT_BYTES = 64 * 1024 * 1024
 
 #: fsspec's options that do not change how a range is read.
 _WITHOUT_EFFECT = word_set(
@@ -202,6 +204,7 @@ class HttpObject(Unpicklable):
         self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
         self.server: str = target.host_port_subcomponent or ""
+        self.denied_hint: str = _DENIED_HINT  # of errors that say that access was denied
 
     def __repr__(self) -> str:
         return f"<HttpObject {self.url}>"
@@ -236,6 +239,13 @@ class HttpObject(Unpicklable):
         except RangeIgnoredError as ignored:
             raise self._no_ranges(ignored) from None
 
+    async def fetch_document(self, context: RequestContext) -> tuple[bytes, Mapping[str, str]]:
+        """Fetch the whole of a document of at most 64 MiB, such as a listing; return it and the response's headers."""
+        headers: dict[str, str] = {}
+        request = RangeRequest(0, 0, self.url)
+        _, body = await self._follow(partial(_HttpDocument, headers), request, context, [self._origin])
+        return bytes(body), headers
+
     async def close(self) -> None:
         """Do nothing: the handle has no connection to close."""
 
@@ -261,7 +271,7 @@ class HttpObject(Unpicklable):
         return replace(validator, size=expected.validator.size)
 
     async def _send(
-        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
+        self, verb: _Verb, request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
         """Send a request to the url or its remembered target; return the response and whether the url itself was asked.
 
@@ -293,7 +303,7 @@ class HttpObject(Unpicklable):
         return await self._follow(verb, request, context.step(context.purpose, context.round + 1), path), url_asked
 
     async def _follow(
-        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
+        self, verb: _Verb, request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
         """Send a request to the last target of ``path``, which begins with the url; follow further redirects."""
         while True:
@@ -315,7 +325,7 @@ class HttpObject(Unpicklable):
             context = context.step(context.purpose, context.round + 1)
 
     async def _step(
-        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
+        self, verb: _Verb, request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome | None:
         """Send a request to the last target of ``path``; if it redirects, append the new target and return None."""
         target = path[-1]
@@ -363,6 +373,7 @@ class _HttpGet:
     """
 
     method = "GET"
+    ranged = True
 
     def __init__(
         self, stored: HttpObject, request: RangeRequest, target: RedirectTarget, *, remembered: bool = False
@@ -379,7 +390,7 @@ class _HttpGet:
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
         headers = dict(stored.headers) if self._target.own else {}
-        if self.method == "GET":
+        if self.ranged:
             headers["Range"] = request.header
         etag = strong_etag(request.pin)
         if etag is not None:
@@ -417,7 +428,7 @@ class _HttpGet:
         code, message = parse_error(body)
         error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
         if isinstance(error, AccessDeniedError):  # asked without storage_options of S3
-            error.hint = _SIGNED_HINT if code else _DENIED_HINT
+            error.hint = _SIGNED_HINT if code else self._stored.denied_hint
         elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
             error.hint = "Report it to the server's operator."
         return error
@@ -427,9 +438,40 @@ class _HttpHead(_HttpGet):
     """One HEAD for the object's size, sent to servers whose Content-Range lacks the size."""
 
     method = "HEAD"
+    ranged = False
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         return check_head_response(self.request, headers) if status == 200 else None
+
+
+class _HttpDocument(_HttpGet):
+    """One GET of a whole document, whose headers it adds to ``headers``."""
+
+    ranged = False
+
+    def __init__(self, headers: dict[str, str], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._headers = headers
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        if status != 200:
+            return None
+        self._headers.update({name.lower(): value for name, value in headers.items()})
+        return ExpectedBody(0, _DOCUMENT_BYTES, Validator(UNKNOWN_SIZE), check=_accept_any)
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        error = super().refuse(status, headers, body)
+        code = headers.get("x-error-code", "")
+        if code and isinstance(error, AsyncpqError):
+            error.message += f": {code[:100]}"
+        return error
+
+
+_Verb = Callable[..., _HttpGet]
+
+
+def _accept_any(body: bytes) -> None:
+    """Accept a body of whatever length: whether it is a document, its reader sees."""
 
 
 def _basic_auth(auth: Any) -> str:

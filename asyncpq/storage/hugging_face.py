@@ -1,0 +1,217 @@
+"""The store of hf:// urls: files of repositories on the Hugging Face Hub, read over HTTP.
+
+The Hub answers a file's url with the file, or with a redirect to a signed url of its CDN, which expires. So ``http``
+reads the files: it remembers where they are, asks the Hub again after that, and pins the version that was opened.
+Listings come from the Hub's API, page by page. Nothing here needs the package huggingface_hub.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from asyncpq.errors import InvalidOptionError, InvalidResponseError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
+from asyncpq.storage.http import HttpObject, HttpStore
+from asyncpq.storage.urls import safe_url, split_url, unknown_option, word_set
+
+_ENDPOINT: Final = "https://huggingface.co"
+_KINDS: Final = word_set("models datasets spaces")
+_WITHOUT_EFFECT: Final = word_set("block_size expand_info")
+_KNOWN: Final = ("token", "endpoint", "headers", "ssl", "client_kwargs")
+_TRUE: Final = frozenset({"1", "on", "yes", "true"})
+#: Revisions with a slash; all others end at the first one.
+_REFS: Final = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
+_NEXT: Final = re.compile(r"<([^<>]*)>\s*;\s*rel=\"?next\"?")
+_HINT: Final = (
+    "Write hf://datasets/OWNER/NAME@REVISION/PATH; a revision is a branch, a tag or a commit, by default main."
+)
+_DENIED_HINT: Final = (
+    'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept the terms of a gated '
+    "repository in a browser."
+)
+
+
+class Place(NamedTuple):
+    """What an hf:// url names."""
+
+    root: str  # the url up to the path, with its last slash
+    kind: str  # "models", "datasets" or "spaces"
+    repository: str  # OWNER/NAME
+    revision: str
+    path: str  # in the repository; "" is its root
+
+    @property
+    def file(self) -> str:
+        """The path of the file at the Hub, percent-encoded."""
+        kind = "" if self.kind == "models" else f"{self.kind}/"
+        return f"/{kind}{quote(self.repository)}/resolve/{quote(self.revision, safe='')}/{quote(self.path)}"
+
+    def tree(self, folder: str, *, deep: bool) -> str:
+        """Return the path and query of the API's listing of ``folder``, which has no last slash."""
+        below = f"/{quote(folder)}" if folder else ""
+        revision = quote(self.revision, safe="")
+        return f"/api/{self.kind}/{quote(self.repository)}/tree/{revision}{below}?recursive={deep}&expand=False"
+
+
+def parse_place(url: str) -> Place:
+    """Return what ``url`` names; raise UnsupportedStoreError if it is malformed."""
+    _, rest = split_url(url)
+    kind, _, named = rest.partition("/")
+    if kind == "buckets":
+        raise UnsupportedStoreError("asyncpq does not read buckets of Hugging Face", url=safe_url(url), hint=_HINT)
+    if kind not in _KINDS:
+        kind, named = "models", rest
+    repository, at, after = named.partition("@")
+    if at and repository.count("/") == 1:
+        special = _REFS.match(after)
+        revision = after.partition("/")[0] if special is None else special[0]
+        path = after[len(revision) + 1 :]
+    else:
+        owner, _, others = named.partition("/")
+        name, _, path = others.partition("/")
+        repository, revision = f"{owner}/{name}", "main"
+    parts = path.split("/")
+    if not all([*repository.split("/"), revision]) or "." in parts or ".." in parts:
+        raise UnsupportedStoreError("the url names no file of a repository", url=safe_url(url), hint=_HINT)
+    root = url[: len(url) - len(path)]
+    return Place(root if root.endswith("/") else f"{root}/", kind, repository, unquote(revision), path)
+
+
+class HuggingFaceStore(Unpicklable):
+    """The store of hf:// urls; see :class:`asyncpq.storage.base.Store`.
+
+    ``storage_options`` are those of huggingface_hub's filesystem: ``token`` (False for none) and ``endpoint``; and
+    ``headers``, ``ssl`` and ``client_kwargs`` of :class:`asyncpq.storage.http.HttpStore`. Without them, token and
+    endpoint come from where huggingface_hub looks: ``HF_TOKEN``, its file, ``HF_ENDPOINT``.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
+        options = {name: value for name, value in storage_options.items() if name not in _WITHOUT_EFFECT}
+        endpoint = options.pop("endpoint", None) or os.environ.get("HF_ENDPOINT") or _ENDPOINT
+        if not isinstance(endpoint, str) or not endpoint.startswith(("https://", "http://")):
+            raise InvalidOptionError("the endpoint of Hugging Face must begin with https:// or http://")
+        self._endpoint = endpoint.rstrip("/")
+        token = _token(options.pop("token", None))
+        unknown = sorted(options.keys() - set(_KNOWN))
+        if unknown:
+            raise unknown_option("hf", unknown, _KNOWN, f"Understood are {', '.join(_KNOWN)}.")
+        if token is not None:
+            options["headers"] = {"Authorization": f"Bearer {token}", **(options.get("headers") or {})}
+        self._http = HttpStore(options, retry=retry, limits=limits)
+
+    def __repr__(self) -> str:
+        return "<HuggingFaceStore>"
+
+    async def open_object(self, url: str) -> HttpObject:
+        """Return a handle on a file; sends no request."""
+        place = parse_place(url)
+        if not place.path or place.path.endswith("/"):
+            raise ObjectNotFoundError("the url names a folder, not a file", url=safe_url(url))
+        return await self._open(place.file, url)
+
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """List files with the Hub's API; folder by folder if ``wants`` may leave some out."""
+        place = parse_place(url)
+        folders = [place.path.rpartition("/")[0]]
+        listed = []
+        while folders:
+            for entry in await self._tree(place, folders.pop(), url, context, deep=wants is None):
+                path, kind = str(entry["path"]), entry["type"]
+                if kind == "directory":
+                    if wants is not None and path.startswith(place.path) and wants(f"{place.root}{path}/"):
+                        folders.append(path)
+                elif path.startswith(place.path):
+                    # a listing has the file's digest, and no response has that as its ETag
+                    listed.append(ListedObject(place.root + path, int(entry["size"]), None))
+        return sorted(listed, key=lambda item: os.fsencode(item.url))
+
+    async def _tree(
+        self, place: Place, folder: str, url: str, context: RequestContext, *, deep: bool
+    ) -> list[dict[str, Any]]:
+        """Return all pages of the listing of a folder; none if the repository has no such folder."""
+        entries: list[dict[str, Any]] = []
+        asked: set[str] = set()
+        path: str | None = place.tree(folder, deep=deep)
+        while path is not None:
+            asked.add(path)
+            document = await self._open(path, url)
+            try:
+                body, headers = await document.fetch_document(context)
+            except ObjectNotFoundError as error:
+                if error.message.endswith("EntryNotFound"):
+                    return []
+                raise ObjectNotFoundError(
+                    "there is no such repository or revision", url=safe_url(url), hint=_HINT
+                ) from error
+            entries += _entries(body, url)
+            path = self._next_page(headers.get("link", ""), path, url)
+            if path in asked:
+                raise InvalidResponseError("the pages of the listing go round in a circle", url=safe_url(url))
+        return entries
+
+    def _next_page(self, link: str, path: str, url: str) -> str | None:
+        """Return the path and query of the next page; the token is sent to the endpoint alone."""
+        found = _NEXT.search(link)
+        if found is None:
+            return None
+        target = urljoin(self._endpoint + path, found[1])
+        if not target.startswith(f"{self._endpoint}/"):
+            host = urlsplit(target).hostname
+            raise InvalidResponseError(f"the listing goes on at another server: {host}", url=safe_url(url))
+        return str(target.removeprefix(self._endpoint))
+
+    async def _open(self, path: str, url: str) -> HttpObject:
+        handle = await self._http.open_object(self._endpoint + path)
+        handle.url = safe_url(url)
+        handle.denied_hint = _DENIED_HINT
+        return handle
+
+    async def credential_identity(self, url: str) -> str:
+        """Return a digest of the token; "" without one."""
+        return await self._http.credential_identity(self._endpoint)
+
+    async def close(self) -> None:
+        """Close all connections of the store. Idempotent."""
+        await self._http.close()
+
+
+def _entries(body: bytes, url: str) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(body)
+        if not isinstance(entries, list):
+            raise ValueError
+        for entry in entries:
+            if not isinstance(entry["path"], str) or (entry["type"] != "directory" and int(entry["size"]) < 0):
+                raise ValueError
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidResponseError("the listing is not what the Hub's API returns", url=safe_url(url)) from error
+    return entries
+
+
+def _token(given: object) -> str | None:
+    """Return the token: the given one, or that of environment and file, unless ``given`` is False."""
+    if isinstance(given, str):
+        return given
+    environment = os.environ
+    if given is False or (given is None and environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").lower() in _TRUE):
+        return None
+    if given is not None and given is not True:
+        raise InvalidOptionError(f"the token of Hugging Face must be a str or a bool, not a {type(given).__name__}")
+    token = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
+    if not token:
+        cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        home = Path(environment.get("HF_HOME") or cache / "huggingface")
+        try:
+            token = Path(environment.get("HF_TOKEN_PATH") or home / "token").expanduser().read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            token = ""
+    return token.strip() or None
