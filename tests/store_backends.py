@@ -157,7 +157,11 @@ async def running_backend(
         elif kind == "s3-unsigned":
             made = ServerBackend(server, "s3", {"anon": True, "endpoint_url": server.endpoint})
         elif kind == "s3-through-s3fs":
-            made = ServerBackend(server, "s3", {**server.storage_options, "requester_pays": True})
+            made = ServerBackend(
+                server,
+                "s3",
+                {**server.storage_options, "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}},
+            )
         elif kind == "s3-extras":
             extras = {"ServerSideEncryption": "AES256"}
             made = ServerBackend(server, "s3", {**server.storage_options, "s3_additional_kwargs": extras})

@@ -54,7 +54,10 @@ def options_for(client: str, server: ObjectServer) -> dict[str, Any]:
     """storage_options: "S3", "s3fs" (the same through s3fs's own calls) or "HTTP"."""
     if client == "HTTP":
         return {}
-    return {**server.storage_options, **({"requester_pays": True} if client == "s3fs" else {})}
+    return {
+        **server.storage_options,
+        **({"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if client == "s3fs" else {}),
+    }
 
 
 def url_for(client: str, server: ObjectServer, path: str) -> str:

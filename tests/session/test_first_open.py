@@ -26,7 +26,8 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 
 async def main():
-    options = {"anon": True, "endpoint_url": "http://127.0.0.1:9", "requester_pays": True}
+    through_s3fs = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}
+    options = {"anon": True, "endpoint_url": "http://127.0.0.1:9", **through_s3fs}
     async with asyncpq.Session(options, retry=asyncpq.RetryOptions(max_attempts=1, connect_timeout_s=1.0)) as session:
         try:
             await session.open_file("s3://bucket/key")
@@ -49,7 +50,8 @@ import asyncio, os, sys
 import asyncpq
 
 def new_session():
-    options = {"anon": True, "endpoint_url": "http://127.0.0.1:9", "requester_pays": True}
+    through_s3fs = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}
+    options = {"anon": True, "endpoint_url": "http://127.0.0.1:9", **through_s3fs}
     return asyncpq.Session(options, retry=asyncpq.RetryOptions(max_attempts=1, connect_timeout_s=1.0))
 
 async def opened(session):
@@ -114,7 +116,9 @@ def parquet(rows: int) -> bytes:
     return bytes(sink.getvalue())
 
 
-@pytest.mark.parametrize("more", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+@pytest.mark.parametrize(
+    "more", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}], ids=["direct", "s3fs"]
+)
 async def test_a_200_with_all_of_a_small_object_is_what_was_asked_for(
     server: ObjectServer, more: dict[str, Any]
 ) -> None:

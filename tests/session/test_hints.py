@@ -25,7 +25,7 @@ SINK = io.BytesIO()
 pq.write_table(pa.table({"id": [1, 2]}), SINK)
 DATA = SINK.getvalue()
 SECRET = "SECRETSECRET"
-S3FS = {"requester_pays": True}  # by s3fs's own calls
+S3FS = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}  # by s3fs's own calls
 
 
 @pytest.fixture

@@ -22,6 +22,10 @@ async def store(server: ObjectServer, request: pytest.FixtureRequest) -> AsyncIt
 @pytest.fixture
 async def s3fs_store(server: ObjectServer, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """The same through s3fs."""
-    made = open_test_store("s3", {**server.storage_options, "requester_pays": True}, retries_for(request))
+    made = open_test_store(
+        "s3",
+        {**server.storage_options, "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}},
+        retries_for(request),
+    )
     yield made
     await made.close()

@@ -88,7 +88,9 @@ def test_responses(age_s: int, etag: str | None, date: bool, young: bool) -> Non
 @pytest.mark.parametrize("protocol", ["http", "s3", "s3fs"])
 async def test_a_young_object_without_etag_guarantees_nothing(protocol: str) -> None:
     async with ObjectServer() as server:
-        options = server.storage_options | ({"requester_pays": True} if protocol == "s3fs" else {})
+        options = server.storage_options | (
+            {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if protocol == "s3fs" else {}
+        )
         store = open_test_store("http", {}) if protocol == "http" else open_test_store("s3", options)
         url = f"{server.endpoint}/bucket/key" if protocol == "http" else "s3://bucket/key"
         server.faults = [Fault(etag="none", times=None)]

@@ -32,7 +32,9 @@ WAYS = ["s3", "s3fs", "http"]
 
 
 async def opened(way: str, server: ObjectServer, retry: RetryOptions) -> tuple[Store, StoredObject, Validator]:
-    options = server.storage_options | ({"requester_pays": True} if way == "s3fs" else {})
+    options = server.storage_options | (
+        {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if way == "s3fs" else {}
+    )
     store = open_test_store("http", {}, retry) if way == "http" else open_test_store("s3", options, retry)
     stored = await store.open_object(f"{server.endpoint}/bucket/key" if way == "http" else "s3://bucket/key")
     return store, stored, (await stored.fetch_tail(9, context=new_context())).validator
@@ -100,7 +102,11 @@ async def test_connecting(way: str) -> None:
             store = open_test_store("http", {}, retry)
             stored = await store.open_object(f"http://127.0.0.1:{port}/bucket/key")
         else:
-            store = open_test_store("s3", options | ({"requester_pays": True} if way == "s3fs" else {}), retry)
+            store = open_test_store(
+                "s3",
+                options | ({"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if way == "s3fs" else {}),
+                retry,
+            )
             stored = await store.open_object("s3://bucket/key")
         async with asyncio.timeout(20):
             with pytest.raises(TransportError):

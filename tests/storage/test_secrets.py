@@ -21,7 +21,11 @@ from asyncpq.storage.s3.sigv4 import Credentials, Signer
 LIMITS = StoreLimits(4, 2)
 OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"key": "SECRET", "secret": "SECRET", "token": "SECRET", "endpoint_url": "http://127.0.0.1:1"},
-    "s3 through s3fs": {"key": "SECRET", "secret": "SECRET", "requester_pays": True},
+    "s3 through s3fs": {
+        "key": "SECRET",
+        "secret": "SECRET",
+        "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"},
+    },
     "http": {"headers": {"Authorization": "SECRET"}},
     "memory": {},
     "file": {},

@@ -48,7 +48,7 @@ async def listed(store: Store, url: str, **options: Any) -> list[str]:
 @pytest.fixture(params=["direct", "s3fs"])
 async def served(request: pytest.FixtureRequest, server: ObjectServer) -> AsyncIterator[Store]:
     """S3Store on the server, by both paths."""
-    more = {"requester_pays": True} if request.param == "s3fs" else {}
+    more = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if request.param == "s3fs" else {}
     made = open_test_store("s3", {**server.storage_options, **more}, retries_for(request))
     yield made
     await made.close()
@@ -60,7 +60,7 @@ async def served(request: pytest.FixtureRequest, server: ObjectServer) -> AsyncI
 @pytest.mark.parametrize("through_s3fs", [False, True])
 async def test_localstack(localstack: str, bucket: str, through_s3fs: bool) -> None:
     await seed(localstack, bucket, {key: key.encode() for key in KEYS})
-    more = {"requester_pays": True} if through_s3fs else {}
+    more = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if through_s3fs else {}
     store = open_test_store("s3", {**storage_options(localstack), **more})
     try:
         found = await store.list_objects(f"s3://{bucket}/", context=new_context())
@@ -88,7 +88,7 @@ async def test_many_pages_of_localstack(localstack: str, bucket: str, through_s3
     begin = "k" if through_s3fs else "k="
     keys = [f"{begin}{number % 40}/part-{number:05}" for number in range(2200)]
     await seed(localstack, bucket, dict.fromkeys(keys, b"x"))
-    more = {"requester_pays": True} if through_s3fs else {}
+    more = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if through_s3fs else {}
     store = open_test_store("s3", {**storage_options(localstack), **more}, RetryOptions())
     try:
         assert await listed(store, f"s3://{bucket}/") == urls_of(bucket, keys)

@@ -40,7 +40,9 @@ async def hedged(request: pytest.FixtureRequest, server: ObjectServer) -> AsyncI
     if request.param == "http":
         made, url = open_test_store("http", {}, HEDGED), f"{server.endpoint}/bucket/key"
     else:
-        options = server.storage_options | ({"requester_pays": True} if request.param == "s3fs" else {})
+        options = server.storage_options | (
+            {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if request.param == "s3fs" else {}
+        )
         made, url = open_test_store("s3", options, HEDGED), "s3://bucket/key"
     yield made, url
     await made.close()

@@ -215,6 +215,7 @@ def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config
                 check(_CHECKS[name](value), name)
             elif name not in _NEUTRAL_OPTIONS and not (value is None and given is not client):
                 check(type(value) is str and bool(value), name)
+    check(not (options.get("anon") and options.get("requester_pays")), "requester_pays")  # nobody would pay
     for pair in (options, client), (client, config):
         for name in "endpoint_url", "region_name":
             check(sum(name in given for given in pair) < 2, name)
@@ -227,7 +228,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "use_ssl": lambda value: value is True,
     "client_kwargs": lambda value: True,
     "config_kwargs": lambda value: True,
-    "requester_pays": lambda value: not value,
+    "requester_pays": lambda value: value is None or type(value) is bool,
     "s3_additional_kwargs": lambda value: not value,
     "cache_regions": lambda value: not value,
     "verify": lambda value: value is None or type(value) is bool or (type(value) is str and bool(value)),

@@ -61,7 +61,7 @@ class Signer(Unpicklable):
     The parts of a signature that requests of one day or one second share are cached.
     """
 
-    def __init__(self, credentials: Credentials, region: str) -> None:
+    def __init__(self, credentials: Credentials, region: str, *, requester_pays: bool = False) -> None:
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
                 raise CredentialsError(
@@ -71,6 +71,7 @@ class Signer(Unpicklable):
         self._access_key = credentials.access_key
         self._secret = credentials.secret_key
         self._token = credentials.token
+        self._requester_pays = requester_pays
         self._second = -1
         self._day = ""
         self._scope = ""
@@ -127,6 +128,10 @@ class Signer(Unpicklable):
         self._lines = f"x-amz-content-sha256: {_PAYLOAD}\r\nx-amz-date: {stamp}\r\n"
         self._canonical = f"x-amz-content-sha256:{_PAYLOAD}\nx-amz-date:{stamp}\n"
         self._names = ";x-amz-content-sha256;x-amz-date"
+        if self._requester_pays:
+            self._lines += "x-amz-request-payer: requester\r\n"
+            self._canonical += "x-amz-request-payer:requester\n"
+            self._names += ";x-amz-request-payer"
         if self._token is not None:
             self._lines += f"x-amz-security-token: {self._token}\r\n"
             self._canonical += f"x-amz-security-token:{self._token}\n"
@@ -174,11 +179,18 @@ class Signers(Unpicklable):
     """The signers of a store, one for each region, with its credentials and the offset of its clock.
 
     ``fetch`` returns credentials, or None to sign nothing; its argument is True if the last credentials expired. It is
-    called again every ``refresh_s`` seconds.
+    called again every ``refresh_s`` seconds. With ``requester_pays``, each request says that its sender pays for it.
     """
 
-    def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[bool], Awaitable[Credentials | None]],
+        *,
+        refresh_s: float = 30.0,
+        requester_pays: bool = False,
+    ) -> None:
         self._fetch = fetch
+        self._requester_pays = requester_pays
         self._refresh_s = refresh_s
         self._credentials: Credentials | None = None
         self._fetched_at: float | None = None
@@ -199,7 +211,7 @@ class Signers(Unpicklable):
         """Return a signer for ``region`` with the present credentials; None if requests are sent unsigned."""
         signer = self._signers.get(region)
         if signer is None and self._credentials is not None:
-            signer = self._signers[region] = Signer(self._credentials, region)
+            signer = self._signers[region] = Signer(self._credentials, region, requester_pays=self._requester_pays)
         return signer
 
     async def identity(self) -> str:

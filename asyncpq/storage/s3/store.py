@@ -180,7 +180,9 @@ class S3Store(Unpicklable):
         self._retry = retry_of(self._options, retry)
         self._version_aware = bool(self._options.get("version_aware"))
         self._resolver = S3Resolver(self._options)
-        self._signers = Signers(self._resolver.fetch_credentials)
+        self._signers = Signers(
+            self._resolver.fetch_credentials, requester_pays=bool(self._options.get("requester_pays"))
+        )
         self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
         self._lock = asyncio.Lock()  # held while connections are opened
         self._buckets: dict[str, Bucket] = {}

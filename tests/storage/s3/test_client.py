@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from asyncpq.errors import CredentialsError, InvalidOptionError, InvalidResponseError
+import asyncpq
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, shown
@@ -109,7 +110,9 @@ async def test_expired_credentials_are_renewed_once(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
     options: dict[str, Any] = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
-    store = open_test_store("s3", options | ({"requester_pays": True} if through_s3fs else {}))
+    store = open_test_store(
+        "s3", options | ({"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if through_s3fs else {})
+    )
     stored = await store.open_object("s3://bucket/key")
     await stored.fetch_tail(9, context=new_context())
     assert used() == ["first"]
@@ -131,7 +134,11 @@ async def test_expired_credentials_are_renewed_once(
 
 @pytest.mark.parametrize("through_s3fs", [False, True])
 async def test_expired_credentials_of_the_options_are_final(server: ObjectServer, through_s3fs: bool) -> None:
-    store = open_test_store("s3", server.storage_options | ({"requester_pays": True} if through_s3fs else {}))
+    store = open_test_store(
+        "s3",
+        server.storage_options
+        | ({"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}} if through_s3fs else {}),
+    )
     stored = await store.open_object("s3://bucket/key")
     server.faults = [Fault(status=400, code="ExpiredToken", times=None)]
     with pytest.raises(CredentialsError, match="expired") as caught:
@@ -164,7 +171,11 @@ async def test_without_credentials(server: ObjectServer, monkeypatch: pytest.Mon
         {"client_kwargs": {"verify": "/no/such/bundle"}, "endpoint_url": "https://127.0.0.1:1"},
         {"profile": "no-such-profile"},
         {"endpoint_url": "http://AKIA:SECRET@bad host/"},
-        {"endpoint_url": "http://AKIA:SECRET@bad host/", "requester_pays": True, "client_kwargs": {"new": 1}},
+        {
+            "endpoint_url": "http://AKIA:SECRET@bad host/",
+            "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"},
+            "client_kwargs": {"new": 1},
+        },
         {"client_kwargs": {"endpoint_url": "http://AKIA:SECRET@bad host/"}},
         {"client_kwargs": {"region_name": "SECRET SECRET"}},
         {"client_kwargs": {"aws_secret_access_key": 7}},
@@ -191,7 +202,7 @@ async def test_options_that_cannot_be(options: dict[str, Any]) -> None:
 async def test_credential_identity(server: ObjectServer, monkeypatch: pytest.MonkeyPatch, through_s3fs: bool) -> None:
     options: dict[str, Any] = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
     if through_s3fs:
-        options["requester_pays"] = True
+        options["s3_additional_kwargs"] = {"ExpectedBucketOwner": "000000000000"}
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     found = []
     for key in ("first", "second", "first"):
@@ -253,4 +264,28 @@ async def test_s3fs_path_is_visible(server: ObjectServer) -> None:
     assert "s3fs" in reason
     assert "x-amz-server-side-encryption-customer" in server.log[-1].headers.__str__()
     assert "x" * 32 not in reason
+    await store.close()
+
+
+async def test_the_requester_pays_for_every_request(server: ObjectServer) -> None:
+    """Also for listings and writes; the header is signed."""
+    server.put("bucket/lake/a.parquet", DATA)
+    async with asyncpq.Session({**server.storage_options, "requester_pays": True}) as session:
+        store, _ = await session.runtime.store("s3://bucket/lake/")
+        stored = await store.open_object("s3://bucket/lake/a.parquet")
+        await stored.fetch_tail(9, context=new_context())
+        with pytest.raises(AsyncpqError):  # there is no Parquet file
+            await session.build_index("s3://bucket/lake/", [])
+    assert stored.client == "direct"
+    assert {request.method for request in server.log} >= {"GET"}
+    for request in server.log:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert headers["x-amz-request-payer"] == "requester"
+        assert ";x-amz-date;x-amz-request-payer" in headers["authorization"]
+
+
+async def test_who_is_anonymous_pays_through_s3fs(server: ObjectServer) -> None:
+    """S3 refuses it; its answer is told."""
+    store = open_test_store("s3", {"anon": True, "endpoint_url": server.endpoint, "requester_pays": True})
+    assert (await store.open_object("s3://bucket/key")).client == "s3fs"
     await store.close()

@@ -161,7 +161,7 @@ LEFT: list[tuple[dict[str, Any], dict[str, str]]] = [
     (KEYS, {"AWS_SOMETHING_NEW": "1"}),
     (KEYS, {"AWS_DEFAULT_REGION": "cn-north-1"}),
     (KEYS, {"FSSPEC_S3_ENDPOINT_URL": ENDPOINT}),
-    ({**KEYS, "requester_pays": True}, {}),
+    ({**KEYS, "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}, {}),
     ({**KEYS, "something_new": 1}, {}),
     ({**KEYS, "use_ssl": False}, {}),
     ({"key": "AKOPTION"}, {}),

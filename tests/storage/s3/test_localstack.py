@@ -98,7 +98,9 @@ async def test_many_parts_etag(store: Store, localstack: str, bucket: str) -> No
 
 async def test_both_clients_agree(store: Store, localstack: str, bucket: str) -> None:
     await seed(localstack, bucket, {"key": DATA})
-    through_s3fs = open_test_store("s3", {**storage_options(localstack), "requester_pays": True})
+    through_s3fs = open_test_store(
+        "s3", {**storage_options(localstack), "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}
+    )
     first = await store.open_object(f"s3://{bucket}/key")
     second = await through_s3fs.open_object(f"s3://{bucket}/key")
     assert (first.client, second.client) == ("direct", "s3fs")

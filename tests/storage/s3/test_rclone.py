@@ -75,7 +75,9 @@ def session(endpoint: str, *, tail_bytes: int = 4096, **changed: Any) -> asyncpq
     return asyncpq.Session(options | changed, requests=asyncpq.RequestOptions(tail_bytes=tail_bytes))
 
 
-@pytest.mark.parametrize("changed", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+@pytest.mark.parametrize(
+    "changed", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}], ids=["direct", "s3fs"]
+)
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_every_operation(endpoint: str, operation: str, changed: dict[str, Any]) -> None:
     url = "s3://lake/file.parquet"
@@ -90,7 +92,9 @@ async def test_every_operation(endpoint: str, operation: str, changed: dict[str,
         assert rows.value.equals(by_pyarrow(operation, DATA))
 
 
-@pytest.mark.parametrize("changed", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+@pytest.mark.parametrize(
+    "changed", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}], ids=["direct", "s3fs"]
+)
 async def test_it_creates_over_what_is_there(endpoint: str, changed: dict[str, Any], tmp_path: Path) -> None:
     """If-None-Match is ignored, which the probe notices; everything else that writes works."""
     options = {"key": "tester", "secret": "sesame", "endpoint_url": endpoint, **changed}
@@ -110,7 +114,9 @@ async def test_it_creates_over_what_is_there(endpoint: str, changed: dict[str, A
     await store.close()
 
 
-@pytest.mark.parametrize("changed", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+@pytest.mark.parametrize(
+    "changed", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}], ids=["direct", "s3fs"]
+)
 async def test_refusals(endpoint: str, changed: dict[str, Any]) -> None:
     async with session(endpoint, **changed) as s:
         with pytest.raises(ObjectNotFoundError):

@@ -72,7 +72,9 @@ async def test_reads_equal_pyarrow(gateway: Gateway, key: str) -> None:
 
 async def test_options_beyond_the_hot_path_go_through_s3fs(gateway: Gateway) -> None:
     table = put(gateway, "payer.parquet", 4_000)
-    async with asyncpq.Session(options(gateway, requester_pays=True)) as session:
+    async with asyncpq.Session(
+        options(gateway, s3_additional_kwargs={"ExpectedBucketOwner": "000000000000"})
+    ) as session:
         file = await session.open_file(f"s3://{BUCKET}/payer.parquet")
         assert (await file.lookup({"id": 77})).equals(table.slice(77, 1))
         assert file.metrics.store_path == "s3fs"

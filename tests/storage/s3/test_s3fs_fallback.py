@@ -16,7 +16,7 @@ async def test_the_metrics_name_the_reason(s3fs_store: Store) -> None:
     context = new_context()
     result = await stored.fetch_range(5, 9, context=context, pin=tail.validator)
     assert (result.data, result.validates) == (DATA[5:9], True)
-    assert context.metrics.fallbacks == ["read through s3fs: header x-amz-request-payer"]
+    assert context.metrics.fallbacks == ["read through s3fs: header x-amz-expected-bucket-owner"]
 
 
 async def test_another_version_is_refused(s3fs_store: Store, server: ObjectServer) -> None:

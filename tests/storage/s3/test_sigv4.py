@@ -57,6 +57,7 @@ def botocore_headers(
     secret=PRINTABLE,
     token=st.none() | PRINTABLE,
     region=st.sampled_from(["us-east-1", "eu-west-1", "auto"]),
+    pays=st.booleans(),
     now=NOW,
 )
 @example(
@@ -72,6 +73,7 @@ def botocore_headers(
     secret="s",
     token=None,
     region="r",
+    pays=False,
     now=datetime.datetime(2020, 2, 29, 23, 59, 59, tzinfo=datetime.UTC),
 )
 def test_same_signature_as_botocore(
@@ -87,6 +89,7 @@ def test_same_signature_as_botocore(
     secret: str,
     token: str | None,
     region: str,
+    pays: bool,
     now: datetime.datetime,
 ) -> None:
     credentials = Credentials(access, secret, token)
@@ -94,8 +97,10 @@ def test_same_signature_as_botocore(
     query = canonical_query(versionId=version) if version is not None else ""
     byte_range = f"bytes=-{length}" if suffix else f"bytes={start}-{start + length - 1}"
     headers = ({"if-match": etag} if etag is not None else {}) | {"range": byte_range}
-    sent = Signer(credentials, region).sign(method, host, path, query, headers, now=now.timestamp())
-    expected = botocore_headers(method, host, path, query, headers, credentials, region, now)
+    signer = Signer(credentials, region, requester_pays=pays)
+    sent = signer.sign(method, host, path, query, headers, now=now.timestamp())
+    paid = headers | ({"x-amz-request-payer": "requester"} if pays else {})
+    expected = botocore_headers(method, host, path, query, paid, credentials, region, now)
     lines = sent.removesuffix("\r\n").split("\r\n")
     assert len(lines) == len(expected)
     assert {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)} == expected

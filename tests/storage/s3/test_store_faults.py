@@ -308,7 +308,12 @@ class World:
         self.server = server
         self.ways = {
             "s3": (open_test_store("s3", server.storage_options), "s3://bucket/key"),
-            "s3fs": (open_test_store("s3", {**server.storage_options, "requester_pays": True}), "s3://bucket/key"),
+            "s3fs": (
+                open_test_store(
+                    "s3", {**server.storage_options, "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}
+                ),
+                "s3://bucket/key",
+            ),
             "http": (open_test_store("http", {}), f"{server.endpoint}/bucket/key"),
         }
 

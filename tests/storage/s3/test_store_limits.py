@@ -57,7 +57,7 @@ async def test_scans_leave_connections_to_lookups(store: Store, server: ObjectSe
     await asyncio.gather(*scans, return_exceptions=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"requester_pays": True}])
+@pytest.mark.parametrize("options", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}])
 async def test_throttling_takes_connections_and_success_gives_them_back(
     server: ObjectServer, options: dict[str, Any]
 ) -> None:
