@@ -23,7 +23,7 @@ _FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
 )
 
 
-class Target(NamedTuple):
+class OpenArguments(NamedTuple):
     """What a url names, as arguments of a session: of ``open_dataset``, ``build_index`` and ``optimize``."""
 
     target: Any
@@ -49,7 +49,7 @@ async def open_files(session: Session, url: str, index: str | None = None) -> Da
     return await session.open_dataset(url, format=format_, index=index)
 
 
-async def target_of(session: Session, url: str) -> Target:
+async def target_of(session: Session, url: str) -> OpenArguments:
     """Return what ``url`` names. A prefix is listed, to see whether it is the folder of a table."""
     known = _known(url)
     if known.is_table:
@@ -58,7 +58,7 @@ async def target_of(session: Session, url: str) -> Target:
         async with await session.open_dataset(url, index=False):
             return known
     except InvalidOptionError as error:
-        return Target(url, _format(error))
+        return OpenArguments(url, _format(error))
 
 
 def _format(error: InvalidOptionError) -> TableFormat:
@@ -69,11 +69,11 @@ def _format(error: InvalidOptionError) -> TableFormat:
     return found
 
 
-def _known(url: str) -> Target:
+def _known(url: str) -> OpenArguments:
     """Return what a url names by itself: a table, or what may be files."""
     if url.startswith(_DUCKLAKE):
-        return Target(_lake_table(url.removeprefix(_DUCKLAKE)))
-    return Target(url, "iceberg" if url.endswith(".metadata.json") else None)
+        return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE)))
+    return OpenArguments(url, "iceberg" if url.endswith(".metadata.json") else None)
 
 
 def _lake_table(text: str) -> object:

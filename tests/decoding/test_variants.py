@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.variants import part_type, reading_parts
-from asyncpq.errors import AsyncpqError, CorruptFileError, ExpressionError, PredicateTypeError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, CorruptFileError, PredicateTypeError, UnsupportedFeatureError
 from asyncpq.expressions import VariantTest, col
-from asyncpq.expressions.variant import variant_path, variant_type
+from asyncpq.expressions.variant import variant_type
 from tests.variants import MISSING, PLAIN, SPARK_CASTS, SPARK_TYPES, encode, metadata, names_of, plain, shredded
 
 # Not done as Spark: texts of objects and arrays, and of bytes that are no text; times of today.
@@ -117,20 +117,3 @@ def test_what_is_no_variant() -> None:
             compile_filter(test, {"v": type_})
     with pytest.raises(CorruptFileError):
         part(pa.array([{"metadata": b"\x01\0\0", "value": None}], PLAIN), "$", "int64")
-
-
-@pytest.mark.parametrize("path", ["a", "", "$.", "$[x]", "$['a'", "$.a.", "$[-1]", "$[ 0]", "$[99999999999]", None, 1])
-def test_paths_that_are_none(path: Any) -> None:
-    with pytest.raises(ExpressionError):
-        variant_path(path)
-
-
-@pytest.mark.parametrize("kind", ["", "uint8", "decimal(39,0)", "decimal(2,3)", "decimal", "array<int>", None])
-def test_types_that_are_none(kind: Any) -> None:
-    with pytest.raises(ExpressionError):
-        variant_type(kind)
-
-
-def test_paths_as_spark_reads_them() -> None:
-    assert variant_path("$.a[0]['b c'][\"d.e\"].f g") == ("a", 0, "b c", "d.e", "f g")
-    assert str(col("v").variant_get("$.a", "int64") == 5) == "variant_get(v, '$.a', 'int64') == 5"
