@@ -1,8 +1,8 @@
 """The only door to s3fs and botocore, which resolve what :mod:`asyncpq.storage.s3.resolver` does not.
 
 For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
-send all of that request, and all options are understood, the bucket is read directly; otherwise (SSE-C,
-access points, S3 Express, proxies, ...) through s3fs's own calls.
+send all of that request, and all options are understood, the bucket is read directly; otherwise (access
+points, S3 Express, proxies, ...) through s3fs's own calls.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, redirected
+from asyncpq.storage.s3.customer_key import HEADERS as CUSTOMER_HEADERS
+from asyncpq.storage.s3.customer_key import customer_key
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set
 
 #: The understood options, by the option that holds them: s3fs and botocore resolve them, or they show in the probe
-#: request (SSE-C), or do not concern reading. A given ``session`` may have hooks of its own.
+#: request, or do not concern reading. A given ``session`` may have hooks of its own.
 NAMES: Mapping[str, frozenset[str]] = {
     "": word_set(
         "anon endpoint_url key secret token username password use_ssl client_kwargs requester_pays default_block_size "
@@ -165,9 +167,12 @@ class S3Client(Unpicklable):
             name.lower(): value.decode("latin-1") if isinstance(value, bytes) else value
             for name, value in request.headers.items()
         }
-        strange = sorted(set(headers) - KNOWN_HEADERS)
-        if strange == ["x-amz-request-payer"] and self._options.get("requester_pays") and not self.filesystem.anon:
-            strange = []  # the signers send it
+        known = KNOWN_HEADERS
+        if self._options.get("requester_pays") and not self.filesystem.anon:
+            known |= {"x-amz-request-payer"}
+        if customer_key(self._options) is not None:
+            known |= CUSTOMER_HEADERS
+        strange = sorted(set(headers) - known)
         if strange:
             return f"header {strange[0]}"
         if not target.raw_path.endswith("/" + _PROBE_KEY) or target.raw_query_string or not target.raw_host:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.s3.customer_key import customer_key
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import mapping_option, word_set
 
@@ -229,7 +230,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "client_kwargs": lambda value: True,
     "config_kwargs": lambda value: True,
     "requester_pays": lambda value: value is None or type(value) is bool,
-    "s3_additional_kwargs": lambda value: not value,
+    "s3_additional_kwargs": lambda value: not value or customer_key({"s3_additional_kwargs": value}) is not None,
     "cache_regions": lambda value: not value,
     "verify": lambda value: value is None or type(value) is bool or (type(value) is str and bool(value)),
     "signature_version": lambda value: value in ("s3v4", None),

@@ -37,7 +37,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
-from asyncpq.storage.s3.sigv4 import Route, Signer, Signers, canonical_path, canonical_query
+from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
@@ -66,8 +66,11 @@ class DirectBucket(Unpicklable):
     client = "direct"
     reason = ""  # to use s3fs: none
 
-    def __init__(self, *, wire: DirectWire, signers: Signers, route: Route) -> None:
+    def __init__(
+        self, *, wire: DirectWire, signers: Signers, route: Route, customer_key: LateHeaders | None = None
+    ) -> None:
         self.wire = wire
+        self.customer_key = customer_key
         self.signers = signers
         self.route = route
         # pages of the last listings: a page with the same bytes is not parsed again
@@ -114,6 +117,7 @@ class SignedExchange:
     content = b""
     payload_sha256: str | None = None
     denied_hint = READING_HINT
+    has_content = False  # of an object: the customer's key goes along
     request: RangeRequest
 
     # of the instance; as defaults here they cost a GET nothing
@@ -150,11 +154,12 @@ class SignedExchange:
         if target is None:
             target = self._targets[route.host, query] = bucket.target(path, query)
         self._signer = signer = signers.signer(route.region)
+        late = bucket.customer_key if self.has_content else None
         if signer is not None:
-            now = time.time() + signers.clock_offset_s
-            lines = signer.sign(method, route.host, path, query, headers, now=now, payload_sha256=self.payload_sha256)
+            now, digest = time.time() + signers.clock_offset_s, self.payload_sha256
+            lines = signer.sign(method, route.host, path, query, headers, now=now, payload_sha256=digest, late=late)
         else:
-            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + (late.lines if late else "")
         if method in ("PUT", "POST"):
             lines = f"Content-Length: {len(self.content)}\r\n{lines}"
         return bucket.wire.exchange(method, target, lines, self.request, receiver, self.content)
@@ -222,6 +227,8 @@ class ObjectResponse:
 
 class S3Get(ObjectResponse, SignedExchange):
     """One ranged GET, pinned with If-Match."""
+
+    has_content = True
 
     def __init__(self, bucket: DirectBucket, stored: S3Object, request: RangeRequest) -> None:
         self.request = request
@@ -311,6 +318,7 @@ class S3Write(SignedExchange):
         self._call = call
         self.method: str = call.method
         self.content: bytes = call.content
+        self.has_content: bool = call.method == "PUT" or "uploads" in call.query
         self.payload_sha256: str | None = hashlib.sha256(call.content).hexdigest()
         self.answer: WriteAnswer = WriteAnswer()
         self._etag: str | None = None

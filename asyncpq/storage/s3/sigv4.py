@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import quote
 
 from asyncpq.errors import CredentialsError
@@ -55,6 +56,26 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
     return digest
 
 
+class LateHeaders(NamedTuple):
+    """Headers whose names come after "x-amz-security-token" in a signature, which they are part of. Not shown."""
+
+    lines: str
+    canonical: str
+    names: str
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> LateHeaders:
+        """Return headers with lower-case names, in order, and values without line breaks."""
+        return cls(
+            "".join([f"{name}: {value}\r\n" for name, value in headers.items()]),
+            "".join([f"{name}:{value}\n" for name, value in headers.items()]),
+            "".join([f";{name}" for name in headers]),
+        )
+
+    def __repr__(self) -> str:
+        return "LateHeaders(...)"
+
+
 class Signer(Unpicklable):
     """A signer for one region, with one set of credentials. Raises CredentialsError if these have a line break.
 
@@ -90,12 +111,13 @@ class Signer(Unpicklable):
         *,
         now: float,
         payload_sha256: str | None = None,
+        late: LateHeaders | None = None,
     ) -> str:
         """Return the signed headers to send, without Host, each with its line end.
 
         ``host`` is the Host header, ``path`` and ``query`` are canonical, and ``now`` is in seconds since the epoch.
         ``headers`` are signed too: lower-case names in order, between "host" and "x-amz-content-sha256".
-        ``payload_sha256`` of the body is in hexadecimal digits; None leaves the body unsigned.
+        ``payload_sha256`` of the body is in hexadecimal digits; None leaves the body unsigned. ``late`` is signed, too.
         """
         if int(now) != self._second:
             self._turn(int(now))
@@ -105,11 +127,14 @@ class Signer(Unpicklable):
             canonical += f"{name}:{value if '  ' not in value else ' '.join(value.split())}\n"
             names += f";{name}"
         names += self._names
+        own = self._canonical
+        if late is not None:
+            lines, own, names = lines + late.lines, own + late.canonical, names + late.names
         if payload_sha256 is None:
-            canonical = f"{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"
+            canonical = f"{canonical}{own}\n{names}\n{_PAYLOAD}"
         else:
             lines = lines.replace(_PAYLOAD, payload_sha256)
-            canonical = f"{canonical}{self._canonical.replace(_PAYLOAD, payload_sha256)}\n{names}\n{payload_sha256}"
+            canonical = f"{canonical}{own.replace(_PAYLOAD, payload_sha256)}\n{names}\n{payload_sha256}"
         request = f"{method}\n{path}\n{query}\n{canonical}"
         digest = hashlib.sha256(request.encode()).hexdigest()
         signature = self._hmac(f"{self._to_sign}{digest}".encode())

@@ -30,6 +30,7 @@ from asyncpq.storage.base import (
     http_date_s,
 )
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
+from asyncpq.storage.s3.customer_key import check_transport, customer_key
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
 from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRequest, list_keys, list_wanted_keys
 from asyncpq.storage.s3.resolver import S3Resolver
@@ -179,6 +180,7 @@ class S3Store(Unpicklable):
         check_s3_names(self._options)
         self._retry = retry_of(self._options, retry)
         self._version_aware = bool(self._options.get("version_aware"))
+        self._customer_key = customer_key(self._options)
         self._resolver = S3Resolver(self._options)
         self._signers = Signers(
             self._resolver.fetch_credentials, requester_pays=bool(self._options.get("requester_pays"))
@@ -375,7 +377,11 @@ class S3Store(Unpicklable):
                 if self._wire is None:
                     context = await self._resolver.ssl_context(route.scheme)
                     self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
-                bucket = DirectBucket(wire=self._wire, signers=self._signers, route=route)
+                if self._customer_key is not None:
+                    check_transport(route, safe_url(f"s3://{name}"))
+                bucket = DirectBucket(
+                    wire=self._wire, signers=self._signers, route=route, customer_key=self._customer_key
+                )
             self._buckets[name] = bucket  # last: other calls use it without the lock
         return bucket
 

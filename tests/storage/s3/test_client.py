@@ -254,7 +254,7 @@ async def test_a_bucket_whose_trust_cannot_be_loaded_is_refused_again_and_again(
 
 
 async def test_s3fs_path_is_visible(server: ObjectServer) -> None:
-    sse = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "x" * 32}
+    sse = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "x" * 32, "ExpectedBucketOwner": "0" * 12}
     store = open_test_store("s3", {**server.storage_options, "s3_additional_kwargs": sse})
     stored = await store.open_object("s3://bucket/key")
     assert stored.client == "s3fs"

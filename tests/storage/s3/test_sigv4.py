@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CredentialsError
-from asyncpq.storage.s3.sigv4 import Credentials, Signer, canonical_path, canonical_query
+from asyncpq.storage.s3.sigv4 import Credentials, LateHeaders, Signer, canonical_path, canonical_query
 
 NOW = st.datetimes(datetime.datetime(2015, 8, 30), datetime.datetime(2099, 1, 1), timezones=st.just(datetime.UTC))
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1, max_size=40)
@@ -58,6 +58,7 @@ def botocore_headers(
     token=st.none() | PRINTABLE,
     region=st.sampled_from(["us-east-1", "eu-west-1", "auto"]),
     pays=st.booleans(),
+    late=st.booleans(),
     now=NOW,
 )
 @example(
@@ -74,6 +75,7 @@ def botocore_headers(
     token=None,
     region="r",
     pays=False,
+    late=False,
     now=datetime.datetime(2020, 2, 29, 23, 59, 59, tzinfo=datetime.UTC),
 )
 def test_same_signature_as_botocore(
@@ -90,6 +92,7 @@ def test_same_signature_as_botocore(
     token: str | None,
     region: str,
     pays: bool,
+    late: bool,
     now: datetime.datetime,
 ) -> None:
     credentials = Credentials(access, secret, token)
@@ -98,8 +101,13 @@ def test_same_signature_as_botocore(
     byte_range = f"bytes=-{length}" if suffix else f"bytes={start}-{start + length - 1}"
     headers = ({"if-match": etag} if etag is not None else {}) | {"range": byte_range}
     signer = Signer(credentials, region, requester_pays=pays)
-    sent = signer.sign(method, host, path, query, headers, now=now.timestamp())
-    paid = headers | ({"x-amz-request-payer": "requester"} if pays else {})
+    customer = {
+        "x-amz-server-side-encryption-customer-algorithm": "AES256",
+        "x-amz-server-side-encryption-customer-key": "a=",
+    }
+    after = LateHeaders.of(customer) if late else None
+    sent = signer.sign(method, host, path, query, headers, now=now.timestamp(), late=after)
+    paid = headers | ({"x-amz-request-payer": "requester"} if pays else {}) | (customer if late else {})
     expected = botocore_headers(method, host, path, query, paid, credentials, region, now)
     lines = sent.removesuffix("\r\n").split("\r\n")
     assert len(lines) == len(expected)
