@@ -14,21 +14,24 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import cache
 from typing import Any
 
 import asyncpq.blocking
 
-_session = asyncpq.blocking.BlockingSession(memory_cache_bytes=64 << 20, disk_cache=os.environ.get("TRIPS_CACHE"))
-_trips: asyncpq.blocking.BlockingFile | None = None
+
+@cache
+def trips() -> asyncpq.blocking.BlockingFile:
+    """Open the file, at the first call of this instance; if that fails, the next call tries again."""
+    session = asyncpq.blocking.BlockingSession(memory_cache_bytes=64 << 20, disk_cache=os.environ.get("TRIPS_CACHE"))
+    return session.open_file(os.environ["TRIPS"])
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return the rows whose id is ``event["id"]``, and what finding them took."""
-    global _trips
-    if _trips is None:  # the first call of this instance; if it fails, the next call tries again
-        _trips = _session.open_file(os.environ["TRIPS"])
-    rows = _trips.lookup({"id": int(event["id"])}, columns=["user", "price"])
-    return {"rows": rows.to_pylist(), "requests": _trips.metrics.requests, "bytes": _trips.metrics.bytes_fetched}
+    file = trips()
+    rows = file.lookup({"id": int(event["id"])}, columns=["user", "price"])
+    return {"rows": rows.to_pylist(), "requests": file.metrics.requests, "bytes": file.metrics.bytes_fetched}
 
 
 # -- the cold start, measured -------------------------------------------------------------------

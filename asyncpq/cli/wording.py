@@ -87,6 +87,10 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Raise LimitOptions.", "In Python, raise LimitOptions."),
     ("else raise LimitOptions.", "else raise, in Python, LimitOptions."),
     ("BuildOptions.folder names another folder for local files.", "TMPDIR names another folder for local files."),
+    (
+        'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept',
+        'Set HF_TOKEN, or run "hf auth login"; accept',
+    ),
     # files
     ('; pass on_bad_file="skip" to leave out files that are not Parquet.', "; a pattern of the others leaves it out."),
     (', or pass on_bad_file="skip" to leave out files that are not Parquet.', "."),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import asyncpq
+import asyncpq.blocking
 import asyncpq.errors
 from asyncpq.testing import ObjectServer
 
@@ -91,6 +92,14 @@ def test_a_page_runs_from_top_to_bottom(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # of caches on disk
+    sessions: list[asyncpq.blocking.BlockingSession] = []  # some outlive the page's code
+    blocking = asyncpq.blocking.BlockingSession
+
+    def recorded(*arguments: Any, **options: Any) -> asyncpq.blocking.BlockingSession:
+        sessions.append(blocking(*arguments, **options))
+        return sessions[-1]
+
+    monkeypatch.setattr(asyncpq.blocking, "BlockingSession", recorded)
     reader = Reader(page, capsys)
     with reader.notebook():
         for language, text in blocks(page):
@@ -98,6 +107,8 @@ def test_a_page_runs_from_top_to_bottom(
                 reader.python(text)
             elif language == "sh":
                 reader.shell(text)
+    for session in sessions:
+        session.close()
     if page == "how-to/fastapi.md":
         asyncio.run(_ask(reader.names["app"]))
 
