@@ -25,8 +25,11 @@ def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tupl
         page_rows, page_bytes: most rows of a page, and most bytes of its values.
     """
     leaves = [leaf for column in table.combine_chunks().columns for leaf in leaf_arrays(_joined(column))]
-    paths = leaf_types(table.schema)
-    return tuple(path for path, leaf in zip(paths, leaves, strict=True) if _is_short(leaf, page_rows, page_bytes))
+    paths = [path for path, _ in leaf_types(table.schema)]
+    short = {path: True for path in paths}
+    for path, leaf in zip(paths, leaves, strict=True):  # paths of names with dots may be equal
+        short[path] = short[path] and _is_short(leaf, page_rows, page_bytes)
+    return tuple(path for path, is_short in short.items() if is_short)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

@@ -107,7 +107,7 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     try:
         if options.compression_level is not None:
             pa.Codec(options.compression, compression_level=options.compression_level)
-        types = leaf_types(schema, options.compression, options.compression_level)
+        types = dict(leaf_types(schema, options.compression, options.compression_level))
     except pa.ArrowNotImplementedError as error:
         raise SchemaMismatchError(
             f"pyarrow cannot write the type of a column to Parquet: {error}",
@@ -133,12 +133,14 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     sorting(schema, options.sorted_by)
 
 
-def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None = None) -> dict[str, str]:
-    """Return the physical type of each leaf by its path, in Parquet's order. Raises pyarrow's errors."""
+def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None = None) -> list[tuple[str, str]]:
+    """Return the path and the physical type of each leaf, in Parquet's order; names with dots may make two paths equal.
+    Raises pyarrow's errors."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, schema, compression=compression.upper(), compression_level=level).close()
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
+    columns = [written.column(at) for at in range(len(written.names))]
+    return [(column.path, column.physical_type) for column in columns]
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:

@@ -45,6 +45,12 @@ def test_leaves_of_few_values_have_dictionaries() -> None:
     assert set(short_dictionaries(table(), 8192, 1 << 18)) == SHORT
 
 
+def test_paths_of_names_with_dots() -> None:
+    few, many = pa.array(RANDOM.integers(0, 9, ROWS)), pa.array(RANDOM.integers(0, 2**60, ROWS))
+    both = pa.table({"a": pa.StructArray.from_arrays([few], ["b"]), "a.b": many, "c.d": few, "c": few})
+    assert short_dictionaries(both, 8192, 1 << 18) == ("c.d", "c")
+
+
 def test_a_dictionary_of_a_page_is_none_for_smaller_pages() -> None:
     values = pa.table({"x": RANDOM.integers(0, 1_000, ROWS)})
     assert short_dictionaries(values, 8192, 1 << 18) == ("x",)
