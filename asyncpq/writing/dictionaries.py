@@ -26,7 +26,7 @@ def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tupl
     """
     leaves = [leaf for column in table.combine_chunks().columns for leaf in leaf_arrays(_joined(column))]
     paths = [path for path, _ in leaf_types(table.schema)]
-    short = {path: True for path in paths}
+    short = dict.fromkeys(paths, True)
     for path, leaf in zip(paths, leaves, strict=True):  # paths of names with dots may be equal
         short[path] = short[path] and _is_short(leaf, page_rows, page_bytes)
     return tuple(path for path, is_short in short.items() if is_short)
