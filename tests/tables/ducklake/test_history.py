@@ -95,6 +95,7 @@ def test_histories(history: list[tuple[str, int, int]], inline_rows: int, value:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # 150 histories, of a second each on a busy machine
 @settings(max_examples=150)
 @given(st.lists(steps, min_size=5, max_size=25), st.sampled_from([0, 10]), numbers, st.integers(1, 20))
 def test_long_histories(history: list[tuple[str, int, int]], inline_rows: int, value: int, back: int) -> None:
