@@ -90,7 +90,15 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
 
 
 @pytest.mark.parametrize(("source", "page"), python_blocks(*PAGES))
-def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_block_runs(
+    source: str,
+    page: str,
+    trips: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     code = compiled(source.replace(SHOWN_ENDPOINT, trips.endpoint), page)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(_run_in_session(code, page, trips.objects["bucket/trips.parquet"].data))
@@ -117,18 +125,8 @@ async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
         await eval(code, names)
 
 
-def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compiled(*python_blocks("README.md")[0].values), {"__name__": "__readme__"})
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "[{'user': 'u-42', 'price': 4.2}] 3"
-    assert sum(map(int, lines[1:-1])) == 1_000
-    assert lines[-1] == "[17, 9000, 17] 80"
-    assert trips.log
-    assert all(request.method == "GET" for request in trips.log)
-
-
 def test_there_are_blocks() -> None:
-    assert len(python_blocks("README.md")) >= 5
+    assert len(python_blocks("README.md")) >= 3
     assert len(python_blocks("docs/usage.md")) >= 10
     assert len(python_blocks("docs/datasets.md")) >= 5
     assert len(python_blocks("docs/indexes.md")) >= 5
