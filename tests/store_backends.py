@@ -85,10 +85,13 @@ class ServerBackend(Backend):
 
 
 def obstore_options(server: ObjectServer, protocol: str) -> dict[str, Any]:
-    """What obstore needs for objects of ``server``, whose S3 is also what it asks of Google."""
+    """What obstore needs for objects of ``server``, whose S3 is what it asks of Google, too; and of Azure, to read."""
     client = {"client_options": {"allow_http": True}}
     if protocol == "gs":
         return {"obstore": {"base_url": server.endpoint, "bearer_token": "SECRET", **client}}
+    if protocol == "az":
+        account = {"account_name": "devstoreaccount1", "bearer_token": "SECRET"}
+        return {"obstore": {"endpoint": server.endpoint, **account, **client}}
     keys = {"access_key_id": "test", "secret_access_key": "SECRET", "region": "us-east-1"}
     return {"obstore": {"endpoint": server.endpoint, **keys, **client}}
 

@@ -270,16 +270,16 @@ class ObstoreStore(Unpicklable):
                 url=safe_url(url),
                 hint="Pass credentials in storage_options.",
             )
-        given = self._options.get("account_name")
-        if account and given is not None and given != account.partition(".")[0]:
+        options = dict(self._options)
+        if account and options.pop("account_name", account.partition(".")[0]) != account.partition(".")[0]:
             raise InvalidOptionError("the url and the option account_name name two accounts", url=safe_url(url))
         # The watchdog limits each request; 30 seconds, obstore's own limit, are too short for large ones.
-        client_options = {
+        options["client_options"] = {
             "connect_timeout": f"{max(1, round(self._connect_timeout_s * 1000))}ms",
             "timeout": "1day",
             **mapping_option(self._options, "client_options"),
         }
-        options = {**self._options, "client_options": client_options, "retry_config": {"max_retries": 0}}
+        options["retry_config"] = {"max_retries": 0}
         if self._provider == "s3":
             options["disable_bulk_delete"] = True  # each request names one object
         store_class: Any = _CLASSES[self._provider]
