@@ -77,8 +77,11 @@ _NO_CREDENTIALS: Final = re.compile(
     r"Generic \w+ error: (?:[^:]*(?:token request|redential)|Error performing \w+ http://169\.254\.169\.254/)"
 )
 _STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})\b")
+_PAST_THE_END: Final = re.compile(r"error: Wanted range starting at \d+, but object was only \d+ bytes long")
+_BAD_RANGE: Final = "Failed to parse value for CONTENT_RANGE"
 #: Responses that obstore refuses, by a part of its text.
 _BAD_RESPONSES: Final[Mapping[str, str]] = {
+    _BAD_RANGE: "the response has a malformed Content-Range",
     "Requested ": "the response has another range than the requested one",
     "Header missing from response": "the response lacks its ETag, time or length",
     "Received redirect without LOCATION": "the store redirects, and does not say where",
@@ -157,10 +160,9 @@ class ObstoreExchange:
 
     def _explain(self, error: Exception) -> tuple[int, str] | Exception:
         """Return status and code of the response that ``error`` tells of; the typed error if it tells of none."""
-        url, byte_range, text = self.request.url, self.request.byte_range, str(error)
+        url, text = self.request.url, str(error)
         if _NO_CREDENTIALS.match(text):
-            message = "obstore got no credentials"
-            return RetryableError(CredentialsError(message, url=url, hint=_DENIED_HINT))
+            return RetryableError(CredentialsError("obstore got no credentials", url=url, hint=_DENIED_HINT))
         status = _STATUS.search(text)
         code = parse_error(text[status.end() :].encode("utf-8", "replace"))[0] if status else ""
         code = _CODES.get(code, code)
@@ -171,12 +173,20 @@ class ObstoreExchange:
                 return known, code
         if status is not None:
             return int(status[1]), code
+        if _PAST_THE_END.search(text):
+            return 416, code
         if isinstance(error, NotSupportedError):
             return UnsupportedStoreError("the store does not support this call of obstore", url=url)
+        return self._explain_response(text)
+
+    def _explain_response(self, text: str) -> Exception:
+        """Return the error for a ``text`` of obstore about a response without an error status, or about none."""
+        url, byte_range = self.request.url, self.request.byte_range
         if "HTTP error: builder error" in text:
             hint = 'An endpoint that begins with http:// needs "client_options": {"allow_http": True} beside it.'
             return InvalidOptionError("obstore cannot send a request to this endpoint", url=url, hint=hint)
-        if "Received non-partial response" in text:
+        # for the tail of an empty object some servers send all of it, others a range that is none
+        if "Received non-partial response" in text or (self.request.start < 0 and _BAD_RANGE in text):
             return RangeIgnoredError(None)
         for part, message in _BAD_RESPONSES.items():
             if part in text:

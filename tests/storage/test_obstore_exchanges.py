@@ -41,6 +41,16 @@ MEANINGS: list[tuple[Exception, type[AsyncpqError], bool]] = [
     (GenericError(f"Generic GCS error: {WITH_STATUS} 503 Service Unavailable: "), ThrottledError, True),
     (GenericError(f"Generic GCS error: {WITH_STATUS} 500 Internal Server Error: "), TransportError, True),
     (GenericError("Generic GCS error: HTTP error: request or response body error"), TransportError, True),
+    (
+        GenericError("Generic MicrosoftAzure error: Wanted range starting at 5, but object was only 5 bytes long"),
+        InvalidResponseError,
+        False,
+    ),
+    (
+        GenericError('Generic GCS error: Failed to parse value for CONTENT_RANGE header: "SECRET"'),
+        InvalidResponseError,
+        False,
+    ),
     (GenericError("Generic GCS error: Requested 0..5, got 1..6"), InvalidResponseError, False),
     (GenericError("Generic GCS error: ETag Header missing from response"), InvalidResponseError, False),
     (
