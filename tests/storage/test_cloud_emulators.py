@@ -10,28 +10,32 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 import asyncpq
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError
-from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Guarantee, writable
 from asyncpq.testing import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage
 from asyncpq.testing.store_contract import DATA
 from tests.cloud_emulators import BUCKET, Emulator, require_package, running_azurite, running_fake_google
-from tests.store_backends import Backend, new_context, open_test_store
-from tests.warm_lookups import parquet, table, warm_lookups
+from tests.store_backends import FAST_RETRIES, Backend, new_context, open_test_store
+from tests.warm_lookups import KEYS, parquet, table, warm_lookups
 
-pytestmark = pytest.mark.services
+pytestmark = [
+    pytest.mark.services,
+    # gcsfs sends large parts so
+    pytest.mark.filterwarnings("ignore:Sending a large body directly with raw bytes:ResourceWarning"),
+]
 
 ROWS = table()
 FILE = parquet(ROWS)
+#: Azurite does not answer a request for a name with a NUL, for which adlfs waits.
+RETRIES = replace(FAST_RETRIES, max_attempts=2, connect_timeout_s=5.0, first_byte_timeout_s=5.0, stall_timeout_s=5.0)
 WAYS = ["az-obstore", "az-adlfs", "gs-obstore", "gs-gcsfs"]
 WRITING = [way for way in WAYS if way != "gs-obstore"]
 PINNED = {"az-obstore": True, "az-adlfs": False, "gs-obstore": True, "gs-gcsfs": True}
-#: Requests for an object's info beside one pinned GET.
-INFOS = {"az-obstore": 0, "az-adlfs": 1, "gs-obstore": 0, "gs-gcsfs": 0}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,8 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     """The emulator of a protocol, started at its first use."""
     started: dict[str, Emulator] = {}
     with ExitStack() as stack:
+        # gcsfs reads it when it is imported: else it asks by gRPC what kind of bucket this is
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
         def emulator(protocol: str) -> Emulator:
             if protocol not in started:
@@ -55,7 +61,7 @@ class EmulatorBackend(Backend):
     def __init__(self, emulator: Emulator, way: str) -> None:
         self.options = emulator.obstore if way.endswith("-obstore") else emulator.filesystem
         self.folder = f"{os.urandom(8).hex()}/"
-        store = open_test_store(emulator.protocol, self.options, RetryOptions())
+        store = open_test_store(emulator.protocol, self.options, RETRIES)
         super().__init__(store, f"{emulator.protocol}://{BUCKET}/{self.folder}")
         self.emulator = emulator
 
@@ -123,8 +129,13 @@ async def test_warm_lookups_ask_for_the_same_bytes(backend: EmulatorBackend, way
     await backend.put("file.parquet", FILE)
     cost = await warm_lookups(backend.url("file.parquet"), {backend.emulator.protocol: backend.options}, ROWS)
     reference = await warm_lookups(*await memory_file(), ROWS)
-    assert cost.gets == reference.gets
-    assert cost.infos == INFOS[way] * sum(map(len, cost.gets))
+    if way == "gs-gcsfs":  # reads of a generation do not show that it is the present one, so that is asked beside them
+        asked = [[get for get in gets if get[0] != "validate"] for gets in cost.gets]
+        assert asked == [[get for get in gets if get[0] != "validate"] for gets in reference.gets]
+        assert sum(map(len, cost.gets)) - sum(map(len, asked)) == cost.infos == len(KEYS)
+    else:
+        assert cost.gets == reference.gets
+        assert cost.infos == (sum(map(len, cost.gets)) if way == "az-adlfs" else 0)
 
 
 async def memory_file() -> tuple[str, dict[str, object]]:
