@@ -78,9 +78,9 @@ class WritableFsspecStore(FsspecStore):
             if not self.asynchronous or size <= _WHOLE_BYTES:
                 data = await asyncio.to_thread(path.read_bytes) if size else b""
                 return await self.create_object(url, data, context=context)
-            # Azure's put_file has no mode, and replaces nothing by default
+            # Azure's put_file has another option instead of a mode
             takes_mode = "mode" in inspect.signature(self.filesystem._put_file).parameters
-            mode = {"mode": "create"} if takes_mode else {}
+            mode: dict[str, Any] = {"mode": "create"} if takes_mode else {"overwrite": False}
             return await self._create(url, size, context, "put_file", str(path), **mode)
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
