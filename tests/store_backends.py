@@ -73,7 +73,7 @@ class Backend:
 
 class ServerBackend(Backend):
     def __init__(self, server: ObjectServer, protocol: str, options: Mapping[str, Any]) -> None:
-        prefix = f"{server.endpoint}/bucket/" if protocol == "http" else "s3://bucket/"
+        prefix = f"{server.endpoint}/bucket/" if protocol == "http" else f"{protocol}://bucket/"
         super().__init__(open_test_store(protocol, options), prefix)
         self.server = server
 
@@ -82,6 +82,18 @@ class ServerBackend(Backend):
 
     async def delete(self, key: str) -> None:
         self.server.delete(f"bucket/{key}")
+
+
+def obstore_options(server: ObjectServer, protocol: str) -> dict[str, Any]:
+    """What obstore needs for objects of ``server``, whose S3 is what it asks of Google, too; and of Azure, to read."""
+    client = {"client_options": {"allow_http": True}}
+    if protocol == "gs":
+        return {"obstore": {"base_url": server.endpoint, "bearer_token": "SECRET", **client}}
+    if protocol == "az":
+        account = {"account_name": "devstoreaccount1", "bearer_token": "SECRET"}
+        return {"obstore": {"endpoint": server.endpoint, **account, **client}}
+    keys = {"access_key_id": "test", "secret_access_key": "SECRET", "region": "us-east-1"}
+    return {"obstore": {"endpoint": server.endpoint, **keys, **client}}
 
 
 class RedirectedBackend(ServerBackend):
@@ -165,6 +177,9 @@ async def running_backend(
         elif kind == "s3-extras":
             extras = {"ServerSideEncryption": "AES256"}
             made = ServerBackend(server, "s3", {**server.storage_options, "s3_additional_kwargs": extras})
+        elif kind.endswith("-through-obstore"):
+            protocol = kind.partition("-")[0]
+            made = ServerBackend(server, protocol, obstore_options(server, protocol))
         elif kind == "s3-localstack":
             made = LocalStackBackend(request.getfixturevalue("localstack"), f"contract-{os.urandom(8).hex()}")
         elif kind == "http":

@@ -24,7 +24,7 @@ from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
-from asyncpq.storage import CLIENT_MODULES, open_store
+from asyncpq.storage import client_module, open_store
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import import_whole, is_imported
 from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
@@ -261,9 +261,11 @@ class Runtime:
         """Return the store for ``url`` and the cache namespace of its objects. Raises InvalidOptionError if asyncpq
         does not support the url, UsageError if the session was closed meanwhile."""
         refuse_one_slash(url)
-        module = CLIENT_MODULES.get(split_url(url)[0])
-        if module is not None:
-            await self.load(module)
+        protocol, _ = split_url(url)
+        if protocol not in self._stores:
+            module = client_module(protocol, options_for(protocol, self.storage_options))
+            if module is not None:
+                await self.load(module)
         return self._store(url)
 
     def _store(self, url: str) -> tuple[Store, str]:

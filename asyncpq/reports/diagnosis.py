@@ -33,6 +33,7 @@ _PACKAGES: Final = (
     "botocore",
     "gcsfs",
     "adlfs",
+    "obstore",
     "valkey",
     "sqlglot",
     "typer",

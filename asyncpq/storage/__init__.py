@@ -1,8 +1,9 @@
 """Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
 
 :func:`open_store` picks the store of a protocol: ``local``, ``http``, ``hugging_face``, ``s3.store`` or ``fsspec``;
-``base`` is their contract. ``transport`` sends a request of HTTP or S3 with ``wire`` or ``http1``, resumes and hedges
-it within the ``limits`` of the store, and has its response checked by ``responses``.
+``obstore`` where the storage options ask for it. ``base`` is their contract. ``transport`` sends a request with
+``wire``, ``http1``, s3fs or obstore, resumes and hedges it within the ``limits`` of the store, and has its response
+checked by ``responses``.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.urls import word_set
 
-#: Modules that import clients which take long to load.
-CLIENT_MODULES = {
+_CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
     "s3a": "asyncpq.storage.s3.store",
     "http": "asyncpq.storage.http",
     "https": "asyncpq.storage.http",
     "hf": "asyncpq.storage.hugging_face",
 }
+
+
+def client_module(protocol: str, storage_options: Mapping[str, Any]) -> str | None:
+    """Return the module whose import loads the client of a store, which may take long; None if no such module does."""
+    return "asyncpq.storage.obstore" if "obstore" in storage_options else _CLIENT_MODULES.get(protocol)
+
 
 _WRAPPERS = word_set(
     "async_wrapper asyncwrapper archive blockcache cached dask dir filecache generic libarchive simplecache tar zip"
@@ -34,10 +40,15 @@ def open_store(
 ) -> Store:
     """Return the store for all urls of ``protocol``, which connects with its first request. Call it in a running loop.
 
-    ``storage_options`` are those of fsspec's filesystem for the protocol. Raises InvalidOptionError for an unknown
-    option, UnsupportedStoreError if no store serves the protocol, or its package is not installed.
+    ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. Raises
+    InvalidOptionError for an unknown option, UnsupportedStoreError if no store serves the protocol, or its package is
+    not installed.
     """
     options = dict(storage_options or {})
+    if "obstore" in options:
+        from asyncpq.storage.obstore import ObstoreStore
+
+        return ObstoreStore(protocol, options, retry=retry, limits=limits)
     if protocol in ("file", "local"):
         from asyncpq.storage.local import LocalStore
 

@@ -14,7 +14,7 @@ import enum
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -23,12 +23,14 @@ from typing import NoReturn, Protocol, runtime_checkable
 from asyncpq.errors import (
     BucketNotFoundError,
     ConcurrentCommitUnsupported,
+    InvalidResponseError,
     ObjectNotFoundError,
     StoreError,
     UnsupportedStoreError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.records import dataclass
+from asyncpq.storage.urls import safe_url
 
 
 class Unpicklable:
@@ -147,7 +149,8 @@ class StoredObject(Protocol):
 
     @property
     def client(self) -> str:
-        """The client that sends requests, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory" or "file"."""
+        """The client that sends requests, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "obstore",
+        "memory" or "file"."""
 
     @property
     def server(self) -> str:
@@ -320,6 +323,15 @@ def cannot_create(subject: str, url: str) -> ConcurrentCommitUnsupported:
     return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=hint)
 
 
+def temporary_file_error(error: OSError, url: str) -> StoreError:
+    """Return the error for a temporary local file, with the bytes of the object at ``url``, that cannot be written."""
+    return StoreError(
+        f"the temporary local file of the object cannot be written: {error.strerror}",
+        url=safe_url(url),
+        hint="Free disk space in the folder for temporary files (TMPDIR), or set another.",
+    )
+
+
 def is_gone(error: StoreError) -> bool:
     """Return whether the error means that the object or upload is missing in an existing bucket."""
     return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
@@ -353,3 +365,25 @@ class CreateProbe:
         finally:
             with contextlib.suppress(StoreError):  # a later delete that matters reports a missing permission
                 await store.delete_objects([url], context=context.step(context.purpose, context.round + 1))
+
+
+async def time_of_probe(
+    store: WritableStore,
+    url: str,
+    context: RequestContext,
+    modified_s: Callable[[str, RequestContext], Awaitable[float | None]],
+) -> float:
+    """Return the store's time in seconds since the epoch: of an object that is written beside ``url``, and deleted.
+
+    ``modified_s`` returns the time of the object's write.
+    """
+    probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
+    await store.put_object(probe, b"1", context=context)
+    context = context.step(context.purpose, context.round + 1)
+    try:
+        seconds = await modified_s(probe, context)
+    finally:
+        await store.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
+    if seconds is None:
+        raise InvalidResponseError("the store does not tell the time of a written object", url=safe_url(url))
+    return seconds

@@ -197,7 +197,10 @@ class FsspecStore(Unpicklable):
         if not self.asynchronous:
             return
         for name in ("_session", "session", "service_client"):  # filesystems give their client's session such names
-            close_client = getattr(getattr(self.filesystem, name, None), "close", None)
+            try:
+                close_client = getattr(getattr(self.filesystem, name, None), "close", None)
+            except RuntimeError:  # gcsfs, while it has made no session
+                continue
             if close_client is not None:
                 closing = close_client()
                 if inspect.isawaitable(closing):

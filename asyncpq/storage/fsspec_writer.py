@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from asyncpq.errors import InvalidResponseError, StoreError
-from asyncpq.storage.base import CreateProbe, ObjectExistsError, RequestContext, cannot_create, is_gone
+from asyncpq.errors import StoreError
+from asyncpq.storage.base import (
+    CreateProbe,
+    ObjectExistsError,
+    RequestContext,
+    cannot_create,
+    is_gone,
+    temporary_file_error,
+    time_of_probe,
+)
 from asyncpq.storage.fsspec import FsspecStore, modified_of
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.threads import call_each
@@ -71,9 +78,9 @@ class WritableFsspecStore(FsspecStore):
             if not self.asynchronous or size <= _WHOLE_BYTES:
                 data = await asyncio.to_thread(path.read_bytes) if size else b""
                 return await self.create_object(url, data, context=context)
-            # Azure's put_file has no mode, and replaces nothing by default
+            # Azure's put_file has another option instead of a mode
             takes_mode = "mode" in inspect.signature(self.filesystem._put_file).parameters
-            mode = {"mode": "create"} if takes_mode else {}
+            mode: dict[str, Any] = {"mode": "create"} if takes_mode else {"overwrite": False}
             return await self._create(url, size, context, "put_file", str(path), **mode)
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
@@ -90,19 +97,11 @@ class WritableFsspecStore(FsspecStore):
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the store's time in seconds since the epoch, from a probe object that is written and deleted."""
-        probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
-        await self.put_object(probe, b"1", context=context)
-        context = context.step(context.purpose, context.round + 1)
-        try:
-            info = await self._write(probe, 0, context, "info")
-        finally:
-            await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
-        modified = modified_of(info)
-        if modified is None:
-            raise InvalidResponseError(
-                "the filesystem's info does not contain the time of a written object", url=safe_url(url)
-            )
-        return modified
+
+        async def modified_s(probe: str, context: RequestContext) -> float | None:
+            return modified_of(await self._write(probe, 0, context, "info"))
+
+        return await time_of_probe(self, url, context, modified_s)
 
     async def _create(
         self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
@@ -132,8 +131,4 @@ def _append(path: Path, piece: bytes, url: str) -> None:
         with path.open("ab") as file:
             file.write(piece)
     except OSError as error:
-        raise StoreError(
-            f"the temporary local file of the object cannot be written: {error.strerror}",
-            url=safe_url(url),
-            hint="Free disk space in the folder for temporary files (TMPDIR), or set another.",
-        ) from error
+        raise temporary_file_error(error, url) from error

@@ -126,6 +126,13 @@ def strong_etag(validator: Validator | None) -> str | None:
     return etag
 
 
+def quoted_etag(value: str | None) -> str | None:
+    """Return an ETag with quotes, as GETs have it; some servers omit the quotes in listings. None if it is missing."""
+    if not value:
+        return None
+    return value if value.endswith('"') else f'"{value}"'
+
+
 def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
     """Return the guarantee of reads whose responses have such a validator; ``if_match``: requests have If-Match."""
     if validator.is_strong:

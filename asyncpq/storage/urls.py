@@ -236,7 +236,7 @@ def _leaves(prefix: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 def _mentions(text: str, name: str, value: Any) -> bool:
     quoted = name.rpartition(".")[2]
-    if any(f"{mark}{quoted}{mark}" in text for mark in "'\"`") or text.endswith(f" {quoted}"):
+    if any(f"{mark}{quoted}{mark}" in text for mark in "'\"`") or text.rstrip(".").endswith(f" {quoted}"):
         return True
     return isinstance(value, str) and len(value) > 3 and value in text
 

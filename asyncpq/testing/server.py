@@ -2,7 +2,8 @@
 
 It keeps objects in memory and speaks enough HTTP/1.1 and path-style S3 for any client: GET, HEAD, PUT, DELETE,
 multipart uploads, Range with suffixes, If-Match, If-None-Match, ETag, Last-Modified, ListObjectsV2 and S3's XML errors.
-It checks no signatures and listens on the loopback interface only. Not for production.
+The XML API of Google Cloud Storage is the same, but for the header of a PUT that only creates, which is understood,
+too. It checks no signatures and listens on the loopback interface only. Not for production.
 """
 
 from __future__ import annotations
@@ -205,11 +206,13 @@ class ObjectServer:
         self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
 
     def _refuses_put(self, request: LoggedRequest, path: str, fault: Fault) -> bool:
-        """Return whether the If-None-Match or If-Match condition of a PUT fails."""
+        """Return whether the If-None-Match, If-Match or x-goog-if-generation-match condition of a PUT fails."""
         served = self.objects.get(path)
-        if request.headers.get("if-none-match") == "*" and self.creates and not fault.ignore_if_none_match:
+        headers = request.headers
+        only_new = headers.get("if-none-match") == "*" or headers.get("x-goog-if-generation-match") == "0"
+        if only_new and self.creates and not fault.ignore_if_none_match:
             return served is not None
-        etag = request.headers.get("if-match")
+        etag = headers.get("if-match")
         return etag is not None and (served is None or etag not in ("*", served.etag))
 
 

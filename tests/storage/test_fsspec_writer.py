@@ -74,6 +74,13 @@ class WithoutMode(FakeObjects):
         self.objects[path] = data
 
 
+class WithOverwrite(FakeObjects):
+    """The interface of adlfs that matters here: put_file has an option instead of a mode, and replaces by default."""
+
+    async def _put_file(self, lpath: str, rpath: str, overwrite: bool = True) -> None:  # type: ignore[override]
+        await super()._put_file(lpath, rpath, mode="overwrite" if overwrite else "create")
+
+
 @pytest.fixture
 async def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[WritableStore]:
     kind = getattr(request, "param", FakeObjects)
@@ -132,6 +139,7 @@ async def test_files_and_time(fake: WritableStore, tmp_path: Path) -> None:
     assert list(FakeObjects.objects) == ["b/folder/1"]
 
 
+@pytest.mark.parametrize("fake", [FakeObjects, WithOverwrite], indirect=True)
 @pytest.mark.parametrize("whole_bytes", [10, 1], ids=["at once", "through a file"])
 async def test_what_comes_piece_by_piece(
     fake: WritableStore, monkeypatch: pytest.MonkeyPatch, whole_bytes: int

@@ -27,6 +27,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"},
     },
     "http": {"headers": {"Authorization": "SECRET"}},
+    "gs through obstore": {"obstore": {"bearer_token": "SECRET", "base_url": "http://127.0.0.1:1"}},
+    "az through obstore": {"obstore": {"account_name": "one", "sas_key": "sig=SECRET"}},
     "memory": {},
     "file": {},
 }
@@ -34,6 +36,8 @@ URLS = {
     "s3": "s3://bucket/key?X-Amz-Signature=SECRET",
     "s3 through s3fs": "s3://bucket/key",
     "http": "http://user:SECRET@127.0.0.1:1/file?sig=SECRET",
+    "gs through obstore": "gs://bucket/key?sig=SECRET",
+    "az through obstore": "az://bucket/key",
     "memory": "memory://key",
     "file": __file__,
 }

@@ -15,7 +15,8 @@ from asyncpq.testing.store_contract import DATA, STORE_CHECKS, StoreStorage, fil
 from tests.store_backends import Backend, LocalBackend, new_context, open_test_store, running_backend
 
 HTTP = ["http", "http-redirected"]
-PINNING = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", *HTTP, "local"]
+OBSTORE = ["s3-through-obstore", "gs-through-obstore"]
+PINNING = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", *OBSTORE, *HTTP, "local"]
 KINDS = [*PINNING, "memory", "local-through-fsspec"]
 
 
@@ -83,10 +84,9 @@ async def test_guarantee_and_identity(backend: Backend, kind: str) -> None:
     await backend.put("other", DATA)
     other = await backend.store.open_object(backend.url("other"))
     assert stored.identity == again.identity != other.identity
-    assert stored.client == {"s3-through-s3fs": "s3fs", "local": "file"}.get(
-        kind, "fsspec" if kind not in PINNING else "direct"
-    )
-    assert "secret" not in repr(stored) + repr(backend.store)
+    clients = {"s3-through-s3fs": "s3fs", "local": "file", **dict.fromkeys(OBSTORE, "obstore")}
+    assert stored.client == clients.get(kind, "fsspec" if kind not in PINNING else "direct")
+    assert "secret" not in (repr(stored) + repr(backend.store)).lower()
 
 
 async def test_credential_identity(backend: Backend, kind: str) -> None:
@@ -94,6 +94,8 @@ async def test_credential_identity(backend: Backend, kind: str) -> None:
     assert identity == await backend.store.credential_identity(backend.url("other"))
     if kind == "s3-unsigned":
         assert identity == "anonymous"
+    elif kind in OBSTORE:
+        assert re.fullmatch("([0-9a-f]{16})?", identity)
     elif kind.startswith("s3"):
         assert re.fullmatch("[0-9a-f]{16}", identity)
     else:

@@ -15,7 +15,8 @@ from tests.store_backends import Backend, LocalBackend, new_context, open_test_s
 
 T = TypeVar("T")
 
-KINDS = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-extras", "s3-localstack", "local", "memory"]
+OBSTORE = ["s3-through-obstore", "gs-through-obstore"]
+KINDS = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-extras", "s3-localstack", "local", "memory", *OBSTORE]
 READ_ONLY = ["http", "local-through-fsspec"]
 
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote_plus
 from asyncpq.errors import InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
+from asyncpq.storage.responses import quoted_etag
 from asyncpq.storage.threads import results_of
 
 LAST = "\U0010ffff"  # the greatest character
@@ -124,19 +125,12 @@ def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] =
         key, size = entry.get("Key"), str(entry.get("Size")).strip()
         if not key or not (size.isascii() and size.isdigit() and len(size) < 20):
             raise PageError("an entry of the listing has no key or no valid size")
-        keys.append(ListedKey(decode(key), int(size), _etag(entry.get("ETag")), _time(entry.get("LastModified"))))
+        keys.append(ListedKey(decode(key), int(size), quoted_etag(entry.get("ETag")), _time(entry.get("LastModified"))))
     folders = [entry.get("Prefix") for entry in response.get("CommonPrefixes") or ()]
     if not all(folders):
         raise PageError("a folder of the listing has no prefix")
     token = _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
     return ListPage(keys, list(map(decode, folders)), token)
-
-
-def _etag(value: str | None) -> str | None:
-    """Return an ETag with quotes, as GETs have it; some servers omit the quotes in listings. None if it is missing."""
-    if not value:
-        return None
-    return value if value.endswith('"') else f'"{value}"'
 
 
 def _time(value: str | datetime | None) -> float | None:

@@ -1,0 +1,379 @@
+"""The store of Google Cloud Storage, Azure Blob Storage and S3 through obstore, for who asks for it.
+
+obstore (https://developmentseed.org/obstore) has its own names for options, and finds credentials in other places than
+gcsfs, adlfs and s3fs do, so it is never chosen unasked. It signs and sends the requests; limits, retries, deadlines and
+the checks of responses are asyncpq's, in ``transport`` and ``responses``. A GET is one call, pinned with If-Match; a
+server that ignores If-Match is found out by the ETag of its response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import mmap
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from asyncpq.errors import InvalidOptionError, InvalidResponseError, StoreError, UnsupportedStoreError, UsageError
+
+try:
+    from obstore.exceptions import BaseError
+    from obstore.store import AzureStore, GCSStore, S3Store
+except ImportError as error:
+    raise UnsupportedStoreError(
+        "the option obstore requires the package obstore, which is not installed",
+        hint="Run pip install 'asyncpq[obstore]'.",
+    ) from error
+
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import (
+    CreateProbe,
+    Guarantee,
+    ListedObject,
+    ObjectExistsError,
+    RangeResult,
+    RequestContext,
+    StoreLimits,
+    Unpicklable,
+    Validator,
+    Wants,
+    http_date_s,
+    is_gone,
+    temporary_file_error,
+    time_of_probe,
+)
+from asyncpq.storage.obstore_exchanges import (
+    ObstoreBucket,
+    ObstoreDelete,
+    ObstoreGet,
+    ObstoreHead,
+    ObstoreList,
+    ObstorePut,
+)
+from asyncpq.storage.responses import RangeIgnoredError, RangeRequest, empty, guarantee_of, quoted_etag
+from asyncpq.storage.threads import call_each
+from asyncpq.storage.transport import Transport
+from asyncpq.storage.urls import mapping_option, refusal, safe_url, split_url
+
+_CLASSES: Final = {"gs": GCSStore, "az": AzureStore, "s3": S3Store}
+_PROVIDERS: Final = {"gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "s3": "s3", "s3a": "s3"}
+_ENVIRONMENT: Final = {"gs": "GOOGLE_", "az": "AZURE_", "s3": "AWS_"}
+#: Options that the url or asyncpq's own options state.
+_REFUSED: Final = re.compile(r"prefix|retry_config|config|(?:\w+_)?(?:bucket|container)(?:_name)?")
+#: Names of the options and variables that choose the server and account.
+_PLACES: Final = re.compile(r"url|endpoint|account_name|emulator|fabric|region")
+_WHOLE_BYTES: Final = 8 * 1024 * 1024  # larger objects are sent from a file
+
+# obstore's threads are those of the process that used it first, and a fork does not copy them.
+_process: int | None = None
+
+
+class ObstoreStore(Unpicklable):
+    """The store of one protocol through obstore; see :class:`asyncpq.storage.base.WritableStore`.
+
+    ``storage_options`` is ``{"obstore": {...}}``: the configuration of obstore's GCSStore, AzureStore or S3Store,
+    ``client_options`` and ``credential_provider`` included; empty for what the environment says. Raises
+    InvalidOptionError for other options.
+    """
+
+    def __init__(
+        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
+    ) -> None:
+        provider = _PROVIDERS.get(protocol)
+        if provider is None:
+            raise InvalidOptionError(
+                f"obstore does not serve {protocol}:// urls here",
+                hint="Give the option obstore to gs, az, abfs or s3 alone: storage_options={'gs': {'obstore': {}}}.",
+            )
+        beside = sorted(storage_options.keys() - {"obstore"})
+        if beside:
+            raise InvalidOptionError(
+                f"storage_options for {protocol} have other options beside obstore: {', '.join(beside)}",
+                hint="Put obstore's own options into the mapping obstore, and drop those of other clients.",
+            )
+        options = dict(mapping_option(storage_options, "obstore"))
+        refused = [name for name in options if _REFUSED.fullmatch(name.lower())]
+        if refused:
+            raise InvalidOptionError(
+                f"the option obstore must not have {', '.join(refused)}",
+                hint="The url names the bucket, RetryOptions the retries; other entries stand in the mapping itself.",
+            )
+        self.protocol = protocol
+        self._provider = provider
+        self._options = options
+        self._connect_timeout_s = retry.connect_timeout_s
+        prefix = _ENVIRONMENT[provider]
+        environment = {name: value for name, value in os.environ.items() if name.upper().startswith(prefix)}
+        self._credentials = _digest(environment) if environment else ""
+        self._place = _digest(
+            {name.lower(): value for name, value in {**environment, **options}.items() if _PLACES.search(name.lower())}
+        )
+        self._transport = Transport(retry=retry, limits=limits)
+        self._buckets: dict[str, ObstoreBucket] = {}
+        self._create_probe = CreateProbe()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<ObstoreStore {self.protocol}>"
+
+    async def open_object(self, url: str) -> ObstoreObject:
+        """Return a handle on an object; sends no request."""
+        bucket, key = self._object(url)
+        name = split_url(url)[1]
+        return ObstoreObject(self._transport, bucket, url, key, f"{self._provider}://{name} {self._place}")
+
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """List objects with obstore, which asks for all pages below the last folder of ``url``; counted as one."""
+        bucket, prefix = self._split(url)
+        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        folder = prefix[: prefix.rfind("/") + 1]
+        listing = ObstoreList(bucket, folder.rstrip("/"), RangeRequest(0, 0, safe_url(url)))
+        await self._transport.send(listing, context)
+        found = listing.listings[-1]
+        # obstore names the markers of folders like objects, without their slash
+        folders = {meta["path"][:end] for meta in found if (end := meta["path"].rfind("/")) > 0}
+        listed = []
+        for meta in found:
+            path, size, etag = meta["path"], meta["size"], meta["e_tag"]
+            if path.startswith(prefix) and (size or path not in folders):
+                validator = None if etag is None else Validator(size=size, etag=quoted_etag(etag))
+                listed.append(ListedObject(root + path, size, validator, meta["last_modified"].timestamp()))
+        return sorted(listed, key=lambda item: os.fsencode(item.url))
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace an object."""
+        await self._put(url, data, context, creates=False)
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create an object; return False if it exists."""
+        return await self._create(url, data, context)
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Return whether the server refuses to create an existing object; tried once for each bucket."""
+        name = split_url(url)[1].partition("/")[0]
+        return await self._create_probe.ask(self, name, url, context.step("write", context.round))
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace an object with the content of the local file ``path``, in one PUT."""
+        with tempfile.TemporaryFile(prefix="asyncpq-object-") as copy:
+            try:
+                await asyncio.to_thread(_copy, path, copy)
+            except OSError as error:
+                message = f"the local file to upload cannot be read: {error.strerror}"
+                raise StoreError(message, url=safe_url(url)) from error
+            await self._put(url, _content(copy), context, creates=False)
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object from ``pieces``, through a temporary local file; return False if the object exists."""
+        with tempfile.TemporaryFile(prefix="asyncpq-object-") as file:
+            async for piece in pieces:
+                try:
+                    await asyncio.to_thread(file.write, piece)
+                except OSError as error:
+                    raise temporary_file_error(error, url) from error
+            return await self._create(url, _content(file), context)
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """Delete objects, one request each."""
+        context = context.step("write", context.round)
+
+        async def delete(url: str) -> None:
+            bucket, key = self._object(url)
+            try:
+                await self._transport.send(ObstoreDelete(bucket, key, RangeRequest(0, 0, safe_url(url))), context)
+            except StoreError as error:
+                if not is_gone(error):
+                    raise
+
+        await call_each(delete, urls)
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """Return the store's time in seconds since the epoch, from a probe object that is written and deleted."""
+
+        async def modified_s(probe: str, context: RequestContext) -> float | None:
+            bucket, key = self._object(probe)
+            head = ObstoreHead(bucket, key, RangeRequest(0, 0, safe_url(probe)))
+            expected, _ = await self._transport.send(head, context.step("write", context.round))
+            return http_date_s(expected.validator.last_modified)
+
+        return await time_of_probe(self, url, context, modified_s)
+
+    async def credential_identity(self, url: str) -> str:
+        """Return a digest of the environment variables that obstore reads; the options are part of the namespace."""
+        self._check_open()
+        return self._credentials
+
+    async def close(self) -> None:
+        """Close all connections of the store. Idempotent."""
+        self._closed = True
+        await self._transport.close()
+        for bucket in self._buckets.values():
+            bucket.close()
+
+    async def _create(self, url: str, data: bytes | memoryview, context: RequestContext) -> bool:
+        try:
+            await self._put(url, data, context, creates=True)
+        except ObjectExistsError:
+            return False
+        return True
+
+    async def _put(self, url: str, data: bytes | memoryview, context: RequestContext, *, creates: bool) -> None:
+        bucket, key = self._object(url)
+        put = ObstorePut(bucket, key, RangeRequest(0, len(data), safe_url(url)), data, creates=creates)
+        await self._transport.send(put, context.step("write", context.round))
+
+    def _object(self, url: str) -> tuple[ObstoreBucket, str]:
+        """Return the bucket and the key of an object's url."""
+        bucket, key = self._split(url)
+        if not key or key.endswith("/"):
+            raise InvalidOptionError(
+                "the url of one file must have a bucket and a name that does not end with a slash",
+                url=safe_url(url),
+                hint="Session.open_dataset reads all files of a folder.",
+            )
+        if self._provider == "s3" and "?versionId=" in key:
+            raise UnsupportedStoreError(
+                "asyncpq reads versions of S3 objects without obstore alone",
+                url=safe_url(url),
+                hint="Leave out the option obstore for s3.",
+            )
+        return bucket, key
+
+    def _split(self, url: str) -> tuple[ObstoreBucket, str]:
+        """Return the bucket of a url, which is connected at its first use, and the rest of the url."""
+        self._check_open()
+        name, _, key = split_url(url)[1].partition("/")
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = self._connect(name, url)
+        return bucket, key
+
+    def _connect(self, name: str, url: str) -> ObstoreBucket:
+        global _process
+        if _process is not None and _process != os.getpid():
+            raise UsageError(
+                "obstore was used before this process was forked, and its threads are not here",
+                hint='Start processes by "spawn" or "forkserver", or open the first store after the fork.',
+            )
+        _process = os.getpid()
+        account = name.partition("@")[2]
+        if not name or (account and self._provider != "az"):
+            raise InvalidOptionError(
+                "the url must have a bucket, and no user info",
+                url=safe_url(url),
+                hint="Pass credentials in storage_options.",
+            )
+        options = dict(self._options)
+        if account and options.pop("account_name", account.partition(".")[0]) != account.partition(".")[0]:
+            raise InvalidOptionError("the url and the option account_name name two accounts", url=safe_url(url))
+        # The watchdog limits each request; 30 seconds, obstore's own limit, are too short for large ones.
+        options["client_options"] = {
+            "connect_timeout": f"{max(1, round(self._connect_timeout_s * 1000))}ms",
+            "timeout": "1day",
+            **mapping_option(self._options, "client_options"),
+        }
+        options["retry_config"] = {"max_retries": 0}
+        if self._provider == "s3":
+            options["disable_bulk_delete"] = True  # each request names one object
+        store_class: Any = _CLASSES[self._provider]
+        try:
+            client = store_class.from_url(f"abfss://{name}", **options) if account else store_class(name, **options)
+        except (BaseError, TypeError, ValueError) as error:
+            hint = None
+            if "Account must be specified" in str(error):
+                hint = "Set account_name, or AZURE_STORAGE_ACCOUNT_NAME in the environment."
+            message = f"obstore refuses these storage_options for {self.protocol}: {refusal(error, self._options)}"
+            raise InvalidOptionError(message, url=safe_url(url), hint=hint) from None
+        return ObstoreBucket(client, has_suffixes=self._provider != "az")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+
+
+class ObstoreObject(Unpicklable):
+    """A handle on one object; see :class:`asyncpq.storage.base.StoredObject`."""
+
+    client = "obstore"
+    server = ""
+
+    def __init__(self, transport: Transport, bucket: ObstoreBucket, url: str, key: str, identity: str) -> None:
+        self.url: str = safe_url(url)
+        self.identity: str = identity
+        self.guarantee = Guarantee.PINNED
+        self._transport = transport
+        self._bucket = bucket
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<ObstoreObject {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        self.guarantee = guarantee_of(validator)
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        if self._bucket.has_suffixes:
+            try:
+                return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+            except RangeIgnoredError:  # some servers do so for an empty object
+                context = context.step(context.purpose, context.round + 1)
+        if pin is None:
+            head = ObstoreHead(self._bucket, self._key, RangeRequest(0, 0, self.url))
+            expected, _ = await self._transport.send(head, context.step("stat", context.round))
+            pin = expected.validator
+            context = context.step(context.purpose, context.round + 1)
+        if pin.size == 0:
+            raise empty(self.url)
+        return await self.fetch_range(max(0, pin.size - length), pin.size, context=context, pin=pin)
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        try:
+            return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
+        except RangeIgnoredError:
+            raise InvalidResponseError(
+                "the store sent the whole object instead of the range",
+                url=self.url,
+                byte_range=(start, stop),
+                hint="Read from an endpoint that supports range requests.",
+            ) from None
+
+    async def close(self) -> None:
+        """Do nothing: the handle has no connection to close."""
+
+    async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        expected, data = await self._transport.send(ObstoreGet(self._bucket, self._key, request), context)
+        self.learn(expected.validator)
+        if expected.young:
+            self.guarantee = Guarantee.NONE
+        return RangeResult(data, expected.start, expected.validator, self.guarantee is not Guarantee.NONE)
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    """Return a digest of settings that are text, numbers or flags."""
+    text = repr(sorted((name, str(value)) for name, value in settings.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _copy(path: Path, copy: IO[bytes]) -> None:
+    """Copy a file: another program may cut off the original while it is sent, and a mapped file must not shrink."""
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, copy, _WHOLE_BYTES)
+
+
+def _content(file: IO[bytes]) -> bytes | memoryview:
+    """Return the content of a file that nobody else writes; of a large one, a view of the file itself."""
+    file.flush()
+    size = file.tell()
+    if size > _WHOLE_BYTES:
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    file.seek(0)
+    return file.read()
