@@ -235,10 +235,18 @@ async def test_environment_proxy_is_honoured_by_s3fs(server: ObjectServer, monke
     await store.close()
 
 
-@pytest.mark.parametrize(("bucket", "client"), [("bucket", "direct"), ("data--use1-az4--x-s3", "s3fs")])
+@pytest.mark.parametrize(
+    ("bucket", "client"),
+    [
+        ("bucket", "direct"),
+        ("data--use1-az4--x-s3", "direct"),
+        ("arn:aws:s3:us-east-1:123456789012:accesspoint/name", "s3fs"),
+    ],
+)
 async def test_first_opens_of_a_bucket_may_come_together(bucket: str, client: str) -> None:
     """Trust and s3fs's client are loaded once; who comes meanwhile waits for them."""
-    store = open_test_store("s3", {"anon": True, "endpoint_url": "https://127.0.0.1:9"})
+    options = {"key": "key", "secret": "secret", "endpoint_url": "https://127.0.0.1:9"}
+    store = open_test_store("s3", options)
     opened = await asyncio.gather(*(store.open_object(f"s3://{bucket}/{n}") for n in range(5)))
     assert {one.client for one in opened} == {client}
     await store.close()
