@@ -76,6 +76,8 @@ class DirectoryBuckets:
         return sum("?session" in request.target for request in self.server.log)
 
     def answer(self, request: LoggedRequest) -> Answer | None:
+        if request.headers["host"].startswith(f"{BUCKET}."):
+            request.path = f"/{BUCKET}{request.path}"
         answer = self._answer(request)
         if answer is not None:
             answer.headers.setdefault("Date", formatdate(self._now(), usegmt=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -290,6 +291,26 @@ async def test_options_that_directory_buckets_do_not_have(
     assert next(iter(options)) in (caught.value.hint or "")
     await store.close()
     assert gate.server.log == []
+
+
+async def test_the_bucket_is_part_of_the_host(gate: DirectoryBuckets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at AWS: only addresses have it in the path."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **named: resolve("127.0.0.1", *more, **named))
+    options = {**gate.storage_options, "endpoint_url": f"http://express.test:{gate.server.port}"}
+    async with asyncpq.Session({"s3": options}) as session:
+        store: Any = (await session.runtime.store(URL))[0]
+        stored = await store.open_object(URL + "key")
+        assert (await stored.fetch_range(0, 9, context=new_context())).data == DATA[:9]
+        assert await store.create_object(URL + "lake/a b", b"1", context=new_context())
+        assert [each.url for each in await store.list_objects(URL + "lake/", context=new_context())] == [
+            URL + "lake/a b"
+        ]
+        await store.delete_objects([URL + "lake/a b"], context=new_context())
+    assert {request.headers["host"] for request in gate.server.log} == {f"{BUCKET}.express.test:{gate.server.port}"}
+    targets = [request.target.partition("?")[0] for request in gate.server.log]
+    assert targets == ["/", "/key", "/lake/a%20b", "/", "/lake/a%20b"]
+    assert gate.refused == []
 
 
 async def test_headers_that_only_s3fs_sends_are_sent(gate: DirectoryBuckets) -> None:
