@@ -42,7 +42,7 @@ from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, w
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
-    from asyncpq.storage.s3.express import Sessions
+    from asyncpq.storage.s3.express import BucketSessions
     from asyncpq.storage.s3.store import S3Object
 
 PAGE_BYTES = 16 * 1024 * 1024  # longest accepted page: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
@@ -74,7 +74,7 @@ class DirectBucket(Unpicklable):
         signers: Signers,
         route: Route,
         customer_key: LateHeaders | None = None,
-        sessions: Sessions | None = None,
+        sessions: BucketSessions | None = None,
     ) -> None:
         self.wire = wire
         self.sessions = sessions  # of a directory bucket, whose credentials ``signers`` use
@@ -182,18 +182,19 @@ class SignedExchange:
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         code, message = parse_error(body)
-        request = self.request
+        request, sessions = self.request, self._bucket.sessions
+        denied_hint = self.denied_hint if sessions is None else sessions.denied_hint
         if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
             return InvalidResponseError(
                 "the store does not support suffix ranges, with which asyncpq reads the end of a file", url=request.url
             )
         if status == 200:
-            return error_in_200(request, body, self.denied_hint)
+            return error_in_200(request, body, denied_hint)
         if 300 <= status < 400 and "location" in headers:
             error: AsyncpqError | RetryableError = redirected(request, headers["location"])
         else:
             retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
-            error = error_for(request, status, code, message, retry_after_s=retry_after, denied_hint=self.denied_hint)
+            error = error_for(request, status, code, message, retry_after_s=retry_after, denied_hint=denied_hint)
         if isinstance(error, StoreError) and self._correct(status, code, headers, body):
             return RetryableError(error, at_once=True)
         return error
@@ -202,9 +203,8 @@ class SignedExchange:
         """Correct region, clock or credentials after a refusal; return whether another attempt may now succeed."""
         signer, route, signers = self._signer, self._bucket.route, self._bucket.signers
         region = headers.get("x-amz-bucket-region") or parse_region(body)
-        if region and _REGION_CODES.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
-            if signer is not None and signer.region == region:
-                return False
+        is_elsewhere = bool(_REGION_CODES.fullmatch(region)) and (signer is None or signer.region != region)
+        if is_elsewhere and status in (301, 307, 400, 403) and self._once("region"):
             if route.region != region:
                 route.move(region)
             return True

@@ -65,7 +65,7 @@ def check_options(options: Mapping[str, Any], url: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Session(Unpicklable):
+class BucketSession(Unpicklable):
     """The credentials of one session, a digest of the key that opened it, and its end on ``time.monotonic()``."""
 
     credentials: Credentials = field(repr=False)
@@ -73,18 +73,20 @@ class Session(Unpicklable):
     until: float
 
 
-class Sessions(Unpicklable):
+class BucketSessions(Unpicklable):
     """The sessions of one directory bucket. ``bucket`` signs with the user's own credentials.
 
     ``transport`` opens sessions only: requests that wait for one may hold all connections of their own transport.
     """
+
+    denied_hint: str = _HINT  # of the requests that a session signs
 
     def __init__(self, bucket: DirectBucket, transport: Transport, url: str) -> None:
         self._bucket = bucket
         self._transport = transport
         self._url = url
         self._flights = SingleFlight()
-        self._session: Session | None = None
+        self._session: BucketSession | None = None
         self._retry_at = 0.0
 
     async def ready(self, expired: Credentials | None, context: RequestContext) -> RequestContext:
@@ -119,7 +121,7 @@ class Sessions(Unpicklable):
         exchange = _CreateSession(self._bucket, self._url)
         began = time.monotonic()
         await self._transport.send(exchange, context.step("session", context.round))
-        self._session = Session(exchange.credentials, owner, began + exchange.lasts_s)
+        self._session = BucketSession(exchange.credentials, owner, began + exchange.lasts_s)
         logger.debug("A session of a directory bucket was opened for %.0f s", exchange.lasts_s)
 
     async def _renew(self, owner: str, context: RequestContext) -> None:

@@ -206,14 +206,10 @@ class Route:
 
 def host_in_region(host: str, old: str, new: str) -> str:
     """Return AWS's host name in region ``new`` for ``host``, which is in region ``old``."""
-    labels = host.split(".")
-    if old in labels:
-        position = len(labels) - 1 - labels[::-1].index(old)
-        labels[position] = new
-    else:  # the global endpoint: s3.amazonaws.com
-        position = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
-        labels.insert(position, new)
-    return ".".join(labels)
+    before, domain, after = host.rpartition(".amazonaws.")
+    if before.endswith(f".{old}"):  # a label further left is part of the bucket's name
+        before = before.removesuffix(f".{old}")
+    return f"{before}.{new}{domain}{after}"  # the global endpoint, s3.amazonaws.com, has no region
 
 
 class Signers(Unpicklable):

@@ -411,10 +411,10 @@ class S3Store(Unpicklable):
 
     def _directory_bucket(self, wire: DirectWire, route: Route, url: str) -> DirectBucket:
         """Return a directory bucket, whose requests are signed in sessions that the user's credentials open."""
-        from asyncpq.storage.s3.express import SERVICE, TOKEN_HEADER, Sessions
+        from asyncpq.storage.s3.express import SERVICE, TOKEN_HEADER, BucketSessions
 
         own = Signers(self._resolver.fetch_credentials, service=SERVICE)
-        sessions = Sessions(DirectBucket(wire=wire, signers=own, route=route), self._session_transport, url)
+        sessions = BucketSessions(DirectBucket(wire=wire, signers=own, route=route), self._session_transport, url)
         signers = Signers(sessions.fetch, service=SERVICE, token_header=TOKEN_HEADER)
         return DirectBucket(wire=wire, signers=signers, route=route, sessions=sessions)
 

@@ -132,6 +132,21 @@ async def test_expired_credentials_are_renewed_once(
     await store.close()
 
 
+async def test_expired_credentials_are_renewed_where_responses_name_the_region(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 adds the bucket's region to refusals that are not about the region."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = open_test_store("s3", {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}})
+    stored = await store.open_object("s3://bucket/key")
+    server.faults = [Fault(status=400, code="ExpiredToken", headers={"x-amz-bucket-region": "us-east-1"})]
+    context = new_context()
+    assert (await stored.fetch_tail(9, context=context)).data == DATA[-9:]
+    assert [record.status for record in context.metrics.log] == [400, 206]
+    await store.close()
+
+
 @pytest.mark.parametrize("through_s3fs", [False, True])
 async def test_expired_credentials_of_the_options_are_final(server: ObjectServer, through_s3fs: bool) -> None:
     store = open_test_store(

@@ -23,6 +23,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing.kinds import Keys
 from asyncpq.storage.base import Store, WritableStore, writable
+from asyncpq.storage.s3.sigv4 import Credentials
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS
 from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
@@ -221,8 +222,9 @@ async def test_who_may_only_read(gate: DirectoryBuckets, express: Store) -> None
     stored = await express.open_object(URL + "key")
     assert (await stored.fetch_range(0, 9, context=new_context())).data == DATA[:9]
     assert len(await express.list_objects(URL, context=new_context())) == 1
-    with pytest.raises(AccessDeniedError):
+    with pytest.raises(AccessDeniedError) as caught:
         await writable(express, URL).put_object(URL + "new", b"1", context=new_context())
+    assert "s3express:SessionMode" in (caught.value.hint or "")
 
 
 async def test_who_may_open_no_session(gate: DirectoryBuckets, express: Store) -> None:
@@ -321,6 +323,18 @@ async def test_headers_that_only_s3fs_sends_are_sent(gate: DirectoryBuckets) -> 
     assert stored.client == "s3fs"
     assert gate.server.log[-1].headers["x-amz-expected-bucket-owner"] == "000000000000"
     await store.close()
+
+
+async def test_the_session_of_other_keys_is_not_used(gate: DirectoryBuckets, express: Store) -> None:
+    """Keys that a container or an instance replaces need not belong to the same role."""
+    stored = await express.open_object(URL + "key")
+    await stored.fetch_range(0, 9, context=new_context())
+    bucket = express._buckets[BUCKET]  # type: ignore[attr-defined]
+    bucket.sessions._bucket.signers._use(Credentials("AKOTHER", "unknown to the gate", OWN_TOKEN))
+    bucket.signers._fetched_at = None
+    with pytest.raises(CredentialsError, match="SignatureDoesNotMatch"):
+        await stored.fetch_range(0, 9, context=new_context())
+    assert gate.opened == 2
 
 
 async def test_new_keys_open_a_session_of_their_own(
