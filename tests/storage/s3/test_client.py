@@ -140,7 +140,10 @@ async def test_expired_credentials_are_renewed_where_responses_name_the_region(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     store = open_test_store("s3", {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}})
     stored = await store.open_object("s3://bucket/key")
-    server.faults = [Fault(status=400, code="ExpiredToken", headers={"x-amz-bucket-region": "us-east-1"})]
+    await store.credential_identity("s3://bucket/key")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    refusal = Fault(status=400, code="ExpiredToken", headers={"x-amz-bucket-region": "us-east-1"})
+    server.faults = lambda request: refusal if "Credential=first/" in request.headers["authorization"] else None
     context = new_context()
     assert (await stored.fetch_tail(9, context=context)).data == DATA[-9:]
     assert [record.status for record in context.metrics.log] == [400, 206]
