@@ -24,7 +24,7 @@ from asyncpq.errors import (
 from asyncpq.indexing.kinds import Keys
 from asyncpq.storage.base import Store, WritableStore, writable
 from asyncpq.storage.s3.sigv4 import Credentials
-from asyncpq.testing import Fault, ObjectServer
+from asyncpq.testing import Answer, Fault, ObjectServer
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS
 from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
 from tests.directory_buckets import BUCKET, OWN_KEY, OWN_SECRET, OWN_TOKEN, DirectoryBuckets
@@ -85,6 +85,20 @@ async def test_the_session_is_one_more_request_and_round(gate: DirectoryBuckets,
     warm = new_context()
     await stored.fetch_range(0, 9, context=warm)
     assert [(record.purpose, record.round) for record in warm.metrics.log] == [("data", 1)]
+
+
+async def test_a_cold_dataset_is_one_more_request_and_round(server: ObjectServer) -> None:
+    found = []
+    async with ObjectServer() as plain:
+        gate = DirectoryBuckets(server)
+        for number in range(3):
+            plain.put(f"bucket/lake/{number}.parquet", file_bytes(number))
+            gate.put(f"lake/{number}.parquet", file_bytes(number))
+        for options, url in ((plain.storage_options, "s3://bucket/lake/"), (gate.storage_options, URL + "lake/")):
+            async with asyncpq.Session({"s3": options}) as session:
+                await session.open_dataset(url)
+                found.append((session.metrics.rounds, session.metrics.requests))
+    assert found[1] == (found[0][0] + 1, found[0][1] + 1)
 
 
 async def test_reads_at_once_share_the_opening_of_a_session(gate: DirectoryBuckets, express: Store) -> None:
@@ -253,8 +267,6 @@ async def test_a_bucket_that_does_not_exist(gate: DirectoryBuckets, express: Sto
 
 @pytest.mark.parametrize("body", [b"<html></html>", b"<Credentials><AccessKeyId>k</AccessKeyId></Credentials>", b""])
 async def test_a_server_without_sessions(gate: DirectoryBuckets, express: Store, body: bytes) -> None:
-    from asyncpq.testing.answers import Answer
-
     gate.server.before = lambda request: Answer(200, {}, body)
     stored = await express.open_object(URL + "key")
     with pytest.raises(InvalidResponseError, match="CreateSession") as caught:
