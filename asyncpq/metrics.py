@@ -19,7 +19,7 @@ MAX_FALLBACKS: Final = 100  # distinct fallbacks kept, for a read and for a sess
 MAX_LOGGED: Final = 10_000  # records of requests kept for a read
 
 Tier = Literal["memory", "disk", "shared", "store"]
-Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat", "write"]
+Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat", "session", "write"]
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncpq.reports.documents import Cause
 
 #: Purposes of requests that come before data.
-METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "validate"})
+METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "session", "validate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

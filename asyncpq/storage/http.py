@@ -384,7 +384,7 @@ class _HttpGet:
         self._remembered = remembered
         self._accepted = False
 
-    def prepare(self) -> None:
+    def prepare(self, context: RequestContext) -> None:
         """Return None: nothing precedes the request."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:

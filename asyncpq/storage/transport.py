@@ -127,8 +127,11 @@ class Exchange(Protocol):
     method: str  # "GET" or "HEAD"; or the method of a write, which every attempt sends whole and which is never hedged
     request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
 
-    def prepare(self) -> Coroutine[Any, Any, None] | None:
-        """Return a coroutine to await before the request is sent, without a time limit; None if not needed."""
+    def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
+        """Return a coroutine to await before the request is sent, without a time limit; None if not needed.
+
+        It returns the request's context, which is of a later round if another request had to come first.
+        """
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         """Sign and send one attempt. Raises the errors of :meth:`asyncpq.storage.aiohttp_wire.AiohttpWire.exchange`."""
@@ -222,9 +225,9 @@ class Transport(Unpicklable):
         self, exchange: Exchange, context: RequestContext, reception: _Reception, attempt: int, *, hedge: bool = False
     ) -> Outcome:
         request = exchange.request
-        preparing = exchange.prepare()
+        preparing = exchange.prepare(context)
         if preparing is not None:
-            await preparing
+            context = await preparing
         started = reception.begin()
         throttled = False
         try:

@@ -7,7 +7,7 @@ delay or fail their calls; the `*_contract` modules check stores, cache tiers, i
 
 from __future__ import annotations
 
-from asyncpq.testing.answers import LoggedRequest, ServedObject
+from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject
 from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
@@ -29,6 +29,7 @@ from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read
 
 __all__ = [
     "Access",
+    "Answer",
     "CACHE_TIER_CHECKS",
     "CATALOGUE",
     "Fault",

@@ -41,6 +41,8 @@ class ObjectServer:
         self.latency_s = latency_s  # delay of each answer
         self.page_keys = 1000  # maximum number of keys and folders in a page of a listing
         self.creates = True  # honour If-None-Match of a PUT; False replaces the object, as some servers do
+        #: Gets each request before it is answered, and may change its path; an answer that it returns is sent.
+        self.before: Callable[[LoggedRequest], Answer | None] = lambda request: None
         self.objects: dict[str, ServedObject] = {}  # by "bucket/key"
         self.buckets: set[str] = set()  # buckets that exist, empty ones too
         self._uploads = answers.Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
@@ -168,9 +170,10 @@ class ObjectServer:
             self.delete(path)
         if fault.replace_with is not None:
             self._replace(path, fault.replace_with, fault)
-        refused = answers.refusal(request, fault)
-        if refused is not None:
-            return refused
+        answer = answers.refusal(request, fault) or self.before(request)
+        if answer is not None:
+            return answer
+        path = request.path[1:]
         exists = self._refuses_put(request, path, fault)
         answer = self._uploads.answer(request, path, exists)
         if answer is not None:

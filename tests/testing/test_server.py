@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from asyncpq.testing import Fault, LoggedRequest, ObjectServer
+from asyncpq.testing import Answer, Fault, LoggedRequest, ObjectServer
 
 
 class Client:
@@ -117,6 +117,23 @@ async def test_closing_drops_connections_that_wait() -> None:
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await waiting
     await client.close()
+
+
+async def test_requests_may_be_answered_or_sent_elsewhere_before() -> None:
+    def before(request: LoggedRequest) -> Answer | None:
+        request.path = request.path.replace("/other/", "/bucket/")
+        return Answer(418, {"X": "y"}, b"no") if request.method == "PUT" else None
+
+    async with ObjectServer() as server:
+        server.put("bucket/key", b"content")
+        server.before = before
+        client = await Client.connect(server)
+        assert (await client.send("GET /other/key HTTP/1.1"))[2] == b"content"
+        status, headers, body = await client.send("PUT /other/new HTTP/1.1", b"new")
+        assert (status, headers["x"], body) == (418, "y", b"no")
+        server.faults = [Fault(status=500)]  # comes first
+        assert (await client.send("PUT /other/new HTTP/1.1", b"new"))[0] == 500
+        await client.close()
 
 
 def test_in_a_thread() -> None:

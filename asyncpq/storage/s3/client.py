@@ -2,7 +2,7 @@
 
 For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
 send all of that request, and all options are understood, the bucket is read directly; otherwise (access
-points, S3 Express, proxies, ...) through s3fs's own calls.
+points, proxies, ...) through s3fs's own calls. For a directory bucket, the opening of a session is caught.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, redirected
+from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import HEADERS as CUSTOMER_HEADERS
 from asyncpq.storage.s3.customer_key import customer_key
 from asyncpq.storage.s3.sigv4 import Credentials, Route
@@ -80,7 +81,7 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
 
 
 _PROBE_KEY = "k"
-_AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(.+)/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
+_AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(.+)/\d{8}/([a-z0-9-]+)/(s3|s3express)/aws4_request, ")
 _CREDENTIALS_HINT = "Pass key and secret (or profile) in storage_options, or anon=True for public objects."
 
 _caught: ContextVar[list[Any] | None] = ContextVar("asyncpq_s3_probe", default=None)
@@ -152,8 +153,6 @@ class S3Client(Unpicklable):
             return self._reason
         if bucket.startswith("arn:"):
             return "access point"
-        if bucket.endswith("--x-s3"):
-            return "S3 Express bucket"
         try:
             await self._connect(self.filesystem)
             request = await self._probe(bucket)
@@ -175,25 +174,31 @@ class S3Client(Unpicklable):
         strange = sorted(set(headers) - known)
         if strange:
             return f"header {strange[0]}"
-        if not target.raw_path.endswith("/" + _PROBE_KEY) or target.raw_query_string or not target.raw_host:
-            return "unusual url"
-        region = await self._signed_region(headers.get("authorization"))
+        in_sessions = is_directory_bucket(bucket)
+        prefix = _prefix_of(target, in_sessions)
+        if in_sessions and self._options.get("s3_additional_kwargs"):
+            return "option s3_additional_kwargs"  # the opening of a session does not show what it adds to a GET
+        if prefix is None or not target.raw_host:
+            return "S3 Express without sessions" if in_sessions else "unusual url"
+        region = await self._signed_region(headers.get("authorization"), "s3express" if in_sessions else "s3")
         if region is None:
             return "unusual signature"
         config = self._options.get("config_kwargs") or {}
         return Route(
             scheme=target.scheme,
             host=target.host_port_subcomponent or target.raw_host,
-            prefix=unquote(target.raw_path[: -len(_PROBE_KEY)]),
+            prefix=prefix,
             region=region,
             endpoint_region=".amazonaws.com" in target.raw_host,
             user_agent=headers.get("user-agent") if any(name.startswith("user_agent") for name in config) else None,
+            in_sessions=in_sessions,
         )
 
     async def _probe(self, bucket: str) -> Any:
-        """Return the signed GET that botocore would send for an object of the bucket; it is not sent."""
+        """Return the signed request that botocore would send first to read an object of the bucket; it is not sent."""
         client = await self.filesystem.get_s3(bucket)
-        client.meta.events.register("before-send.s3.GetObject", _catch, unique_id="asyncpq-probe")
+        for operation in "GetObject", "CreateSession":
+            client.meta.events.register(f"before-send.s3.{operation}", _catch, unique_id=f"asyncpq-{operation}")
         requests: list[Any] = []
         token = _caught.set(requests)
         try:
@@ -208,14 +213,14 @@ class S3Client(Unpicklable):
             "s3fs prepared no request, so endpoint and region are unknown", hint="Pass no session in storage_options."
         )
 
-    async def _signed_region(self, authorization: str | None) -> str | None:
+    async def _signed_region(self, authorization: str | None, service: str) -> str | None:
         """Return the region in the probe's signature; None if Signer cannot make a signature of the same form."""
         if self.filesystem.anon:
             region = self.filesystem._s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None
         match = _AUTHORIZATION.match(authorization or "")
         credentials = await self.fetch_credentials(False)
-        if match is None or credentials is None or credentials.access_key != match[1]:
+        if match is None or match[3] != service or credentials is None or credentials.access_key != match[1]:
             return None
         return match[2]
 
@@ -277,6 +282,16 @@ class S3Client(Unpicklable):
         await filesystem.set_session()
         if all(filesystem is not other for other in self._connected):  # fsspec's == compares options
             self._connected.append(filesystem)
+
+
+def _prefix_of(target: URL, in_sessions: bool) -> str | None:
+    """Return the path before keys that a probe shows; None if the probe's url is not of the expected form."""
+    if in_sessions:
+        is_opening = target.raw_query_string in ("session", "session=")
+        return unquote(target.raw_path.rstrip("/")) + "/" if is_opening else None
+    if not target.raw_path.endswith("/" + _PROBE_KEY) or target.raw_query_string:
+        return None
+    return unquote(target.raw_path[: -len(_PROBE_KEY)])
 
 
 def _filesystem(options: Mapping[str, Any]) -> Any:

@@ -64,8 +64,12 @@ _ROLE_SETTINGS = word_set(
 _ENDPOINT = re.compile(r"(https?)://([a-z0-9][a-z0-9.-]*|\[[0-9a-f:]+\])(?::([1-9][0-9]{0,4}))?/?")
 _ENDPOINT_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")  # may be part of a host's name
+_DIRECTORY = ("--x-s3", "--xa-s3")  # ends of the names of directory buckets and of their access points
+_DIRECTORY_ZONE = re.compile(r"[a-z0-9-]+--([a-z]+[0-9]+-az[0-9]+)--xa?-s3")  # an Availability Zone
+_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}|\[.*")
 _ENDPOINT_REGION = re.compile(r"(?!aws-global|s3-|fips-)[a-z][a-z0-9-]*(?<!-)(?<!-fips)")
 _REGION = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-[0-9]+")
+_LONGEST_ZONE = 9  # characters, of the zones that botocore knows as well
 _CONTAINER_HOST = "169.254.170.2"
 _CONTAINER_HOSTS = {_CONTAINER_HOST, "169.254.170.23", "localhost"}
 _INSTANCE_URL = "http://169.254.169.254/"
@@ -95,11 +99,14 @@ class S3Config(Unpicklable):
     region: str | None
     endpoint_url: str | None = field(repr=False)
     verify: bool | str
+    in_sessions: bool  # directory buckets are read in sessions
 
     def route(self, bucket: str) -> Route | None:
         """Return the address of ``bucket``; None if botocore must determine it."""
-        if bucket.endswith(("--x-s3", "--ol-s3", "--op-s3", "-s3alias")):
+        if bucket.endswith(("--ol-s3", "--op-s3", "-s3alias")):
             return None
+        if is_directory_bucket(bucket):
+            return self._directory_route(bucket) if self.in_sessions else None
         if self.endpoint_url is None:
             region = self.region
             if not _BUCKET.fullmatch(bucket) or (region is not None and not _REGION.fullmatch(region)):
@@ -107,16 +114,46 @@ class S3Config(Unpicklable):
             where = "" if region in (None, "us-east-1") else f"{region}."
             host = f"{bucket}.s3.{where}amazonaws.com"
             return Route("https", host, "/", region or "us-east-1", endpoint_region=True)
-        match = _ENDPOINT.fullmatch(self.endpoint_url)
         region = self.region or "us-east-1"
-        if match is None or not _ENDPOINT_BUCKET.fullmatch(bucket) or not _ENDPOINT_REGION.fullmatch(region):
+        endpoint = self._endpoint()
+        if endpoint is None or not _ENDPOINT_BUCKET.fullmatch(bucket) or not _ENDPOINT_REGION.fullmatch(region):
+            return None
+        return Route(*endpoint, f"/{bucket}/", region, endpoint_region=False)
+
+    def _endpoint(self) -> tuple[str, str] | None:
+        """Return the scheme of ``endpoint_url``, and its host with a port other than the scheme's own."""
+        match = _ENDPOINT.fullmatch(self.endpoint_url or "")
+        if match is None:
             return None
         scheme, host, port = match.groups()
         if "amazonaws" in host or (port and int(port) > 65535):
             return None
-        if port and port != ("443" if scheme == "https" else "80"):
-            host = f"{host}:{port}"
-        return Route(scheme, host, f"/{bucket}/", region, endpoint_region=False)
+        return scheme, host if not port or port == ("443" if scheme == "https" else "80") else f"{host}:{port}"
+
+    def _directory_route(self, bucket: str) -> Route | None:
+        """Return the address of a directory bucket, or of its access point: its name is part of the host's name.
+
+        Only an ``endpoint_url`` with an IP address has it in the path.
+        """
+        region = self.region or "us-east-1"
+        zone = _DIRECTORY_ZONE.fullmatch(bucket)
+        if zone is None or len(zone[1]) > _LONGEST_ZONE or not _BUCKET.fullmatch(bucket):
+            return None
+        if self.endpoint_url is None:
+            host = f"{bucket}.s3express-{zone[1]}.{region}.amazonaws.com"
+            known = _REGION.fullmatch(region)
+            return Route("https", host, "/", region, endpoint_region=True, in_sessions=True) if known else None
+        endpoint = self._endpoint()
+        if endpoint is None or not _ENDPOINT_REGION.fullmatch(region):
+            return None
+        scheme, host = endpoint
+        host, prefix = (host, f"/{bucket}/") if _ADDRESS.match(host) else (f"{bucket}.{host}", "/")
+        return Route(scheme, host, prefix, region, endpoint_region=False, in_sessions=True)
+
+
+def is_directory_bucket(name: str) -> bool:
+    """Return whether ``name`` is that of a directory bucket (S3 Express One Zone) or of its access point."""
+    return name.endswith(_DIRECTORY)
 
 
 def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> S3Config:
@@ -173,6 +210,7 @@ def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.envi
         region=region,
         endpoint_url=endpoint_url,
         verify=True if verify is None else verify,
+        in_sessions=config.get("signature_version") is None and not anonymous,
     )
 
 

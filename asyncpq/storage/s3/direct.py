@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError, TransportError
 from asyncpq.records import dataclass
-from asyncpq.storage.base import Unpicklable, Validator, http_date_s
+from asyncpq.storage.base import RequestContext, Unpicklable, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
@@ -42,6 +42,7 @@ from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, w
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from asyncpq.storage.s3.express import BucketSessions
     from asyncpq.storage.s3.store import S3Object
 
 PAGE_BYTES = 16 * 1024 * 1024  # longest accepted page: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
@@ -67,9 +68,16 @@ class DirectBucket(Unpicklable):
     reason = ""  # to use s3fs: none
 
     def __init__(
-        self, *, wire: DirectWire, signers: Signers, route: Route, customer_key: LateHeaders | None = None
+        self,
+        *,
+        wire: DirectWire,
+        signers: Signers,
+        route: Route,
+        customer_key: LateHeaders | None = None,
+        sessions: BucketSessions | None = None,
     ) -> None:
         self.wire = wire
+        self.sessions = sessions  # of a directory bucket, whose credentials ``signers`` use
         self.customer_key = customer_key
         self.signers = signers
         self.route = route
@@ -84,6 +92,11 @@ class DirectBucket(Unpicklable):
     def path(self, key: str) -> str:
         """Return the path of ``key`` in requests, percent-encoded."""
         return canonical_path(self.route.prefix + key)
+
+    @property
+    def root(self) -> str:
+        """The path of the bucket itself in requests, percent-encoded."""
+        return self.path("").rstrip("/") or "/"
 
     def identity(self, stored: S3Object) -> str:
         return f"s3 {self.route.name}{stored.path}?{stored.query}"
@@ -132,19 +145,22 @@ class SignedExchange:
         """Return the canonical query and the signed headers of the next attempt."""
         raise NotImplementedError
 
-    def prepare(self) -> Coroutine[Any, Any, None] | None:
+    def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
         if self._expired is None and self._bucket.signers.are_fresh():
             return None
-        return self._find_credentials()
+        return self._find_credentials(context)
 
-    async def _find_credentials(self) -> None:
+    async def _find_credentials(self, context: RequestContext) -> RequestContext:
         expired, self._expired = self._expired, None
-        signers = self._bucket.signers
+        signers, sessions = self._bucket.signers, self._bucket.sessions
         try:
+            if sessions is not None:
+                context = await sessions.ready(None if expired is None else expired.credentials, context)
             await (signers.refresh() if expired is None else signers.renew(expired))
         except CredentialsError as error:
             error.locate(url=self.request.url)
             raise
+        return context
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         bucket, path, method = self._bucket, self._path, self.method
@@ -166,18 +182,19 @@ class SignedExchange:
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         code, message = parse_error(body)
-        request = self.request
+        request, sessions = self.request, self._bucket.sessions
+        denied_hint = self.denied_hint if sessions is None else sessions.denied_hint
         if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
             return InvalidResponseError(
                 "the store does not support suffix ranges, with which asyncpq reads the end of a file", url=request.url
             )
         if status == 200:
-            return error_in_200(request, body, self.denied_hint)
+            return error_in_200(request, body, denied_hint)
         if 300 <= status < 400 and "location" in headers:
             error: AsyncpqError | RetryableError = redirected(request, headers["location"])
         else:
             retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
-            error = error_for(request, status, code, message, retry_after_s=retry_after, denied_hint=self.denied_hint)
+            error = error_for(request, status, code, message, retry_after_s=retry_after, denied_hint=denied_hint)
         if isinstance(error, StoreError) and self._correct(status, code, headers, body):
             return RetryableError(error, at_once=True)
         return error
@@ -186,9 +203,8 @@ class SignedExchange:
         """Correct region, clock or credentials after a refusal; return whether another attempt may now succeed."""
         signer, route, signers = self._signer, self._bucket.route, self._bucket.signers
         region = headers.get("x-amz-bucket-region") or parse_region(body)
-        if region and _REGION_CODES.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
-            if signer is not None and signer.region == region:
-                return False
+        is_elsewhere = bool(_REGION_CODES.fullmatch(region)) and (signer is None or signer.region != region)
+        if is_elsewhere and status in (301, 307, 400, 403) and self._once("region"):
             if route.region != region:
                 route.move(region)
             return True
@@ -268,7 +284,7 @@ class S3List(SignedExchange):
         self._bucket = bucket
         self._listing = listing
         self._page = page
-        self._path = bucket.path("").rstrip("/") or "/"
+        self._path = bucket.root
         self._targets = {}
         self.pages = pages
         self.date: str | None = None

@@ -6,6 +6,9 @@ percent-encoded after a page fails to parse; not from the start, since LocalStac
 A page can be requested behind the last key of the page before, or behind any guessed key. While pages come full, ranges
 of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong guesses
 cost a fraction of the listing. A bad cut costs a request that finds nothing; no cut loses a key.
+
+A directory bucket lists in no order and begins behind no key. Its folders are listed side by side instead, where each
+fills pages of its own.
 """
 
 from __future__ import annotations
@@ -242,6 +245,7 @@ class KeyPages:
     fetch_page: FetchPage
     context: RequestContext
     url: str
+    ordered: bool = True  # the store lists in ascending order, and can begin behind any key
 
     def fetch(self, page: PageRequest, round_: int) -> Awaitable[ListPage]:
         return self.fetch_page(page, self.context.step(self.context.purpose, round_))
@@ -261,6 +265,8 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
     """List all keys of ``prefix``, whose ``first`` page has come in round ``round_``."""
     if first.token is None:
         return sorted(first.keys, key=attrgetter("key"))
+    if not pages.ordered:
+        return await _in_turn(pages, prefix, first, round_)
     try:
         return await _Ranges(pages, prefix).run(_Range("", None, round_), first)
     except _DisorderError:
@@ -450,24 +456,30 @@ class _Folders:
         keys: list[ListedKey] = []
         folders: list[tuple[str, bool]] = []
         token: str | None = None
-        last = first.keys[-1].key if first.keys else ""
+        begun = {listed.key[: listed.key.find("/", len(prefix)) + 1] for listed in first.keys}
         a_page = 0  # folders that one page of keys covers
+        ordered = self._pages.ordered
+        if not ordered and begun == {""}:  # a folder without folders, as it seems
+            return None
         while True:
             page = await self._pages.fetch(PageRequest(prefix, token=token, folders=True), round_)
             keys += page.keys
             folders += [(folder, self._wants(folder)) for folder in page.folders]
-            a_page += sum(folder <= last for folder in page.folders)
+            a_page += sum(folder in begun for folder in page.folders)
             unwanted = sum(not wanted for _, wanted in folders)
             if page.token is None:
                 break
-            if page.token == token or unwanted * 2 < len(folders) or a_page * 2 > len(folders):
+            helps = unwanted * 2 >= len(folders) >= a_page * 2 or (not ordered and a_page <= 1)
+            if page.token == token or not helps:
                 return None
             token, round_ = page.token, round_ + 1
         if a_page <= 1:  # each fills pages of its own
-            if not unwanted:
+            if not unwanted and ordered:
                 self._in_vain += 1
                 if self._in_vain > _LEVELS_IN_VAIN or len(folders) > _FEW_FOLDERS:
                     return None
             return keys, [[folder] for folder, wanted in folders if wanted]
         runs = [[folder for folder, _ in run] for wanted, run in groupby(folders, key=lambda item: item[1]) if wanted]
+        if not ordered:
+            runs = [[folder] for run in runs for folder in run]
         return (keys, runs) if unwanted and len(runs) < len(folders) / a_page else None

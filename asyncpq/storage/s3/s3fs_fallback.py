@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
 from asyncpq.storage.aiohttp_wire import aiohttp_failure
-from asyncpq.storage.base import Unpicklable, Validator
+from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
@@ -108,16 +108,17 @@ class S3fsExchange:
         self._expired: Any = None
         self._renewed = False
 
-    def prepare(self) -> Coroutine[Any, Any, None] | None:
-        return None if self._expired is None else self._renew()
+    def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
+        return None if self._expired is None else self._renew(context)
 
-    async def _renew(self) -> None:
+    async def _renew(self, context: RequestContext) -> RequestContext:
         expired, self._expired = self._expired, None
         try:
             await self._connection.renew(expired)
         except CredentialsError as error:
             error.locate(url=self.request.url)
             raise
+        return context
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         """Call s3fs once and return the body. Raises the errors of s3fs and of the receiver."""

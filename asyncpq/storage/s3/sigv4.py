@@ -11,6 +11,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote
@@ -18,6 +19,8 @@ from urllib.parse import quote
 from asyncpq.errors import CredentialsError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
+
+REFRESH_S = 30.0  # time for which credentials count as recent
 
 _PAYLOAD = "UNSIGNED-PAYLOAD"
 
@@ -79,16 +82,28 @@ class LateHeaders(NamedTuple):
 class Signer(Unpicklable):
     """A signer for one region, with one set of credentials. Raises CredentialsError if these have a line break.
 
-    The parts of a signature that requests of one day or one second share are cached.
+    ``service`` is the service's name in signatures, and ``token_header`` the header of the credentials' token. The
+    parts of a signature that requests of one day or one second share are cached.
     """
 
-    def __init__(self, credentials: Credentials, region: str, *, requester_pays: bool = False) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        region: str,
+        *,
+        requester_pays: bool = False,
+        service: str = "s3",
+        token_header: str = "x-amz-security-token",
+    ) -> None:
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
                 raise CredentialsError(
                     "the credentials or the region contain a line break", hint="Remove it where they are configured."
                 )
+        self.credentials = credentials
         self.region = region
+        self._service = service
+        self._token_header = token_header
         self._access_key = credentials.access_key
         self._secret = credentials.secret_key
         self._token = credentials.token
@@ -145,9 +160,9 @@ class Signer(Unpicklable):
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         if day != self._day:
-            self._scope = f"{day}/{self.region}/s3/aws4_request"
+            self._scope = f"{day}/{self.region}/{self._service}/aws4_request"
             key = f"AWS4{self._secret}".encode()
-            for part in (day, self.region, "s3", "aws4_request"):
+            for part in (day, self.region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
             self._hmac, self._day = _hex_hmac(key), day
         self._lines = f"x-amz-content-sha256: {_PAYLOAD}\r\nx-amz-date: {stamp}\r\n"
@@ -158,9 +173,9 @@ class Signer(Unpicklable):
             self._canonical += "x-amz-request-payer:requester\n"
             self._names += ";x-amz-request-payer"
         if self._token is not None:
-            self._lines += f"x-amz-security-token: {self._token}\r\n"
-            self._canonical += f"x-amz-security-token:{self._token}\n"
-            self._names += ";x-amz-security-token"
+            self._lines += f"{self._token_header}: {self._token}\r\n"
+            self._canonical += f"{self._token_header}:{self._token}\n"
+            self._names += f";{self._token_header}"
         self._to_sign = f"AWS4-HMAC-SHA256\n{stamp}\n{self._scope}\n"
         self._authorization = f"Authorization: AWS4-HMAC-SHA256 Credential={self._access_key}/{self._scope}, "
         self._second = second
@@ -176,6 +191,7 @@ class Route:
     region: str  # for which requests are signed
     endpoint_region: bool  # the host's name contains the region (AWS's own endpoints)
     user_agent: str | None = None  # None for the transport's own
+    in_sessions: bool = False  # a directory bucket, whose requests the credentials of a session sign
     name: str = field(init=False)  # for cache keys; stays the same when the region changes
 
     def __post_init__(self) -> None:
@@ -190,14 +206,10 @@ class Route:
 
 def host_in_region(host: str, old: str, new: str) -> str:
     """Return AWS's host name in region ``new`` for ``host``, which is in region ``old``."""
-    labels = host.split(".")
-    if old in labels:
-        position = len(labels) - 1 - labels[::-1].index(old)
-        labels[position] = new
-    else:  # the global endpoint: s3.amazonaws.com
-        position = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
-        labels.insert(position, new)
-    return ".".join(labels)
+    before, domain, after = host.rpartition(".amazonaws.")
+    if before.endswith(f".{old}"):  # a label further left is part of the bucket's name
+        before = before.removesuffix(f".{old}")
+    return f"{before}.{new}{domain}{after}"  # the global endpoint, s3.amazonaws.com, has no region
 
 
 class Signers(Unpicklable):
@@ -205,17 +217,20 @@ class Signers(Unpicklable):
 
     ``fetch`` returns credentials, or None to sign nothing; its argument is True if the last credentials expired. It is
     called again every ``refresh_s`` seconds. With ``requester_pays``, each request says that its sender pays for it.
+    ``service`` and ``token_header`` are those of :class:`Signer`.
     """
 
     def __init__(
         self,
         fetch: Callable[[bool], Awaitable[Credentials | None]],
         *,
-        refresh_s: float = 30.0,
+        refresh_s: float = REFRESH_S,
         requester_pays: bool = False,
+        service: str = "s3",
+        token_header: str = "x-amz-security-token",
     ) -> None:
         self._fetch = fetch
-        self._requester_pays = requester_pays
+        self._make = partial(Signer, requester_pays=requester_pays, service=service, token_header=token_header)
         self._refresh_s = refresh_s
         self._credentials: Credentials | None = None
         self._fetched_at: float | None = None
@@ -236,7 +251,7 @@ class Signers(Unpicklable):
         """Return a signer for ``region`` with the present credentials; None if requests are sent unsigned."""
         signer = self._signers.get(region)
         if signer is None and self._credentials is not None:
-            signer = self._signers[region] = Signer(self._credentials, region, requester_pays=self._requester_pays)
+            signer = self._signers[region] = self._make(self._credentials, region)
         return signer
 
     async def identity(self) -> str:

@@ -30,11 +30,12 @@ from asyncpq.storage.base import (
     http_date_s,
 )
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
+from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import check_transport, customer_key
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
 from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRequest, list_keys, list_wanted_keys
 from asyncpq.storage.s3.resolver import S3Resolver
-from asyncpq.storage.s3.sigv4 import Signers, canonical_query
+from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
@@ -185,7 +186,9 @@ class S3Store(Unpicklable):
         self._signers = Signers(
             self._resolver.fetch_credentials, requester_pays=bool(self._options.get("requester_pays"))
         )
-        self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
+        limits = limits_of(self._options, limits)
+        self._transport = Transport(retry=self._retry, limits=limits)
+        self._session_transport = Transport(retry=self._retry, limits=limits)
         self._lock = asyncio.Lock()  # held while connections are opened
         self._buckets: dict[str, Bucket] = {}
         self._wire: DirectWire | None = None
@@ -226,15 +229,22 @@ class S3Store(Unpicklable):
     ) -> list[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
         name, prefix = await self._split(url)
+        is_directory, folder = is_directory_bucket(name), _listable(name, prefix)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         bucket = await self._bucket(name, url)
         if bucket.reason:
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
-        pages = KeyPages(partial(self._fetch_page, bucket, KeyListing(safe_url(url))), context, safe_url(url))
-        if wants is None:
+        fetch_page = partial(self._fetch_page, bucket, KeyListing(safe_url(url)))
+        pages = KeyPages(fetch_page, context, safe_url(url), ordered=not is_directory)
+        if wants is None and not is_directory:
             listed = await list_keys(pages, prefix)
         else:
-            listed = await list_wanted_keys(pages, prefix, lambda folder: wants(root + folder))
+
+            def is_wanted(below: str) -> bool:
+                return below.startswith(prefix) and (wants is None or wants(root + below))
+
+            keys = await list_wanted_keys(pages, folder, is_wanted)
+            listed = keys if folder == prefix else [key for key in keys if key.key.startswith(prefix)]
         last = self._listed.get(url)
         if last is not None and last[0] == listed:
             return last[1]
@@ -294,7 +304,9 @@ class S3Store(Unpicklable):
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the server's time in whole seconds since the epoch, from the Date header of a LIST."""
         name, prefix = await self._split(url)
-        exchange = (await self._bucket(name, url)).list(KeyListing(safe_url(url)), PageRequest(prefix, most=1))
+        exchange = (await self._bucket(name, url)).list(
+            KeyListing(safe_url(url)), PageRequest(_listable(name, prefix), most=1)
+        )
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
         if seconds is None:
@@ -318,7 +330,11 @@ class S3Store(Unpicklable):
         """Close all connections of the store. Idempotent."""
         self._closed = True
         async with self._lock:  # finding a route may open connections
-            await self._transport.close()
+            for bucket in self._buckets.values():
+                if isinstance(bucket, DirectBucket) and bucket.sessions is not None:
+                    await bucket.sessions.close()
+            for transport in (self._transport, self._session_transport):
+                await transport.close()
             if self._wire is not None:
                 await self._wire.close()
             await self._resolver.close()
@@ -370,6 +386,10 @@ class S3Store(Unpicklable):
             self._check_open()
             if name in self._buckets:
                 return self._buckets[name]
+            if is_directory_bucket(name):
+                from asyncpq.storage.s3.express import check_options
+
+                check_options(self._options, safe_url(f"s3://{name}"))
             route = await self._resolver.find_route(name, url)
             if isinstance(route, str):
                 bucket = await self._s3fs_bucket(name, route)
@@ -377,13 +397,26 @@ class S3Store(Unpicklable):
                 if self._wire is None:
                     context = await self._resolver.ssl_context(route.scheme)
                     self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
-                if self._customer_key is not None:
-                    check_transport(route, safe_url(f"s3://{name}"))
-                bucket = DirectBucket(
-                    wire=self._wire, signers=self._signers, route=route, customer_key=self._customer_key
-                )
+                shown = safe_url(f"s3://{name}")
+                if route.in_sessions:
+                    bucket = self._directory_bucket(self._wire, route, shown)
+                else:
+                    if self._customer_key is not None:
+                        check_transport(route, shown)
+                    bucket = DirectBucket(
+                        wire=self._wire, signers=self._signers, route=route, customer_key=self._customer_key
+                    )
             self._buckets[name] = bucket  # last: other calls use it without the lock
         return bucket
+
+    def _directory_bucket(self, wire: DirectWire, route: Route, url: str) -> DirectBucket:
+        """Return a directory bucket, whose requests are signed in sessions that the user's credentials open."""
+        from asyncpq.storage.s3.express import SERVICE, TOKEN_HEADER, BucketSessions
+
+        own = Signers(self._resolver.fetch_credentials, service=SERVICE)
+        sessions = BucketSessions(DirectBucket(wire=wire, signers=own, route=route), self._session_transport, url)
+        signers = Signers(sessions.fetch, service=SERVICE, token_header=TOKEN_HEADER)
+        return DirectBucket(wire=wire, signers=signers, route=route, sessions=sessions)
 
     async def _s3fs_bucket(self, name: str, reason: str) -> S3fsBucket:
         """Return a bucket read through s3fs; the first call connects s3fs. The caller holds the lock."""
@@ -405,6 +438,11 @@ class S3Store(Unpicklable):
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the store is closed", hint="Read and write while the session is open.")
+
+
+def _listable(bucket: str, prefix: str) -> str:
+    """Return the prefix to list for ``prefix``: directory buckets list whole folders only."""
+    return prefix[: prefix.rfind("/") + 1] if is_directory_bucket(bucket) else prefix
 
 
 def _writing(context: RequestContext) -> RequestContext:

@@ -132,6 +132,24 @@ async def test_expired_credentials_are_renewed_once(
     await store.close()
 
 
+async def test_expired_credentials_are_renewed_where_responses_name_the_region(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 adds the bucket's region to refusals that are not about the region."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = open_test_store("s3", {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}})
+    stored = await store.open_object("s3://bucket/key")
+    await store.credential_identity("s3://bucket/key")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    refusal = Fault(status=400, code="ExpiredToken", headers={"x-amz-bucket-region": "us-east-1"})
+    server.faults = lambda request: refusal if "Credential=first/" in request.headers["authorization"] else None
+    context = new_context()
+    assert (await stored.fetch_tail(9, context=context)).data == DATA[-9:]
+    assert [record.status for record in context.metrics.log] == [400, 206]
+    await store.close()
+
+
 @pytest.mark.parametrize("through_s3fs", [False, True])
 async def test_expired_credentials_of_the_options_are_final(server: ObjectServer, through_s3fs: bool) -> None:
     store = open_test_store(
@@ -235,10 +253,18 @@ async def test_environment_proxy_is_honoured_by_s3fs(server: ObjectServer, monke
     await store.close()
 
 
-@pytest.mark.parametrize(("bucket", "client"), [("bucket", "direct"), ("data--use1-az4--x-s3", "s3fs")])
+@pytest.mark.parametrize(
+    ("bucket", "client"),
+    [
+        ("bucket", "direct"),
+        ("data--use1-az4--x-s3", "direct"),
+        ("arn:aws:s3:us-east-1:123456789012:accesspoint/name", "s3fs"),
+    ],
+)
 async def test_first_opens_of_a_bucket_may_come_together(bucket: str, client: str) -> None:
     """Trust and s3fs's client are loaded once; who comes meanwhile waits for them."""
-    store = open_test_store("s3", {"anon": True, "endpoint_url": "https://127.0.0.1:9"})
+    options = {"key": "key", "secret": "secret", "endpoint_url": "https://127.0.0.1:9"}
+    store = open_test_store("s3", options)
     opened = await asyncio.gather(*(store.open_object(f"s3://{bucket}/{n}") for n in range(5)))
     assert {one.client for one in opened} == {client}
     await store.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.storage.s3.client import S3Client
 from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
 from asyncpq.storage.s3.sigv4 import Credentials, Route
@@ -185,7 +185,58 @@ def test_others_are_left_to_botocore(
     assert read_directly(options, "bucket-1") is None
 
 
-@pytest.mark.parametrize("bucket", ["with.dots", "Upper", "data--use1-az4--x-s3", "name-s3alias", "ab", "-a-"])
+DIRECTORIES = [
+    *("data--use1-az4--x-s3", "data--apne1-az4--x-s3", "a-b--usgw1-az1--x-s3", "point--use1-az4--xa-s3"),
+    *("d--ata--use1-az4--x-s3", "data--usw2-lax1-az1--x-s3", "data--x-s3", "data--use1--x-s3"),
+    *("da.ta--use1-az4--x-s3", "Data--use1-az4--x-s3", "data--apne10-az10--x-s3"),
+]
+#: Options, and whether directory buckets need no botocore with them.
+OPTIONS_OF_DIRECTORIES: list[tuple[dict[str, Any], dict[str, str], bool]] = [
+    (KEYS, {}, True),
+    ({**KEYS, "token": "t", "client_kwargs": {"region_name": "eu-north-1"}}, {}, True),
+    ({**KEYS, "endpoint_url": ENDPOINT}, {}, True),
+    ({**KEYS, "endpoint_url": "http://[::1]:9000"}, {}, True),
+    ({**KEYS, "endpoint_url": "https://express.example:8443"}, {}, True),
+    ({**KEYS, "endpoint_url": "https://express.example:443/"}, {}, True),
+    (
+        {**KEYS, "endpoint_url": "http://localhost:9000", "config_kwargs": {"s3": {"addressing_style": "path"}}},
+        {},
+        True,
+    ),
+    ({}, ENV_KEYS, True),
+    ({**KEYS, "client_kwargs": {"region_name": "cn-north-1"}}, {}, False),
+    ({**KEYS, "endpoint_url": "https://express.example/prefix"}, {}, False),
+    ({**KEYS, "endpoint_url": "https://s3express-use1-az4.us-east-1.amazonaws.com"}, {}, False),
+    ({**KEYS, "config_kwargs": {"use_dualstack_endpoint": True}}, {}, False),
+    ({**KEYS, "config_kwargs": {"signature_version": "s3v4"}}, {}, False),
+    (KEYS, {"AWS_S3_DISABLE_EXPRESS_SESSION_AUTH": "true"}, False),
+]
+
+
+@pytest.mark.parametrize("bucket", DIRECTORIES)
+@pytest.mark.parametrize(("options", "environ", "is_read"), OPTIONS_OF_DIRECTORIES)
+async def test_routes_of_directory_buckets_are_those_of_botocore(
+    options: dict[str, Any], environ: dict[str, str], is_read: bool, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = read_directly(options, bucket)
+    assert found is None or is_read
+    if bucket == DIRECTORIES[0]:
+        assert (found is not None) == is_read
+    try:
+        expected = await ask_botocore(options, bucket)
+    except InvalidOptionError:
+        assert found is None or not isinstance(found[0], Route) or not found[0].in_sessions
+        return
+    assert found in (None, expected)
+    if bucket == DIRECTORIES[0]:
+        without = "signature_version" in options.get("config_kwargs", {}) or bool(environ and not is_read)
+        assert (expected[0] == "S3 Express without sessions") == without
+        assert isinstance(expected[0], Route) != without
+
+
+@pytest.mark.parametrize("bucket", ["with.dots", "Upper", "data--x-s3", "name-s3alias", "ab", "-a-"])
 def test_buckets_that_are_left_to_botocore(bucket: str) -> None:
     assert read_directly(KEYS, bucket) is None
 

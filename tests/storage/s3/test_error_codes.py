@@ -152,6 +152,8 @@ def test_botocore_config_is_kept() -> None:
         ("s3.dualstack.us-west-2.amazonaws.com", "us-west-2", "eu-west-1", "s3.dualstack.eu-west-1.amazonaws.com"),
         ("us-east-1.s3.us-east-1.amazonaws.com", "us-east-1", "eu-west-1", "us-east-1.s3.eu-west-1.amazonaws.com"),
         ("b.s3.amazonaws.com", "aws-global", "eu-west-1", "b.s3.eu-west-1.amazonaws.com"),
+        ("us-east-1.s3.amazonaws.com", "us-east-1", "eu-west-1", "us-east-1.s3.eu-west-1.amazonaws.com"),
+        ("b.s3.cn-north-1.amazonaws.com.cn", "cn-north-1", "cn-west-1", "b.s3.cn-west-1.amazonaws.com.cn"),
     ],
 )
 def test_region_of_a_host(host: str, old: str, new: str, expected: str) -> None:

@@ -251,6 +251,27 @@ def test_another_order() -> None:
     assert listed(Unordered([], 5)) == sorted(keys)
 
 
+@given(
+    keys=st.sets(st.text("ab/", min_size=1, max_size=6), max_size=60),
+    page_keys=st.integers(1, 9),
+    prefix=st.sampled_from(["", "a/", "b/a/"]),
+    unwanted=st.sampled_from(["", "a/", "b/"]),
+)
+def test_a_bucket_without_an_order_is_not_asked_for_one(
+    keys: set[str], page_keys: int, prefix: str, unwanted: str
+) -> None:
+    """Nor if it happens to list in order."""
+    bucket = Bucket(keys, page_keys)
+    source = replace(pages(bucket), ordered=False)
+    found = [key.key for key in asyncio.run(list_keys(source, prefix))]
+    assert found == sorted(key for key in keys if key.startswith(prefix))
+    some = asyncio.run(list_wanted_keys(source, prefix, lambda folder: not unwanted or not folder.endswith(unwanted)))
+    assert {key.key for key in some} <= set(found)
+    if not unwanted:
+        assert [key.key for key in some if not key.key.endswith("/")] == [key for key in found if key[-1] != "/"]
+    assert {request.after for request in bucket.requests} <= {""}
+
+
 # -- pages ------------------------------------------------------------------------------------------
 
 SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import botocore.auth
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import CredentialsError
 from asyncpq.storage.s3.sigv4 import Credentials, LateHeaders, Signer, canonical_path, canonical_query
 
+PLAIN = partial(botocore.auth.S3SigV4Auth, service_name="s3")
 NOW = st.datetimes(datetime.datetime(2015, 8, 30), datetime.datetime(2099, 1, 1), timezones=st.just(datetime.UTC))
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1, max_size=40)
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30)
@@ -33,6 +37,7 @@ def botocore_headers(
     region: str,
     now: datetime.datetime,
     content: bytes | None = None,
+    auth: Callable[..., Any] = PLAIN,
 ) -> dict[str, str]:
     """``content``: of a write, which is signed."""
     url = f"https://{host}{path}" + (f"?{query}" if query else "")
@@ -40,7 +45,7 @@ def botocore_headers(
     request.context["client_config"] = SimpleNamespace(s3={"payload_signing_enabled": content is not None})
     keys = BotocoreCredentials(credentials.access_key, credentials.secret_key, credentials.token)
     with mock.patch.object(botocore.auth, "get_current_datetime", return_value=now):
-        botocore.auth.S3SigV4Auth(keys, "s3", region).add_auth(request)
+        auth(keys, region_name=region).add_auth(request)
     return {name.lower(): value for name, value in request.headers.items()}
 
 
@@ -144,6 +149,63 @@ def test_writes_have_the_same_signature_as_botocore(
     expected = botocore_headers(method, "host", path, encoded, headers, credentials, "eu-west-1", now, content)
     found = {name.lower(): value for name, _, value in (line.partition(": ") for line in sent.split("\r\n")[:-1])}
     assert found == expected
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD", "PUT", "POST", "DELETE"]),
+    key=KEYS,
+    query=st.dictionaries(st.sampled_from(["uploads", "uploadId", "partNumber", "prefix", "session"]), PRINTABLE),
+    content=st.binary(max_size=100),
+    etag=st.none() | ETAGS,
+    access=PRINTABLE,
+    secret=PRINTABLE,
+    token=PRINTABLE,
+    opening=st.booleans(),
+    now=NOW,
+)
+def test_sessions_have_the_same_signature_as_in_botocore(
+    method: str,
+    key: str,
+    query: dict[str, str],
+    content: bytes,
+    etag: str | None,
+    access: str,
+    secret: str,
+    token: str,
+    opening: bool,
+    now: datetime.datetime,
+) -> None:
+    """Requests of a session, and those that open one, of directory buckets (S3 Express One Zone)."""
+    credentials = Credentials(access, secret, token)
+    host, path = "b--use1-az4--x-s3.s3express-use1-az4.us-east-1.amazonaws.com", canonical_path("/" + key)
+    encoded = canonical_query(**query)
+    headers = ({"if-match": etag} if etag is not None else {}) | {"range": "bytes=-9"}
+    is_write = method in ("PUT", "POST", "DELETE")
+    signer = Signer(
+        credentials,
+        "us-east-1",
+        service="s3express",
+        token_header="x-amz-security-token" if opening else "x-amz-s3session-token",
+    )
+    digest = hashlib.sha256(content).hexdigest() if is_write else None
+    sent = signer.sign(method, host, path, encoded, headers, now=now.timestamp(), payload_sha256=digest)
+    expected = botocore_headers(
+        method,
+        host,
+        path,
+        encoded,
+        headers,
+        credentials,
+        "us-east-1",
+        now,
+        content if is_write else None,
+        auth=partial(botocore.auth.S3SigV4Auth, service_name="s3express")
+        if opening
+        else partial(botocore.auth.S3ExpressAuth, service_name="s3express", identity_cache=None),
+    )
+    found = {name.lower(): value for name, _, value in (line.partition(": ") for line in sent.split("\r\n")[:-1])}
+    assert found == expected
+    assert ("x-amz-security-token" in found, "x-amz-s3session-token" in found) == (opening, not opening)
 
 
 @given(times=st.lists(NOW, min_size=1, max_size=6))
