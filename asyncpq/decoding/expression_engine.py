@@ -29,7 +29,7 @@ _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pa.types.is_date, "date.fromisoformat(\"...\"), in SQL DATE '...'"),
     (
         lambda type_: isinstance(type_, pa.TimestampType) and type_.tz is not None,
-        "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP WITH TIME ZONE '...', of a text with an offset such as +00:00",
+        "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP WITH TIME ZONE '...', with an offset such as +00:00",
     ),
     (pa.types.is_timestamp, "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP '...'"),
     (pa.types.is_time, "time.fromisoformat(\"...\"), in SQL TIME '...'"),
