@@ -38,6 +38,7 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
         timeout_graceful_shutdown=max(1, round(server.drain_s)),
         access_log=False,
         server_header=False,
+        ws="none",
     )
     watch_connections(settings)
     loop = asyncio.get_running_loop()

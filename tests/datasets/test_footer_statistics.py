@@ -208,3 +208,18 @@ def test_the_rows_of_boxes_are_the_filters(
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(question(Path(folder)))
+
+
+async def test_footers_in_an_index_rule_files_out_at_once(tmp_path: Path) -> None:
+    """A session that has read nothing yet asks the store for the rows of one file alone."""
+    lake, index = tmp_path / "lake", str(tmp_path / "index")
+    lake.mkdir()
+    write(lake, [file_of([{"a": one} for one in range(at, at + 5)]) for at in (0, 5, 10)])
+    async with asyncpq.Session() as session:
+        await session.build_index(str(lake), [asyncpq.indexing.Footers()], at=index)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(lake), index=index)
+        assert (await dataset.read(["id"], A == 7))["id"].to_pylist() == [2]
+        metrics = dataset.metrics
+        assert (metrics.files_read, metrics.row_groups_total) == (1, 2)
+        assert (await rows_and_files(dataset, A == 7))[:2] == (1, 2)
