@@ -15,6 +15,7 @@ from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statis
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
+from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import Constant, Expression, columns, simplify
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind
@@ -187,19 +188,16 @@ class FileStatistics:
         self, opened: OpenedFile, name: str, part: TestedPart | None, type_: pa.DataType, dataset: DatasetColumns
     ) -> Learnt | None:
         version, url = opened.version, opened.file.url
-        if part is not None and part.column in opened.file.partition:
-            return None
         by_url = self._learnt.setdefault(name, {})
         last = by_url.get(url)
         if last is not None and version.can_validate and last.validator == version.validator:
             return last
-        if dataset.fields is not None:
-            return None
-        if part is None:
-            leaf = leaf_at(version, name)
-            learnt = None if leaf is None else column_statistics(version, leaf, kind_of(type_))
+        if part is not None:
+            field = _own_name(opened, part.column, dataset)
+            learnt = None if field is None else part.learn(version, field, kind_of(type_))
         else:
-            learnt = part.learn(version, kind_of(type_))
+            leaf = leaf_at(version, name) if dataset.fields is None else None
+            learnt = None if leaf is None else column_statistics(version, leaf, kind_of(type_))
         if learnt is None:
             return None
         if last is not None:
@@ -211,6 +209,18 @@ class FileStatistics:
 def _with_parts(where: Expression, schema: pa.Schema) -> tuple[Expression, Mapping[str, TestedPart]]:
     """Return the predicate with conditions on the parts of columns that it tests: :func:`with_parts`."""
     return with_parts(where, lambda name: type_of(schema, name) is not None)
+
+
+def _own_name(opened: OpenedFile, column: str, dataset: DatasetColumns) -> str | None:
+    """Return the name that a top-level column of the dataset has in a file; None if the file has no such column."""
+    ordinal = dataset.schema.get_field_index(column)
+    if ordinal < 0:
+        return None
+    try:
+        (match,) = opened.view(dataset).match(opened.version, [ordinal])
+    except AsyncpqError:
+        return None  # a read of the column raises the error
+    return None if match.source is None else opened.version.metadata.schema.fields[match.source.ordinal].name
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:

@@ -45,7 +45,8 @@ class TestedPart(NamedTuple):
 
     column: str
     type: pa.DataType  # of the values that are tested
-    learn: Callable[[FileVersion, ValueKind], Learnt]  # returns its statistics in a file; the kind is that of ``type``
+    # returns its statistics in a file, of the column's name there and the kind of ``type``
+    learn: Callable[[FileVersion, str, ValueKind], Learnt]
 
 
 _NO_PARTS: Final[Mapping[str, TestedPart]] = {}
@@ -69,7 +70,7 @@ def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Ex
         elif isinstance(atom, IntersectsBox):
             names = [f"box({atom.column}).{corner}" for corner in CORNERS]
             for corner, name in enumerate(names):
-                found[name] = TestedPart(atom.column, pa.float64(), partial(_box_side, atom.column, corner))
+                found[name] = TestedPart(atom.column, pa.float64(), partial(_box_side, corner))
             result = box_condition(atom, [(name, True) for name in names], by_x=True)
         if any(map(has_column, found)):
             return None
@@ -136,19 +137,19 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
     return Learnt(validator, low, high, nulls, nans, all_null and low is None)
 
 
-def _variant_part(test: VariantTest, version: FileVersion, kind: ValueKind) -> Learnt:
+def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: ValueKind) -> Learnt:
     """Return the statistics of the column that a part of a variant is shredded to; unknown if it may be elsewhere."""
     schema = version.metadata.schema
-    if (test.column, "metadata") not in {leaf.path for leaf in schema.leaves}:
+    if (column, "metadata") not in {leaf.path for leaf in schema.leaves}:
         return _unknown(version)
     try:
-        found = shredded_condition(test, test.column, schema, lambda leaf: row_group_zone(version, leaf).zones)
+        found = shredded_condition(test, column, schema, lambda leaf: row_group_zone(version, leaf).zones)
     except AsyncpqError:
         return _unknown(version)  # a read of the column raises the error
     return _unknown(version) if found is None else _of_part(column_statistics(version, found[1], kind))
 
 
-def _box_side(column: str, corner: int, version: FileVersion, _: ValueKind) -> Learnt:
+def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> Learnt:
     """Return the statistics of one side of the boxes of geometries; ``corner`` is its position in ``CORNERS``."""
     leaf = leaf_at(version, column)
     if leaf is None:

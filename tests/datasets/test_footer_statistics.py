@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import Expression, col
+from tests.delta_tables import DeltaWriter, column, metadata, protocol
 from tests.geometries import BOXES, GEOMETRIES, meets
 from tests.parquet_files import EditedFile
 from tests.pruning.test_geometries import annotate, overture, set_box
@@ -223,3 +225,29 @@ async def test_footers_in_an_index_rule_files_out_at_once(tmp_path: Path) -> Non
         metrics = dataset.metrics
         assert (metrics.files_read, metrics.row_groups_total) == (1, 2)
         assert (await rows_and_files(dataset, A == 7))[:2] == (1, 2)
+
+
+async def test_files_of_tables_are_ruled_out_too(tmp_path: Path) -> None:
+    """By the names that the columns have in each file: here the physical ones of a Delta table."""
+    writer = DeltaWriter(tmp_path / "table")
+    mapped = [
+        column("id", "long", physical="col-1", id_=1),
+        column("v", "variant", physical="col-2", id_=2),
+        column("geometry", "binary", physical="geometry", id_=3),
+    ]
+    files = []
+    for number, point in enumerate(POINTS):
+        boxed = pq.read_table(pa.BufferReader(overture([point, None]).data()))
+        values = shredded([{"a": number, "b": 1}, {"a": number + 10}])
+        stored = boxed.rename_columns({"id": "col-1"}).append_column("col-2", values)
+        files.append(writer.file(f"{number}.parquet", stored.replace_schema_metadata(boxed.schema.metadata)))
+    said = protocol("variantType", "variantShredding", "columnMapping")
+    writer.commit(said, metadata(*mapped, configuration={"delta.columnMapping.mode": "name"}), *files)
+    async with asyncpq.Session() as session:
+        table = await session.open_dataset(str(writer.folder), format="delta")
+        for ruled_out in (0, 3):
+            assert (await rows_and_files(table, A == 0))[:2] == (1, ruled_out)
+        for ruled_out in (0, 3):
+            assert (await rows_and_files(table, box_of(10)))[:2] == (1, ruled_out)
+        assert (await rows_and_files(table, box_of(10) & (A == 0)))[:2] == (0, 4)
+        assert (await rows_and_files(table, ~box_of(10)))[:2] == (3, 0)
