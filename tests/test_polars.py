@@ -112,6 +112,22 @@ _STEPS = [
 ]
 
 
+def _grouped(frame: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    others = pl.len().alias("n"), pl.all().null_count().name.prefix("nulls of ")
+    return frame.group_by(keys, maintain_order=True).agg(*others)
+
+
+_ON_TOP: dict[str, Callable[[pl.LazyFrame, list[str]], pl.LazyFrame]] = {
+    "group": _grouped,
+    "join": lambda frame, keys: frame.join(
+        frame.select(keys[:1]).unique(), on=keys[0], how="inner", maintain_order="left"
+    ),
+    "sort": lambda frame, keys: frame.sort(keys, maintain_order=True, nulls_last=True),
+    "unique": lambda frame, keys: frame.unique(keys, keep="first", maintain_order=True),
+    "rows": lambda frame, keys: frame.with_row_index("row").filter(pl.col("row") % 3 == 1).select("row", *keys),
+}
+
+
 @st.composite
 def queries(draw: st.DrawFn, schema: pl.Schema) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
     """A query of filters, a projection and limits, in any order."""
@@ -125,7 +141,7 @@ def queries(draw: st.DrawFn, schema: pl.Schema) -> Callable[[pl.LazyFrame], pl.L
         else:
             n = draw(st.sampled_from([20, 5, 100, 1, 0]))
             steps.append(lambda frame, step=step, n=n: getattr(frame, step)(n))  # type: ignore[misc]
-    last = draw(st.sampled_from(["all", "some", "len", "computed"]))
+    last = draw(st.sampled_from(["all", "some", "len", "computed", "group", "join", "sort", "unique", "rows"]))
     some = draw(st.lists(st.sampled_from(list(schema)), min_size=1, max_size=3, unique=True))
     if last == "some":
         steps.append(lambda frame: frame.select(some))
@@ -133,6 +149,11 @@ def queries(draw: st.DrawFn, schema: pl.Schema) -> Callable[[pl.LazyFrame], pl.L
         steps.append(lambda frame: frame.select(pl.len()))
     elif last == "computed":
         steps.append(lambda frame: frame.select(pl.col(some[0]).is_null().alias("null"), pl.lit(1).alias("one")))
+
+    elif last in _ON_TOP:
+        # zeros of either sign are one key, whose sign is that of whichever row comes first
+        keys = [name for name in some if not schema[name].is_float()] or [list(schema)[-1]]
+        steps.append(lambda frame: _ON_TOP[last](frame, keys))
 
     def query(frame: pl.LazyFrame) -> pl.LazyFrame:
         for step in steps:
@@ -148,6 +169,7 @@ def session() -> Iterator[blocking.BlockingSession]:
         yield opened
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=130)
 @given(data=st.data(), table=tables(), writer=writer_options)
 def test_random_queries_give_what_polars_reads(

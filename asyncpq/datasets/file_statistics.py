@@ -5,27 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from cachetools import LRUCache
 
+from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statistics, leaf_at, with_parts
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.errors import AsyncpqError, QueryError
+from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import Constant, Expression, columns, simplify
-from asyncpq.expressions.analysis import Truth, successor
-from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import chunk_bounds, order_of
-from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
+from asyncpq.expressions.analysis import Truth
+from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from asyncpq.scan.request import ScanRequest
-from asyncpq.storage.base import Validator
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
@@ -60,17 +57,6 @@ _DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
 )
 _UNKNOWN = ColumnBounds()
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
-
-
-class Learnt(NamedTuple):
-    """Statistics of one column in one version of a file."""
-
-    validator: Validator  # identifies the version
-    low: Any  # lower bound over all row groups, in the form that pruning compares; None if unknown
-    high: Any  # upper bound; None if unknown
-    null_count: int | None  # None if unknown
-    nan_count: int | None  # None if unknown
-    all_null: bool  # all values are null
 
 
 class FileStatistics:
@@ -135,24 +121,19 @@ class FileStatistics:
         known: dict[str, Zones] = {}
         learnt: dict[str, Zones] = {}
         is_described = next((True for file in files if file.partition or file.bounds), False)
+        parts: Mapping[str, TestedPart] = {}
+        if self._learnt:
+            where, parts = _with_parts(where, schema)
         for name in columns(where) if is_described or self._learnt else ():
-            type_ = type_of(schema, name)
+            type_ = parts[name].type if name in parts else type_of(schema, name)
             if type_ is None:
                 continue
-            if is_described:
+            if is_described and name not in parts:
                 if name not in self._zones:
                     self._zones[name] = _zones(files, name, type_, self._trust_statistics)
                 known[name] = self._zones[name]
-            by_url = self._learnt.get(name)
-            if by_url and len(files) == 1:
-                statistics = _current(files[0], name, by_url.get(files[0].url))
-                if statistics is not None:
-                    learnt[name] = self._zones_of(name, type_, files[0].url, statistics)
-            elif by_url:
-                num_learnt, zones = self._learnt_zones.get(name, (-1, None))
-                if zones is None or num_learnt != len(by_url):
-                    zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
-                    self._learnt_zones[name] = len(by_url), zones
+            zones = self._learnt_of(files, name, type_)
+            if zones is not None:
                 learnt[name] = zones
         rows = RowRanges.all(len(files))
         if known or (isinstance(where, Constant) and not learnt):
@@ -161,20 +142,36 @@ class FileStatistics:
             rows &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
         return rows
 
+    def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones | None:
+        """Return what was learnt of one column as zones, one for each file; None if nothing was."""
+        by_url = self._learnt.get(name)
+        if not by_url:
+            return None
+        if len(files) == 1:
+            statistics = _current(files[0], name, by_url.get(files[0].url))
+            return None if statistics is None else self._zones_of(name, type_, files[0].url, statistics)
+        num_learnt, zones = self._learnt_zones.get(name, (-1, None))
+        if zones is None or num_learnt != len(by_url):
+            zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+            self._learnt_zones[name] = len(by_url), zones
+        return zones
+
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
         """Keep the footer's statistics of the predicate's columns; return whether the file may have matching rows."""
         where = ask.where if ask.prune is None else ask.prune
         if where is None:
             return True
         file, zones = opened.file, dict[str, Zones]()
+        where, parts = _with_parts(where, dataset.schema)
         for name in columns(where):
-            type_ = type_of(dataset.schema, name)
+            part = parts.get(name)
+            type_ = type_of(dataset.schema, name) if part is None else part.type
             if type_ is None:
                 continue
             if name in file.partition:
                 zones[name] = value_zones(kind_of(type_), [file.partition[name]])
             elif self._trust_statistics:
-                known = self._learn(opened, name, type_, dataset)
+                known = self._learn(opened, name, part, type_, dataset)
                 if known is not None:
                     zones[name] = self._zones_of(name, type_, file.url, known)
         where = simplify(where)
@@ -187,30 +184,43 @@ class FileStatistics:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
         return kept[1]
 
-    def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: DatasetColumns) -> Learnt | None:
+    def _learn(
+        self, opened: OpenedFile, name: str, part: TestedPart | None, type_: pa.DataType, dataset: DatasetColumns
+    ) -> Learnt | None:
         version, url = opened.version, opened.file.url
         by_url = self._learnt.setdefault(name, {})
         last = by_url.get(url)
         if last is not None and version.can_validate and last.validator == version.validator:
             return last
-        leaf = _leaf(version, name) if dataset.fields is None else None
-        if leaf is None:
+        if part is not None:
+            field = _own_name(opened, part.column, dataset)
+            learnt = None if field is None else part.learn(version, field, kind_of(type_))
+        else:
+            leaf = leaf_at(version, name) if dataset.fields is None else None
+            learnt = None if leaf is None else column_statistics(version, leaf, kind_of(type_))
+        if learnt is None:
             return None
         if last is not None:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
-        by_url[url] = _bounds(version, leaf, kind_of(type_))
-        return by_url[url]
+        by_url[url] = learnt
+        return learnt
 
 
-def _leaf(version: FileVersion, name: str) -> Leaf | None:
-    """Return the leaf with exactly the dotted path ``name``; None if the file has no such leaf."""
-    schema = version.metadata.schema
-    try:
-        (index,) = schema.projection(name).leaves
-    except (QueryError, ValueError):
+def _with_parts(where: Expression, schema: pa.Schema) -> tuple[Expression, Mapping[str, TestedPart]]:
+    """Return the predicate with conditions on the parts of columns that it tests: :func:`with_parts`."""
+    return with_parts(where, lambda name: type_of(schema, name) is not None)
+
+
+def _own_name(opened: OpenedFile, column: str, dataset: DatasetColumns) -> str | None:
+    """Return the name that a top-level column of the dataset has in a file; None if the file has no such column."""
+    ordinal = dataset.schema.get_field_index(column)
+    if ordinal < 0:
         return None
-    leaf = schema.leaves[index]
-    return leaf if leaf.dotted == name else None
+    try:
+        (match,) = opened.view(dataset).match(opened.version, [ordinal])
+    except AsyncpqError:
+        return None  # a read of the column raises the error
+    return None if match.source is None else opened.version.metadata.schema.fields[match.source.ordinal].name
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -275,41 +285,3 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
     if file.validator is None:
         return learnt if file.immutable else None
     return learnt if file.validator.is_strong and file.validator.same_version(learnt.validator) else None
-
-
-def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
-    """Return a leaf's bounds over all row groups; unknown bounds if its values do not compare as ``kind`` does."""
-    metadata, validator = version.metadata, version.validator
-    unknown = Learnt(validator, None, None, None, None, False)
-    orders = metadata.column_orders
-    order = order_of(leaf, None if orders is None else orders[leaf.index])
-    own = kind_of_leaf(leaf, order)
-    if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
-        return unknown
-    low: Any = None
-    high: Any = None
-    nulls: int | None = 0
-    nans: int | None = 0
-    all_null = True
-    for group in metadata.row_groups:
-        if not group.num_rows:
-            continue
-        try:
-            chunk = group.chunk(leaf.index)
-            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
-        except AsyncpqError:
-            return unknown  # a read of the column raises the error
-        nulls = None if nulls is None or found.null_count is None else nulls + found.null_count
-        nans = None if nans is None or found.nan_count is None else nans + found.nan_count
-        if found.all_null:
-            continue
-        all_null = False
-        least: Any = found.min
-        most: Any = found.max
-        if most is not None and kind.is_bytes and not found.max_exact:
-            most = successor(most) if most else most
-        if least is None or most is None:
-            return unknown
-        low = least if low is None or least < low else low
-        high = most if high is None or most > high else high
-    return Learnt(validator, low, high, nulls, nans, all_null and low is None)

@@ -162,6 +162,18 @@ class OpenedFile:
             memory.put(key, types, 1000 * len(elements))
         share_types(self.version, types, extensions)
 
+    def view(self, columns: DatasetColumns) -> SchemaAdapter:
+        """Return the file's columns as the dataset has them. Raises SchemaMismatchError if they cannot be matched."""
+        file, version = self.file, self.version
+        extensions = self.source.runtime.options.read.extension_types
+
+        def view_here() -> SchemaAdapter:
+            self.share_types(extensions)
+            return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
+
+        # the version may outlive the dataset, and a later listing have more partition columns: so both are in the key
+        return version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
+
     async def prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         """Plan the file, which may fetch page indexes and Bloom filters; return how many bytes reading it fetches.
 
@@ -185,15 +197,7 @@ class OpenedFile:
     async def _prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         if columns.fields is not None and has_coarse_timestamps(columns.schema):
             self.version = self.version.in_int96_unit("us")
-        file, version = self.file, self.version
-        extensions = self.source.runtime.options.read.extension_types
-
-        def view_here() -> SchemaAdapter:
-            self.share_types(extensions)
-            return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
-
-        # the version may outlive the dataset, and a later listing have more partition columns: so both are in the key
-        view = version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
+        file, version, view = self.file, self.version, self.view(columns)
         access = None if ask.by_file is None else ask.by_file.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))

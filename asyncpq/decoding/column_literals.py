@@ -17,10 +17,11 @@ import pyarrow as pa
 from asyncpq.decoding.arrow import is_list
 from asyncpq.decoding.filter import column_type
 from asyncpq.decoding.typed_literals import storage_type
+from asyncpq.decoding.variants import part_type
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import Expression, resolve_times, tree
+from asyncpq.expressions import Expression, VariantTest, resolve_times, tree
 from asyncpq.expressions.scalars import Scalar, Timestamp, Untyped
-from asyncpq.expressions.simplify import relative_columns, untyped_columns
+from asyncpq.expressions.simplify import has_open_literals, relative_columns
 from asyncpq.expressions.sql_literals import clock, date, moment
 
 _DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
@@ -36,27 +37,24 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
     ColumnNotFoundError, PredicateTypeError if a literal does not fit its column's type, or ExpressionError if a time is
     out of datetime's range.
     """
-    zoneless: set[str] = set()
-    for name in relative_columns(expr):
-        type_ = storage_type(_value_type(name, schema))
-        if not isinstance(type_, pa.TimestampType):
-            raise PredicateTypeError(
-                f"times relative to now are compared with timestamps, but {name!r} has the type {type_}",
-                column=name,
-                hint=_DATE_HINT if pa.types.is_date(type_) else None,
-            )
-        if type_.tz is None:
-            zoneless.add(name)
-    expr = resolve_times(expr, now, zoneless)
-    types = {name: _value_type(name, schema) for name in untyped_columns(expr)}
 
-    def typed(atom: tree.Atom) -> tree.Atom:
+    def resolved(atom: tree.Atom) -> Expression:
         column = atom.column
-        if column not in types:
+        if column is None or not has_open_literals(atom):
             return atom
-        return atom.with_literals(lambda value: _typed(value, types[column], column))
+        type_ = part_type(atom.type) if isinstance(atom, VariantTest) else _value_type(column, schema)
+        if relative_columns(atom):
+            stored = storage_type(type_)
+            if not isinstance(stored, pa.TimestampType):
+                raise PredicateTypeError(
+                    f"times relative to now are compared with timestamps, but {column!r} has the type {stored}",
+                    column=column,
+                    hint=_DATE_HINT if pa.types.is_date(stored) else None,
+                )
+            return resolve_times(atom, now, (column,) if stored.tz is None else ())
+        return atom.with_literals(lambda value: _typed(value, type_, column))
 
-    return tree.replace_atoms(expr, typed) if types else expr
+    return tree.replace_atoms(expr, resolved)
 
 
 def _value_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:

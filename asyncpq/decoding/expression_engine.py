@@ -27,6 +27,10 @@ _LISTS = "Of columns of lists only has(value), is_null() and is_valid() can be a
 _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (lambda type_: isinstance(type_, pa.UuidType), "uuid.UUID(\"...\"), in SQL UUID '...'"),
     (pa.types.is_date, "date.fromisoformat(\"...\"), in SQL DATE '...'"),
+    (
+        lambda type_: isinstance(type_, pa.TimestampType) and type_.tz is not None,
+        "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP WITH TIME ZONE '...', with an offset such as +00:00",
+    ),
     (pa.types.is_timestamp, "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP '...'"),
     (pa.types.is_time, "time.fromisoformat(\"...\"), in SQL TIME '...'"),
     (pa.types.is_duration, "timedelta(seconds=...), in SQL INTERVAL '...' SECOND"),

@@ -117,11 +117,6 @@ def relative_columns(expr: Expression) -> tuple[str, ...]:
     return _compared_with(expr, RelativeTime)
 
 
-def untyped_columns(expr: Expression) -> tuple[str, ...]:
-    """Return the names of the columns that are compared with literals without a type, in order of appearance."""
-    return _compared_with(expr, Untyped)
-
-
 def has_open_literals(expr: Expression) -> bool:
     """Return whether ``expr`` compares a column with ``now()``, or with a literal whose type the column decides."""
     return bool(_compared_with(expr, RelativeTime, Untyped))
@@ -276,26 +271,31 @@ def _is_inexact(atom: tree.Atom, inexact: Collection[Expression]) -> bool:
 
 
 def _all_of(parts: Iterable[Ranges | None]) -> Ranges | None:
-    met: Ranges = {}
+    by_column: dict[str, list[ValueRanges]] = {}
     for part in parts:
         if part is None:
             return None
         for column, ranges in part.items():
-            both = _both(met[column], ranges) if column in met else ranges
-            if both.is_empty:
-                return None
-            met[column] = both
-    return met
+            by_column.setdefault(column, []).append(ranges)
+    met = {column: _in_pairs(several, _both) for column, several in by_column.items()}
+    return None if any(ranges.is_empty for ranges in met.values()) else met
 
 
 def _any_of(parts: Iterable[Ranges | None]) -> Ranges | None:
     branches = [part for part in parts if part is not None]
     if not branches:
         return None
-    joined = branches[0]
-    for branch in branches[1:]:
-        joined = {name: _either(joined[name], ranges) for name, ranges in branch.items() if name in joined}
-    return joined
+    names = [name for name in branches[0] if all(name in branch for branch in branches)]
+    return {name: _in_pairs([branch[name] for branch in branches], _either) for name in names}
+
+
+def _in_pairs(ranges: list[ValueRanges], join: Callable[[ValueRanges, ValueRanges], ValueRanges]) -> ValueRanges:
+    """Join neighbours until one is left. Joined one after the other, thousands would each pass over all before them."""
+    while len(ranges) > 1:
+        ranges = [
+            ranges[at] if at + 1 == len(ranges) else join(*ranges[at : at + 2]) for at in range(0, len(ranges), 2)
+        ]
+    return ranges[0]
 
 
 def _both(left: ValueRanges, right: ValueRanges) -> ValueRanges:

@@ -8,7 +8,7 @@ coordinates do not show: files with signs of such boxes are pruned by y alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncpq.expressions import And, Comparison, Expression, IntersectsBox, Or
@@ -20,7 +20,7 @@ from asyncpq.pruning.zones import Zones
 GEO: Final = "geo"
 """Key-value metadata of GeoParquet: a JSON object."""
 
-_CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
+CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")  # in the order of all sides here
 _FLOATS: Final = (PhysicalType.FLOAT, PhysicalType.DOUBLE)
 _ROUNDED: Final = 2.0**-23  # of floats of 32 bits, the greatest relative distance between neighbours
 _LEAST: Final = 2.0**-149  # the distance between those next to zero
@@ -54,7 +54,7 @@ def coverings(metadata: FileMetadata) -> Mapping[str, Covering]:
 
 def _covering(column: Any, leaves: Mapping[tuple[str, ...], Leaf]) -> Covering | None:
     try:
-        paths = [tuple(column["covering"]["bbox"][corner]) for corner in _CORNERS]
+        paths = [tuple(column["covering"]["bbox"][corner]) for corner in CORNERS]
         box = column.get("bbox")
         wraps = box is not None and box[0] > box[len(box) // 2]
         is_planar = column.get("edges", "planar") == "planar" and not wraps
@@ -76,18 +76,26 @@ def shows_wrapping(xmin: Zones, xmax: Zones) -> bool:
 
 def covering_condition(atom: IntersectsBox, covering: Covering, *, by_x: bool) -> Expression:
     """Return the condition on covering columns, by their dotted names, that follows from ``atom``."""
+    sides = [(leaf.dotted, leaf.physical_type is PhysicalType.FLOAT) for leaf in covering.leaves]
+    return box_condition(atom, sides, by_x=by_x)
+
+
+def box_condition(atom: IntersectsBox, sides: Sequence[tuple[str, bool]], *, by_x: bool) -> Expression:
+    """Return the condition on the sides of boxes that follows from ``atom``. ``sides``: for each of :data:`CORNERS`
+    the name of its column, and whether its values are perhaps rounded to 32 bits."""
+    (xmin, x_rounded), (ymin, y_rounded), (xmax, right_rounded), (ymax, top_rounded) = sides
     conditions: list[Expression] = [
-        Comparison(covering.ymin.dotted, "<=", _above(atom.ymax, covering.ymin)),
-        Comparison(covering.ymax.dotted, ">=", -_above(-atom.ymin, covering.ymax)),
+        Comparison(ymin, "<=", _above(atom.ymax, y_rounded)),
+        Comparison(ymax, ">=", -_above(-atom.ymin, top_rounded)),
     ]
     if by_x:
-        left = Comparison(covering.xmin.dotted, "<=", _above(atom.xmax, covering.xmin))
-        right = Comparison(covering.xmax.dotted, ">=", -_above(-atom.xmin, covering.xmax))
+        left = Comparison(xmin, "<=", _above(atom.xmax, x_rounded))
+        right = Comparison(xmax, ">=", -_above(-atom.xmin, right_rounded))
         conditions += [Or((left, right))] if atom.xmin > atom.xmax else [left, right]
     return And(tuple(conditions))
 
 
-def _above(value: float, leaf: Leaf) -> float:
+def _above(value: float, is_rounded: bool) -> float:
     """Return ``value``, or for a column of 32 bits a bound of what it may be rounded to: not all writers round boxes
     outwards."""
-    return value + abs(value) * _ROUNDED + _LEAST if leaf.physical_type is PhysicalType.FLOAT else value
+    return value + abs(value) * _ROUNDED + _LEAST if is_rounded else value

@@ -155,10 +155,11 @@ class LookupKeys:
     """The keys of one lookup: for each key column a value, or a list of values; lists pair up by position."""
 
     def __init__(self, keys: Any) -> None:
-        if (type(keys) is not dict and not isinstance(keys, Mapping)) or not keys:
+        is_mapping = type(keys) is dict or isinstance(keys, Mapping)
+        if not is_mapping or not keys:
             raise QueryError(
-                "a lookup needs at least one key column",
-                hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
+                "a lookup needs at least one key column" if is_mapping else f"keys are a {type(keys).__name__}",
+                hint='Pass a mapping of column to value or list of values, such as {"id": 42} or {"id": frame["id"]}.',
             )
         self.names: tuple[str, ...] = tuple(keys)  # of the key columns
         lists = {}

@@ -284,12 +284,13 @@ class _Call:
             await self._read(inquiry, inquiry.unpinned(), format_, lambda: None)
             return
         wanted = self._exchange.header("if-none-match")
-        known = frozenset() if wanted is None else frozenset(tag.strip() for tag in wanted.split(","))
+        # weak and strong tags are alike to If-None-Match
+        known = frozenset() if wanted is None else {tag.strip().removeprefix("W/") for tag in wanted.split(",")}
         matched: list[str] = []
 
         def is_known(digest: str) -> bool:
             matched[:] = [_etag(identity, digest)]
-            return "*" in known or matched[0] in known
+            return "*" in known or matched[0].removeprefix("W/") in known
 
         def etag() -> str | None:
             return None if files.digest is None else _etag(identity, files.digest)

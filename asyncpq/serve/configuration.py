@@ -291,7 +291,9 @@ def _digest(section: _Section) -> bytes:
             raise section.wrong("sha256", "must be 64 hexadecimal digits")
         return bytes.fromhex(value)
     if way == "env":
-        token = os.environ.get(value, "")
+        if value not in os.environ:
+            raise section.wrong("env", f"names the variable {value}, which is not set")
+        token = os.environ[value]
     else:
         try:
             with open(value, encoding="utf-8") as file:

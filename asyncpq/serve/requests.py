@@ -133,6 +133,8 @@ def _question(verb: str, given: Mapping[str, Any]) -> Question:
     if columns is not None:
         if not isinstance(columns, list) or not all(type(name) is str for name in columns):
             raise _wrong("columns must be a list of names")
+        if len(set(columns)) < len(columns):
+            raise _wrong("columns names a column twice", hint="Name each once.")
         columns = tuple(columns)
     if where is not None and type(where) is not str:
         raise _wrong("where must be a text, what stands behind WHERE in SQL")

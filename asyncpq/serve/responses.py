@@ -22,6 +22,7 @@ from asyncpq.serve.problems import Problem
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BUFFERED_BYTES: Final = 256 << 10
+_PIECE_BYTES: Final = 64 << 10
 _ROW_GROUP_BYTES: Final = 8 << 20
 _INLINE_CELLS: Final = 2000  # values that are written on the event loop, since a thread would cost more
 
@@ -114,10 +115,16 @@ class Reply:
     async def part(self, data: bytes, *, last: bool = False) -> None:
         """Send the next bytes of the body."""
         body = data if self._with_body else b""
+        while len(body) > _PIECE_BYTES:  # ``send`` waits before each, so that the slot is held until most is taken
+            await self._piece(body[:_PIECE_BYTES], more=True)
+            body = body[_PIECE_BYTES:]
         if last and self.before_last is not None:
             self.before_last()
+        await self._piece(body, more=not last)
+
+    async def _piece(self, body: bytes, *, more: bool) -> None:
         self.bytes_sent += len(body)
-        await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def send_rows(

@@ -7,11 +7,13 @@ import contextlib
 import logging
 import signal
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from asyncpq.errors import UsageError
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration
+
+IDLE_S: Final = 60.0
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
         timeout_graceful_shutdown=max(1, round(server.drain_s)),
         access_log=False,
         server_header=False,
+        ws="none",
     )
+    watch_connections(settings)
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ValueError):  # in another thread, signals are someone else's
         # uvicorn ends the process by the signal that ended the service: after this it ends by itself, and tidies up
@@ -45,6 +49,39 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
         with contextlib.suppress(NotImplementedError, RuntimeError):  # a system without signals, or another thread
             loop.add_signal_handler(signal.SIGHUP, lambda: service.reload_file(path))
     await uvicorn.Server(settings).serve()
+
+
+def watch_connections(settings: Any, seconds: float = IDLE_S) -> None:
+    """End connections of uvicorn's protocol that take longer than ``seconds`` to send the head of a request, or to take
+    the rest of an answer. A request under way has the time limit of its token."""
+    settings.load()
+
+    class WatchedProtocol(settings.http_protocol_class):  # type: ignore[misc]  # uvicorn chooses the class
+        _idle_since = 0.0
+        _watching: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._idle_since = self.loop.time()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._watching is not None:
+                self._watching.cancel()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            now = self.loop.time()
+            # one that is closing waits for its client to take what is left
+            under_way = self.cycle is not None and not self.cycle.response_complete and not self.transport.is_closing()
+            if under_way:
+                self._idle_since = now
+            elif now - self._idle_since >= seconds:
+                self.transport.abort()
+                return
+            self._watching = self.loop.call_later(seconds / 4, self._watch)
+
+    settings.http_protocol_class = WatchedProtocol
 
 
 def listening(configuration: Configuration, host: str | None, port: int | None) -> Configuration:

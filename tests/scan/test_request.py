@@ -178,6 +178,9 @@ def test_what_is_no_collection(values: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
+        ({}, "at least one key column"),
+        (pd.DataFrame({"id": [1]}), "keys are a DataFrame"),
+        ([("id", 1)], "keys are a list"),
         ({"id": {"a": 1}}, "not a mapping"),
         ({"id": pd.DataFrame({"a": [1]})}, "one column of values"),
         ({"id": [1, 2], "name": (name for name in "abc")}, "equal lengths"),
@@ -199,7 +202,7 @@ def test_what_is_no_key(keys: Any, message: str, data: bytes) -> None:
         ("u", "00000000-0000-0000-0000-000000000001", 'uuid.UUID("...")'),
         ("day", "1970-01-02", 'date.fromisoformat("...")'),
         ("t", "1970-01-01T00:00:00", 'datetime.fromisoformat("...")'),
-        ("ms", "1970-01-01T00:00:00Z", 'datetime.fromisoformat("...")'),
+        ("ms", "1970-01-01T00:00:00Z", """datetime.fromisoformat("..."), in SQL TIMESTAMP WITH TIME ZONE '...'"""),
         ("c", "00:00:00", 'time.fromisoformat("...")'),
         ("dec", "1.5", 'Decimal("...")'),
         ("d", "1s", "timedelta("),

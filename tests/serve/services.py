@@ -17,6 +17,7 @@ import uvicorn
 
 from asyncpq.serve import Service
 from asyncpq.serve.configuration import Configuration, parse_configuration, token_digest
+from asyncpq.serve.server import watch_connections
 from asyncpq.testing import ObjectServer
 
 TOKEN = "a token for everything"
@@ -103,12 +104,15 @@ def service_of(client: httpx.AsyncClient) -> Service:
 
 
 @asynccontextmanager
-async def listening(app: Any, **options: Any) -> AsyncIterator[str]:
-    """Run an application behind a real server; return its url."""
+async def listening(app: Any, idle_s: float | None = None, **options: Any) -> AsyncIterator[str]:
+    """Run an application behind a real server; return its url. ``idle_s``: of :func:`watch_connections`."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, **options))
+        config = uvicorn.Config(app, log_level="critical", access_log=False, **options)
+        if idle_s is not None:
+            watch_connections(config, idle_s)
+        server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.serve.__main__ import main
@@ -114,6 +116,81 @@ async def test_sighup_reads_the_configuration_and_sigterm_ends_after_what_runs(t
             lines = [line async for line in response.aiter_lines()]
         assert len(lines) == ROWS
         assert await running.wait() == 0
+
+
+async def is_cut(reader: asyncio.StreamReader) -> bool:
+    """Wait until the server ends the connection."""
+    with contextlib.suppress(ConnectionError):
+        while await asyncio.wait_for(reader.read(1 << 20), 60):
+            pass
+    return True
+
+
+@pytest.mark.faults
+async def test_clients_that_send_or_take_too_slowly_are_cut_off(tmp_path: Path) -> None:
+    """They hold neither memory nor a slot, and others are served."""
+    write_lake(tmp_path / "lake")
+    async with client_of(configuration(f"{tmp_path}/lake/")) as client:
+        service = service_of(client)
+        async with (
+            listening(service.app, 0.4, lifespan="off", timeout_keep_alive=60) as url,
+            httpx.AsyncClient(base_url=url, headers=bearer(TOKEN), timeout=60) as real,
+        ):
+            host, port = url.removeprefix("http://").split(":")
+            head = f"GET /v1/trips/scan HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+            connections = [await asyncio.open_connection(host, int(port)) for _ in range(40)]
+            bodies = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+
+            async def drip(writer: asyncio.StreamWriter, begin: str, piece: bytes) -> None:
+                writer.write(begin.encode())
+                while not writer.is_closing():
+                    writer.write(piece)
+                    await asyncio.sleep(0.05)
+
+            slow = [asyncio.create_task(drip(writer, head, b"x-a: b\r\n")) for _, writer in connections]
+            unknown = "POST /v1/trips/scan HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n"  # 401
+            slow += [asyncio.create_task(drip(writer, unknown, b" ")) for _, writer in bodies]
+            assert (await real.get("/v1/trips/count")).json()["rows"] == ROWS
+            assert service._slots.taken == 0
+            assert all(await asyncio.gather(*[is_cut(reader) for reader, _ in connections + bodies]))
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+            for _, writer in connections + bodies:
+                writer.transport.abort()
+
+
+@pytest.mark.faults
+async def test_an_answer_that_is_not_taken_ends_with_its_time(tmp_path: Path) -> None:
+    pq.write_table(trips(200_000), tmp_path / "0.parquet")
+    async with client_of(configuration(f"{tmp_path}/", limits={"seconds": 4})) as client:
+        service = service_of(client)
+        async with listening(service.app, 0.4, lifespan="off") as url:
+            host, port = url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port))) as raw:
+                request = f"GET /v1/trips/scan HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+                await asyncio.to_thread(raw.sendall, request.encode())
+                await until(lambda: service._slots.taken == 1)
+                await until(lambda: service._slots.taken == 0)
+                raw.settimeout(60)
+                received = await asyncio.to_thread(drained, raw)
+        assert received.startswith(b"HTTP/1.1 200")
+        assert not received.endswith(b"\r\n0\r\n\r\n"), "the answer is whole"
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0.01)
+
+
+def drained(raw: socket.socket) -> bytes:
+    """Take what is left."""
+    parts: list[bytes] = []
+    with contextlib.suppress(ConnectionError):
+        while data := raw.recv(1 << 20):
+            parts.append(data)
+    return b"".join(parts)
 
 
 def resident() -> int:

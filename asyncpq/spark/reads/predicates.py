@@ -22,7 +22,8 @@ from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 from asyncpq.errors import ExpressionError, UsageError
 from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.expressions.sql import COMPARISONS, kind_of, name_parts
+from asyncpq.expressions.sql import COMPARISONS
+from asyncpq.expressions.sql_operands import kind_of, name_parts
 from asyncpq.spark.reads.pruning_terms import (
     SESSION_ZONE,
     Instants,

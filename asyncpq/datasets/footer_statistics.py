@@ -1,0 +1,184 @@
+"""Statistics of one column in a whole file, from its footer: :class:`Learnt`.
+
+Predicates also test what is no column of its own: parts of variants, and boxes of geometries. :func:`with_parts` gives
+them names and conditions as columns have them, so that their statistics rule files out in the same way. A file has
+statistics of a part if it shreds it, and of boxes in GeoParquet's covering columns, or in those of GEOMETRY and
+GEOGRAPHY. Files may have them in different columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.errors import AsyncpqError, QueryError
+from asyncpq.expressions import Atom, Comparison, Expression, IntersectsBox, VariantTest, atoms
+from asyncpq.expressions.analysis import successor
+from asyncpq.expressions.simplify import with_conditions
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import chunk_bounds, order_of
+from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, shows_wrapping
+from asyncpq.pruning.literals import ValueKind, kind_of_leaf
+from asyncpq.pruning.shredded import shredded_condition
+from asyncpq.scan.page_planner import row_group_zone
+from asyncpq.storage.base import Validator
+
+
+class Learnt(NamedTuple):
+    """Statistics of one column in one version of a file."""
+
+    validator: Validator  # identifies the version
+    low: Any  # lower bound over all row groups, in the form that pruning compares; None if unknown
+    high: Any  # upper bound; None if unknown
+    null_count: int | None  # None if unknown
+    nan_count: int | None  # None if unknown
+    all_null: bool  # all values are null
+
+
+class TestedPart(NamedTuple):
+    """What a predicate tests inside of a column."""
+
+    column: str
+    type: pa.DataType  # of the values that are tested
+    # returns its statistics in a file, of the column's name there and the kind of ``type``
+    learn: Callable[[FileVersion, str, ValueKind], Learnt]
+
+
+_NO_PARTS: Final[Mapping[str, TestedPart]] = {}
+
+
+def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Expression, Mapping[str, TestedPart]]:
+    """Return a predicate that is true wherever ``where`` is, with conditions on the parts that it tests, and the parts
+    by the names that they have in it. ``has_column``: whether a name already is a column's."""
+    if type(where) is Comparison or not any(isinstance(atom, (IntersectsBox, VariantTest)) for atom in atoms(where)):
+        return where, _NO_PARTS
+    parts: dict[str, TestedPart] = {}
+
+    def condition(atom: Atom) -> Expression | None:
+        found: dict[str, TestedPart] = {}
+        result: Expression | None = None
+        if isinstance(atom, VariantTest):
+            from asyncpq.decoding.variants import part_type  # few predicates are about variants
+
+            found[str(atom.test.column)] = TestedPart(atom.column, part_type(atom.type), partial(_variant_part, atom))
+            result = atom.test
+        elif isinstance(atom, IntersectsBox):
+            names = [f"box({atom.column}).{corner}" for corner in CORNERS]
+            for corner, name in enumerate(names):
+                found[name] = TestedPart(atom.column, pa.float64(), partial(_box_side, corner))
+            result = box_condition(atom, [(name, True) for name in names], by_x=True)
+        if any(map(has_column, found)):
+            return None
+        parts.update(found)
+        return result
+
+    return with_conditions(where, condition), parts
+
+
+def column_statistics(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
+    """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as ``kind`` does."""
+    orders = version.metadata.column_orders
+    own = kind_of_leaf(leaf, order_of(leaf, None if orders is None else orders[leaf.index]))
+    if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
+        return _unknown(version)
+    return _over_row_groups(version, leaf, is_bytes=kind.is_bytes)
+
+
+def leaf_at(version: FileVersion, name: str) -> Leaf | None:
+    """Return the leaf with exactly the dotted path ``name``; None if the file has no such leaf."""
+    schema = version.metadata.schema
+    try:
+        (index,) = schema.projection(name).leaves
+    except (QueryError, ValueError):
+        return None
+    leaf = schema.leaves[index]
+    return leaf if leaf.dotted == name else None
+
+
+def _unknown(version: FileVersion) -> Learnt:
+    return Learnt(version.validator, None, None, None, None, False)
+
+
+def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Learnt:
+    metadata, validator = version.metadata, version.validator
+    orders = metadata.column_orders
+    order = order_of(leaf, None if orders is None else orders[leaf.index])
+    low: Any = None
+    high: Any = None
+    nulls: int | None = 0
+    nans: int | None = 0
+    all_null = True
+    for group in metadata.row_groups:
+        if not group.num_rows:
+            continue
+        try:
+            chunk = group.chunk(leaf.index)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+        except AsyncpqError:
+            return _unknown(version)  # a read of the column raises the error
+        nulls = None if nulls is None or found.null_count is None else nulls + found.null_count
+        nans = None if nans is None or found.nan_count is None else nans + found.nan_count
+        if found.all_null:
+            continue
+        all_null = False
+        least: Any = found.min
+        most: Any = found.max
+        if most is not None and is_bytes and not found.max_exact:
+            most = successor(most) if most else most
+        if least is None or most is None:
+            return _unknown(version)
+        low = least if low is None or least < low else low
+        high = most if high is None or most > high else high
+    return Learnt(validator, low, high, nulls, nans, all_null and low is None)
+
+
+def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: ValueKind) -> Learnt:
+    """Return the statistics of the column that a part of a variant is shredded to; unknown if it may be elsewhere."""
+    schema = version.metadata.schema
+    if (column, "metadata") not in {leaf.path for leaf in schema.leaves}:
+        return _unknown(version)
+    try:
+        found = shredded_condition(test, column, schema, lambda leaf: row_group_zone(version, leaf).zones)
+    except AsyncpqError:
+        return _unknown(version)  # a read of the column raises the error
+    return _unknown(version) if found is None else _of_part(column_statistics(version, found[1], kind))
+
+
+def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> Learnt:
+    """Return the statistics of one side of the boxes of geometries; ``corner`` is its position in ``CORNERS``."""
+    leaf = leaf_at(version, column)
+    if leaf is None:
+        return _unknown(version)
+    is_x = CORNERS[corner].startswith("x")
+    try:
+        covering = version.derived(("coverings",), lambda: coverings(version.metadata), 1000).get(leaf.dotted)
+        if covering is None:
+            return _native_side(version, row_group_zone(version, leaf).boxes, is_x=is_x)
+        xmin, xmax = (row_group_zone(version, side).zones for side in (covering.xmin, covering.xmax))
+    except AsyncpqError:
+        return _unknown(version)  # a read of the column raises the error
+    if is_x and (not covering.is_planar or shows_wrapping(xmin, xmax)):
+        return _unknown(version)
+    return _of_part(_over_row_groups(version, covering.leaves[corner], is_bytes=False))
+
+
+def _of_part(leaf: Learnt) -> Learnt:
+    """Return what a leaf's statistics say of the part: its count of nulls may leave out those of what is around it."""
+    return leaf._replace(null_count=None)
+
+
+def _native_side(version: FileVersion, boxes: list[Any], *, is_x: bool) -> Learnt:
+    """Return the range that the statistics of GEOMETRY and GEOGRAPHY give for x or y."""
+    groups = version.metadata.row_groups
+    known = [box for box, group in zip(boxes, groups, strict=False) if group.num_rows]
+    if not known or None in known or (is_x and any(box.xmin > box.xmax for box in known)):
+        return _unknown(version)
+    lows, highs = zip(*[(box.xmin, box.xmax) if is_x else (box.ymin, box.ymax) for box in known], strict=True)
+    if not all(map(math.isfinite, (*lows, *highs))):
+        return _unknown(version)
+    return Learnt(version.validator, min(lows), max(highs), None, None, False)

@@ -1,0 +1,276 @@
+"""What conditions in SQL compare: columns, parts of VARIANT columns, and literals.
+
+sqlglot's nodes come in; :class:`ColumnPath`, or the value of a literal, go out. Conditions of them are made by
+``sql.py``. A number or quoted text without a type is an :class:`asyncpq.expressions.scalars.Untyped`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from asyncpq.errors import ExpressionError
+from asyncpq.expressions import tree
+from asyncpq.expressions.scalars import RelativeTime, Scalar, Untyped
+from asyncpq.expressions.sql_literals import interval, typed_literal
+from asyncpq.expressions.tree import Expression
+from asyncpq.expressions.variant import Path, VariantTest, variant_path, variant_type
+
+_SHOWN: Final = 100  # characters of a part in an error
+_DIGITS: Final = 400  # before or behind the point: more than any column holds
+_EXACT: Final = 1 << 24  # every type of numbers holds smaller integers, or compares them exactly
+_WHOLE: Final = re.compile(r"\d+", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+FORM: Final = (
+    "Write comparisons of columns and literals, joined with AND, OR and NOT, such as: id = 42 AND name LIKE 'a%'."
+)
+VARIANT_FORM: Final = "A part of a variant is try_variant_get(v, '$.a', 'bigint')."
+#: Both names mean Spark's ``try_variant_get``: the name of the Python verb, and Spark's.
+VARIANT_FUNCTIONS: Final = ("try_variant_get", "variant_get")
+_TESTS: Final = (tree.Comparison, tree.KeyIn, tree.IsNull, tree.StartsWith, tree.Contains, tree.Like)
+
+
+class ColumnPath(str):
+    """The dotted path of a column."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The name that a comparison of the column has."""
+        return str(self)
+
+
+class VariantOperand(ColumnPath):
+    """A part of a VARIANT column, as it is shown. Comparisons have it as their column until :func:`with_parts`."""
+
+    __slots__ = ("column", "path", "type")
+    column: str
+    path: Path
+    type: str
+
+    @classmethod
+    def of(cls, column: str, path: str, type_: str) -> VariantOperand:
+        """Return the part at a path such as ``$.a`` as a value of a type. Raises ExpressionError."""
+        kind = variant_type(type_.lower())
+        operand = cls(f"variant_get({column}, {path!r}, {kind!r})")
+        operand.column, operand.path, operand.type = column, variant_path(path), kind
+        return operand
+
+    @property
+    def name(self) -> VariantOperand:
+        """The operand itself."""
+        return self
+
+
+def with_parts(expr: Expression) -> Expression:
+    """Return ``expr`` with the comparisons of parts of variants as such. Raises ExpressionError if a part has none."""
+
+    def with_part(atom: tree.Atom) -> Expression:
+        part = atom.column
+        if not isinstance(part, VariantOperand):
+            return atom
+        if not isinstance(atom, _TESTS):
+            raise ExpressionError(
+                f"SQL condition: {atom}: parts of variants have no such test",
+                column=part.column,
+                hint="Compare the part, or write IN, LIKE, starts_with(), contains() or IS NULL.",
+            )
+        return VariantTest(part.column, part.path, part.type, dataclasses.replace(atom, column=str(part)))
+
+    return tree.replace_atoms(expr, with_part)
+
+
+@functools.cache
+def dialect() -> Any:
+    """Return sqlglot's own dialect, which is the nearest to ANSI's, with ANSI's ``X'00ff'`` for bytes."""
+    import sqlglot
+
+    class Tokenizer(sqlglot.Tokenizer):
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012  # as sqlglot declares it
+
+    return type("AsyncpqSql", (sqlglot.Dialect,), {"Tokenizer": Tokenizer})
+
+
+def cut(text: str) -> str:
+    """Return a part of a condition for an error, in quotes and not too long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def refuse(node: Any, why: str, hint: str) -> NoReturn:
+    """Raise ExpressionError about a node."""
+    raise ExpressionError(f"SQL condition: {cut(node.sql(dialect=dialect()))} {why}", hint=hint)
+
+
+def kind_of(node: Any) -> str:
+    """Return the name of a node's class, since sqlglot's classes are not loaded with this module."""
+    return type(node).__name__
+
+
+def name_parts(node: Any) -> list[str] | None:
+    """Return the parts of a column's name with those of struct fields; None for other nodes."""
+    if kind_of(node) == "Paren":
+        return name_parts(node.this)
+    if kind_of(node) == "Dot":
+        outer, parts = name_parts(node.this), [node.expression]
+    elif kind_of(node) == "Column" and not node.args.get("join_mark"):
+        outer, parts = [], list(node.parts)
+    else:
+        return None
+    if outer is None or any(kind_of(part) != "Identifier" or not part.name for part in parts):
+        return None
+    return [*outer, *[part.name for part in parts]]
+
+
+def path_of(node: Any) -> ColumnPath | None:
+    """Return the path of a column, or a part of a variant; None for other nodes."""
+    if kind_of(node) == "Paren":
+        return path_of(node.this)
+    if kind_of(node) == "Anonymous" and str(node.this).lower() in VARIANT_FUNCTIONS:
+        return _variant_part(node)
+    parts = name_parts(node)
+    return None if parts is None else ColumnPath(".".join(parts))
+
+
+def _variant_part(node: Any) -> VariantOperand:
+    if len(node.expressions) != 3:
+        refuse(node, "needs a column, a path and a type", VARIANT_FORM)
+    parts = name_parts(node.expressions[0])
+    if parts is None:
+        refuse(node, "is about no column", VARIANT_FORM)
+    path, type_ = (operand_of(argument) for argument in node.expressions[1:])
+    if not all(isinstance(text, Untyped) and not text.is_number for text in (path, type_)):
+        refuse(node, "needs its path and its type in quotes", VARIANT_FORM)
+    return VariantOperand.of(".".join(parts), path.text, type_.text)
+
+
+def column_of(node: Any, operand: Any) -> str:
+    """Return the name of the column, or the part, that ``node`` tests. Raises ExpressionError if it tests none."""
+    path = path_of(operand)
+    if path is None:
+        refuse(node, f"tests {cut(operand.sql(dialect=dialect()))}, which is no column", _form_of(operand, FORM))
+    return path.name
+
+
+def operand_of(node: Any) -> Any:
+    """Return the path of a column, or the value of a literal; None is NULL."""
+    path = path_of(node)
+    if path is not None:
+        return path
+    read = _LITERALS.get(kind_of(node))
+    if read is None:
+        refuse(node, "is neither a column nor a literal", _form_of(node, _OPERAND_HINT))
+    return read(node)
+
+
+def _form_of(node: Any, default: str) -> str:
+    """Return what to write in place of a node that is neither a column nor a literal."""
+    if kind_of(node) == "Anonymous" and str(node.this).lower() in _PARTS_ELSEWHERE:
+        return VARIANT_FORM
+    return _OPERAND_HINTS.get(kind_of(node), default)
+
+
+def _literal(node: Any) -> Scalar:
+    text = str(node.this)
+    if node.is_string:
+        return Untyped(text, is_number=False)
+    return _number(node, text)
+
+
+def _number(node: Any, text: str) -> Scalar:
+    if _WHOLE.fullmatch(text) and len(text) <= _DIGITS and int(text) <= _EXACT:
+        return int(text)
+    if _NUMBER.fullmatch(text) is None:
+        refuse(node, "is not a number", "Write digits, such as 1000 or 2.5e3.")
+    if abs(Decimal(text).adjusted()) > _DIGITS:
+        refuse(node, "has too many digits", "Write a number that a column can hold.")
+    return Untyped(text, is_number=True)
+
+
+def _negative(node: Any) -> Scalar:
+    value = operand_of(node.this)
+    if isinstance(value, Untyped) and value.is_number:
+        return Untyped(value.text.removeprefix("-") if value.text.startswith("-") else f"-{value.text}", is_number=True)
+    if type(value) in (int, Decimal, float, dt.timedelta):
+        return -value  # type: ignore[no-any-return]  # one of these
+    refuse(node, "is neither a column nor a literal", _OPERAND_HINT)
+
+
+def _cast(node: Any) -> Scalar:
+    value = operand_of(node.this)
+    if isinstance(value, ColumnPath):
+        refuse(
+            node,
+            "casts a column",
+            f"Compare {value} itself with a literal of its type, such as DATE '2024-05-01'. {VARIANT_FORM}",
+        )
+    if value is None:
+        return None
+    lengths = [int(one.this.this) for one in node.to.expressions if kind_of(one) == "DataTypeParam"]
+    try:
+        return typed_literal(node.to.this.name, value, lengths)
+    except (ValueError, ArithmeticError) as error:
+        refuse(node, f"is no literal: {error}", "Write the value as the type has it.")
+
+
+def _bytes(node: Any) -> Scalar:
+    try:
+        return bytes.fromhex(str(node.this))
+    except ValueError:
+        refuse(node, "has not two hexadecimal digits for each byte", "Write X'00ff'.")
+
+
+def _interval(node: Any) -> Scalar:
+    try:
+        return interval(str(node.this.this), "" if node.args.get("unit") is None else node.args["unit"].name)
+    except (ValueError, ArithmeticError, AttributeError) as error:
+        refuse(node, f"is no length of time: {error}", "Write INTERVAL '7' DAY, with weeks or smaller units.")
+
+
+def _sum(node: Any) -> Scalar:
+    left, right = operand_of(node.this), operand_of(node.expression)
+    if not isinstance(left, RelativeTime) or type(right) is not dt.timedelta:
+        refuse(node, "is a calculation", f"{_OPERAND_HINT} Only now() - INTERVAL '7' DAY is calculated.")
+    return left + right if kind_of(node) == "Add" else left - right
+
+
+def _now(node: Any) -> Scalar:
+    if kind_of(node) == "Anonymous" and (str(node.this).lower() != "now" or node.expressions):
+        refuse(node, "is neither a column nor a literal", _form_of(node, _OPERAND_HINT))
+    return RelativeTime(dt.timedelta())
+
+
+_LITERALS: Final[dict[str, Callable[[Any], Any]]] = {
+    "Paren": lambda node: operand_of(node.this),
+    "Literal": _literal,
+    "Neg": _negative,
+    "Boolean": lambda node: bool(node.this),
+    "Null": lambda node: None,
+    "Cast": _cast,
+    "HexString": _bytes,
+    "Interval": _interval,
+    "Add": _sum,
+    "Sub": _sum,
+    "CurrentTimestamp": _now,
+    "Anonymous": _now,
+}
+#: Functions of other engines for parts of variants and JSON.
+_PARTS_ELSEWHERE: Final = frozenset({"variant_extract", "get_path", "get", "json_value", "json_extract_string"})
+_OPERAND_HINT: Final = "Compare a column with a literal: move calculations to the literal, and write their result."
+_OPERAND_HINTS: Final = {
+    "CurrentDate": "It depends on the time zone: write today's date, such as DATE '2024-05-01'.",
+    "Any": "Write list_contains(tags, 'a') for an element of a list, or x IN (...).",
+    "Subquery": "Read its value first, and write it.",
+    "Placeholder": "Write the value itself.",
+    "Parameter": "Write the value itself.",
+    "Tuple": "Write (a = 1 AND b = 2) OR (a = 3 AND b = 4).",
+    "Bracket": f"A struct's field is s.field; list_contains(tags, 'a') tests a list. {VARIANT_FORM}",
+    "JSONExtract": VARIANT_FORM,
+    "JSONExtractScalar": VARIANT_FORM,
+    "National": "Write the text in plain quotes.",
+}
