@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import field
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -101,6 +101,9 @@ class SameRequest:
         return self._state.known.learn(opened, self._ask, self._state.columns)
 
 
+_FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
+
+
 class DatasetFiles:
     """The files of a dataset that may have matching rows: :class:`asyncpq.scan.executor.ScannedFiles`.
 
@@ -140,6 +143,7 @@ class DatasetFiles:
         self._first: OpenedFile | None = None  # a file that `alone` has opened: `planned` yields the same object
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by file number
         self._planned_bytes = 0
+        self._num_opened = self._num_planned = 0  # files that were opened, and those of them with rows to plan
 
     async def start(self) -> None:
         """Find the files of the read; without a request if the predicate is never true."""
@@ -259,12 +263,21 @@ class DatasetFiles:
             opened.version = relocated  # the version from the cache may still have the page indexes
         requests, columns = self._requests, self._state.columns
         requests.accept(opened)
+        self._num_opened += 1
         if requests.may_match(opened):
             ask = requests.request(opened)
-            size = await opened.prepare(ask, columns, scan=self._scan, other_bytes=self._planned_bytes)
+            self._num_planned += 1
+            size = await opened.prepare(
+                ask, columns, scan=self._scan, other_bytes=self._planned_bytes, files=self._expected_files()
+            )
             self._planned_bytes += size  # other files may have added theirs during the await
         if not opened.has_rows:
             await opened.finish()
+
+    def _expected_files(self) -> int:
+        """Return how many files the read is expected to plan: the same share of all candidates as of those opened."""
+        planned, opened = self._num_planned, self._num_opened
+        return planned if planned < _FEW_FILES else max(planned, len(self._candidates) * planned // opened)
 
     async def plans(self) -> list[Plan]:
         """Return the plans of the files that were planned, in their order; no data is read.

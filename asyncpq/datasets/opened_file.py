@@ -174,14 +174,16 @@ class OpenedFile:
         # the version may outlive the dataset, and a later listing have more partition columns: so both are in the key
         return version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
 
-    async def prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
+    async def prepare(
+        self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int, files: int = 1
+    ) -> int:
         """Plan the file, which may fetch page indexes and Bloom filters; return how many bytes reading it fetches.
 
-        ``other_bytes`` is the sum of these bytes over the files before. Raises ObjectChangedError if the file's version
-        is not the one that an index describes.
+        ``other_bytes`` is the sum of these bytes over the files before, ``files`` the number of these files and this
+        one. Raises ObjectChangedError if the file's version is not the one that an index describes.
         """
         try:
-            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
+            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes, files=files)
         except UnknownLeafError:  # the index's copy of the footer lacks this leaf
             metrics = self.operation.metrics
             found = await self.source.version(RequestContext(metrics, scan=scan, round=metrics.rounds + 1))
@@ -192,9 +194,11 @@ class OpenedFile:
                     hint="Refresh the index: await index.refresh().",
                 ) from None
             self.version = found
-            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
+            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes, files=files)
 
-    async def _prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
+    async def _prepare(
+        self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int, files: int
+    ) -> int:
         if columns.fields is not None and has_coarse_timestamps(columns.schema):
             self.version = self.version.in_int96_unit("us")
         file, version, view = self.file, self.version, self.view(columns)
@@ -209,6 +213,7 @@ class OpenedFile:
         request = ask._replace(access=access, by_file=None, view=view)
         self._preparation = ScanPlanner(self.source, request, version, lambda version: None, self.operation)
         self._preparation.indexed, self._preparation.other_bytes = found, other_bytes
+        self._preparation.files = files
         self.plan = await self._preparation.prepare(scan=scan)
         self.plan.file_scan.current |= self._is_current
         return self.plan.fetch_plan.num_bytes()

@@ -75,6 +75,15 @@ class Prices(NamedTuple):
         """Bytes that come in the time until a first byte."""
         return self.latency_s * self.bandwidth_bytes_s
 
+    def shared(self, files: int) -> Prices:
+        """Return the prices for one of ``files`` similar files that are read side by side: what one of them asks for
+        delays all others, but all wait for a first byte at the same time."""
+        return self._replace(
+            bandwidth_bytes_s=self.bandwidth_bytes_s / files,
+            request_s=self.request_s * files,
+            connections=max(1, self.connections // files),
+        )
+
     def part_bytes(self, num_bytes: int) -> int:
         """Return the size of the parts into which a round of ``num_bytes`` bytes cuts long ranges.
 

@@ -266,12 +266,12 @@ class FetchPlan:
         return units
 
 
-def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None, late_rounds: int) -> Estimates:
+def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | None, late_rounds: int) -> Estimates:
     """Estimate the cost of reading ``groups``.
 
     Args:
-        matches: how many rows are expected to match. With None, half of the other columns' pages are: this is wrong by
-            at most that half, or by the rounds.
+        matches: how many rows are expected to match: less than 1 if the rows may well be in another file. With None,
+            half of the other columns' pages are: this is wrong by at most that half, or by the rounds.
         late_rounds: how many rounds of late columns wait for one another: units are delivered in order.
     """
     first: list[tuple[int, int]] = []
@@ -290,7 +290,9 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None
     second = [span for spans in late.values() for span in _expected(spans, matches)]
     if second:
         second += dictionaries
-    waits_s = (late_rounds - 1) * prices.latency_s
+    # If less than a page is expected to match, there is a match in another file, whose second round all wait for.
+    elsewhere = bool(late and matches and not second)
+    waits_s = (late_rounds - 1 + elsewhere) * prices.latency_s
     return Estimates(
         prices.round_s(prices.requests(one_round)),
         prices.round_s(prices.requests(first)) + prices.round_s(prices.requests(second)) + waits_s,
@@ -298,11 +300,11 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None
     )
 
 
-def _expected(spans: Sequence[tuple[int, int]], matches: int | None) -> Sequence[tuple[int, int]]:
+def _expected(spans: Sequence[tuple[int, int]], matches: float | None) -> Sequence[tuple[int, int]]:
     """Return a sample of a column's pages, evenly distributed: as many as are expected to have matching rows."""
     if matches is None or not spans:
         return spans[: len(spans) // 2]
-    count = round(len(spans) * (1 - (1 - 1 / len(spans)) ** matches))
+    count = round(matches if matches < 1 else len(spans) * (1 - (1 - 1 / len(spans)) ** matches))
     return [spans[number * len(spans) // count] for number in range(count)]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from math import ceil
 from operator import attrgetter
 from typing import Final
 
@@ -84,6 +85,7 @@ class PagePlanner:
     limit: int | None
     rows_only: bool  # matching rows are counted, those that are proven to match from statistics alone
     prices: Prices  # of requests and bytes, the same for the whole plan
+    files: int = 1  # similar ones that the same call reads, this one included
 
     async def plan(self) -> FetchPlan:
         """Decide what to fetch; fetch the page indexes and Bloom filters that may help."""
@@ -272,6 +274,8 @@ class PagePlanner:
                         num_bytes += column.num_bytes
                         count += 1
                 num_ranges += count * (len(group.rows.starts) + 1)  # a dictionary, and the pages of each run
+        if self.files > 1:
+            prices, _ = self._share()
         request_s = prices.request_s + prices.latency_s / prices.connections
         if num_bytes / prices.bandwidth_bytes_s + num_ranges * request_s <= prices.latency_s:
             return False
@@ -283,10 +287,16 @@ class PagePlanner:
         limits = self.source.runtime.options.limits
         size = sum([column.num_bytes for group in groups for column in group.columns])
         units = -(-size // limits.unit_bytes) if self.context.scan or size > limits.round_bytes else 1
-        matches = _expected_matches(self.where)
+        prices, matches = self._share()
         # A unit without a matching row fetches no late columns, and some units wait for theirs at the same time.
-        waiting = units if matches is None else min(units, matches)
-        return estimate(groups, self.prices, matches, max(-(-waiting // DECODED_AHEAD), 1))
+        waiting = units if matches is None else min(units, ceil(matches))
+        return estimate(groups, prices, matches, max(-(-waiting // DECODED_AHEAD), 1))
+
+    def _share(self) -> tuple[Prices, float | None]:
+        """Return this file's prices, and how many rows are expected to match in it. Values that are looked up may be in
+        any of the files that are read."""
+        matches = _expected_matches(self.where)
+        return (self.prices, None) if matches is None else (self.prices.shared(self.files), matches / self.files)
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
         """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises

@@ -103,6 +103,7 @@ class ScanPlanner:
         self.operation = operation
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
+        self.files = 1  # that the same call reads, as far as it is known, with this one
         self.metrics: ReadMetrics = operation.metrics
         where = request.where
         # most lookups have one key, of which nothing can be simplified
@@ -176,6 +177,7 @@ class ScanPlanner:
                 request.limit,
                 request.rows_only,
                 source.prices(),
+                self.files,
             )
             plan = await planner.plan()
         except AsyncpqError as error:

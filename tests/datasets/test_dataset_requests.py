@@ -160,3 +160,27 @@ async def test_a_listing_validates_the_footers_of_its_files(server: ObjectServer
         taken(server)
         assert await (await s.open_dataset("s3://bucket/lake/")).count() == 4 * ROWS
         assert set(taken(server)) == {"LIST"}
+
+
+def unsorted_bytes(number: int) -> bytes:
+    """Keys of which no statistics rule any out, and 200 kB of text."""
+    keys = [row * 40 + number for row in range(ROWS)]
+    table = pa.table({"key": pa.array(keys, pa.int64()), "text": [f"{key:0200d}" for key in keys]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
+    return sink.getvalue()
+
+
+async def test_a_key_that_any_of_many_files_may_have_fetches_the_other_columns_of_one(server: ObjectServer) -> None:
+    for number in range(40):
+        server.put(f"bucket/lake/{number:02d}.parquet", unsorted_bytes(number))
+    requests = asyncpq.RequestOptions(tail_bytes=4096, latency_s=0.03, bandwidth_bytes_s=200e6)
+    async with asyncpq.Session(server.storage_options, requests=requests) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        found = await dataset.lookup({"key": 123 * 40 + 39}, ["text"])
+        assert found["text"].to_pylist() == [f"{123 * 40 + 39:0200d}"]
+        # 4 kB of the end and 8 kB of keys of each; of text, that of the first three, and of the file that has the key
+        assert dataset.metrics.bytes_fetched < 40 * 13_000 + 4 * 210_000
+        file = await s.open_file("s3://bucket/lake/07.parquet")
+        assert (await file.lookup({"key": 123 * 40 + 7}, ["text"])).num_rows == 1
+        assert file.metrics.rounds == 1  # alone, its text takes less time than a second round

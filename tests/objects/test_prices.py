@@ -67,6 +67,16 @@ def test_requests_beyond_a_wave_pay_for_the_wait() -> None:
     assert known._replace(fixed_gap_bytes=0).merge([(0, 1), (9, 10), (20, 21)]) == [(0, 1), (9, 10), (20, 21)]
 
 
+def test_files_side_by_side_share_bandwidth_and_connections_but_not_the_wait() -> None:
+    alone = Prices(0.1, 1000.0, 1000.0, 0.001, 8)
+    assert alone.shared(1) == alone
+    requests = [(0, 100), (200, 300)]
+    assert alone.round_s(requests) == pytest.approx(0.1 + 0.002 + 0.2)
+    assert alone.shared(4).round_s(requests) == pytest.approx(0.1 + 4 * (0.002 + 0.2))
+    assert alone.shared(8).round_s(requests) == pytest.approx(2 * 0.1 + 8 * (0.002 + 0.2))
+    assert (alone.shared(4).gap_bytes, alone.shared(4).wave_gap_bytes) == (alone.gap_bytes, alone.wave_gap_bytes)
+
+
 def test_slow_connections_share_a_long_range() -> None:
     known = Prices(0.02, 400e6, 100e6, 1e-4, 64)
     assert [item.stop - item.start for item in known.requests([(0, 16 * MIB)])] == [4 * MIB] * 4

@@ -137,3 +137,5 @@ def test_a_second_round_pays_for_its_wait_and_the_pages_that_are_expected() -> N
         assert found.one_round_s == pytest.approx(0.1 + 0.002 + 1.3)
     again = estimate([group], prices, None, 3)
     assert again.two_rounds_s == pytest.approx(first + late[None] + 0.2)
+    # one value in many files: its second round is waited for, its pages are another file's
+    assert estimate([group], prices, 0.01, 1).two_rounds_s == pytest.approx(first + 0.1)
