@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark.reads import planning
+from asyncpq.spark.reads import packing
 from asyncpq.spark.reads import scan as scan_module
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.scan import explain_scan, scan
@@ -165,7 +165,7 @@ def test_large_plans(
     monkeypatch.setattr(scan_module, "MOST_CLOSURE_BYTES", 0)
     settings: dict[str, Any] = {"split_bytes": 64 << 10}
     if way == "work folder":
-        monkeypatch.setattr(planning, "MOST_SENT_BYTES", 2000)
+        monkeypatch.setattr(packing, "MOST_SENT_BYTES", 2000)
         settings["work_folder"] = str(tmp_path / "work")
     frame = scan(spark, str(lake), where=col("row") >= 100, columns=["row"], **settings)
     same_rows(frame, spark.read.parquet(str(lake)).filter("row >= 100").select("row"))
