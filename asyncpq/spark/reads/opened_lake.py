@@ -86,6 +86,7 @@ class OpenLake:
     partitioning: str = ""  # how values in paths are read
     partitions: tuple[str, ...] = ()  # names of the columns in paths
     differs: str = ""  # why Spark's own reader may not return these columns from these files; "" if it does
+    row_bytes: float = 0.0  # bytes of a row in the first file; 0 if unknown
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,7 +141,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     with lake.operation:
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
-    return OpenLake(lake.state, struct, conf, partitioning, lake.partitions, lake.differs(struct))
+    return OpenLake(lake.state, struct, conf, partitioning, lake.partitions, lake.differs(struct), lake.row_bytes)
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
@@ -176,6 +177,7 @@ class _LakeOpener:
         self._first: pa.Schema | None = None  # of the first file, if it defines the columns
         self._inferred = StructType([])  # what Spark infers from that file
         self._by_spark: StructType | None = None  # what Spark infers from all files and paths, without a schema
+        self.row_bytes = 0.0  # of that file, for each row
         self._refuses = ""  # why Spark cannot decode that file
 
     async def struct(self) -> StructType:
@@ -219,6 +221,8 @@ class _LakeOpener:
         if self.partitions and target.partition_types is None:
             await self._type_partitions()
         self._refuses = spark_refuses(metadata)
+        if file.validator is not None and metadata.num_rows:
+            self.row_bytes = file.validator.size / metadata.num_rows
         if target.schema is not None:  # other columns of the files may have types that Spark does not read
             return StructType([self._partition_field(name) for name in self.partitions])
         merged = await self._merged(files) if self._merges else None
