@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
@@ -133,19 +133,9 @@ async def plan_lake(
         needs_jvm_zone=requests.needs_jvm_zone,
         versions=pieces.versions,
         num_rows=pieces.num_rows,
-        prices=await _prices(state, next(iter(pieces.versions), state.url)),
+        prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=len(whole),
     )
-
-
-async def _prices(state: DatasetState, url: str) -> Prices:
-    """Return the prices of the store of a file."""
-    store, _ = await state.runtime.store(url)
-    handle = await store.open_object(url)
-    try:
-        return state.runtime.price_book.prices(handle.server or split_url(url)[0])
-    finally:
-        await handle.close()
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
