@@ -59,6 +59,7 @@ class LakePlan:
     needs_jvm_zone: bool = False  # old timestamps of a file depend on the JVM's time zone, which `lake.conf` lacks
     versions: Mapping[str, Validator | None] = field(default_factory=dict)  # of the files that tasks read, by url
     num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
+    stored_alike: bool = False  # all files that tasks read certainly store the columns with the types of `lake.schema`
     prices: Prices  # of the store, as planning has measured them
     unopened: int = 0  # how many of these files were planned without opening them
 
@@ -133,6 +134,7 @@ async def plan_lake(
         needs_jvm_zone=requests.needs_jvm_zone,
         versions=pieces.versions,
         num_rows=pieces.num_rows,
+        stored_alike=not whole and requests.are_stored_alike,
         prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=len(whole),
     )

@@ -7,12 +7,19 @@ Latency and bandwidth are what the driver's session has measured at the store; t
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from asyncpq.objects.prices import Prices
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
 
 #: Seconds before the first row, without reading.
 _PYTHON_START_S: Final = 0.15
@@ -25,9 +32,11 @@ _SPARK_ROUNDS: Final = 3
 #: Compressed bytes that a core decodes.
 _PYTHON_BYTES_S: Final = 200e6
 _SPARK_BYTES_S: Final = 200e6
-_ROW_S: Final = 0.5e-6
-_BOUNDS: Final = (_ROW_S / 8, _ROW_S * 8)
-_KEPT: Final = 16
+#: Seconds of a row before the first measurement.
+ROW_S: Final = 0.5e-6
+_BOUNDS: Final = (ROW_S / 8, ROW_S * 8)
+_KEPT: Final = 16  # measurements
+_LEAST_ROWS: Final = 10_000  # of a measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,22 +52,44 @@ class ReaderCosts:
         return "asyncpq" if self.asyncpq_s < self.spark_s else "spark"
 
 
-class RowCost:
-    """Seconds that a task needs to pass one row from Python to Spark: the median of the last tasks, within bounds."""
+class RowClock:
+    """Measures in tasks the time in which rows pass from Python to Spark. Picklable: tasks have no measurements.
 
-    def __init__(self) -> None:
+    ``rows`` and ``seconds`` are Spark's accumulators, or None in Spark Connect, which has none.
+    """
+
+    def __init__(self, rows: Accumulator[float] | None, seconds: Accumulator[float] | None) -> None:
+        self._rows = rows
+        self._seconds = seconds
+        self._before = (0.0, 0.0)
         self._seen: deque[float] = deque(maxlen=_KEPT)
 
-    @property
-    def seconds(self) -> float:
-        """The present estimate."""
-        return median(self._seen) if self._seen else _ROW_S
+    def __reduce__(self) -> tuple[type[RowClock], tuple[Any, Any]]:
+        return RowClock, (self._rows, self._seconds)
 
-    def learn(self, rows: int, seconds: float) -> None:
-        """Learn from tasks that passed ``rows`` rows in ``seconds`` seconds in all."""
-        if rows:
-            least, most = _BOUNDS
-            self._seen.append(min(max(seconds / rows, least), most))
+    def timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. Runs in tasks."""
+        rows, seconds = 0, 0.0
+        try:
+            for batch in batches:
+                rows += batch.num_rows
+                began = time.perf_counter()
+                yield batch
+                seconds += time.perf_counter() - began
+        finally:
+            if self._rows is not None and self._seconds is not None:
+                self._rows.add(float(rows))
+                self._seconds.add(seconds)
+
+    def row_s(self) -> float:
+        """Return the seconds of a row: the median of the last measurements, within bounds. Runs on the driver."""
+        if self._rows is not None and self._seconds is not None:
+            now = self._rows.value, self._seconds.value
+            rows, seconds = now[0] - self._before[0], now[1] - self._before[1]
+            if rows >= _LEAST_ROWS:
+                self._before = now
+                self._seen.append(min(max(seconds / rows, _BOUNDS[0]), _BOUNDS[1]))
+        return median(self._seen) if self._seen else ROW_S
 
 
 def reader_costs(
@@ -71,7 +102,7 @@ def reader_costs(
     parallelism: int,
     prices: Prices,
     is_local: bool,
-    row_s: float = _ROW_S,
+    row_s: float,
 ) -> ReaderCosts:
     """Estimate the seconds of both readers.
 

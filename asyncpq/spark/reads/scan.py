@@ -25,7 +25,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
-from asyncpq.spark.reads.reader_choice import ReaderCosts, reader_costs
+from asyncpq.spark.reads.reader_choice import ReaderCosts, RowClock, reader_costs
 from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
@@ -254,6 +254,7 @@ def _chosen(
         whole_bytes=int(share * size),
         parallelism=parallelism,
         prices=read.prices,
+        row_s=_clock(spark).row_s(),
         is_local=split_url(opened.state.url)[0] == "file",
     )
     if reader == "asyncpq" or not read.versions:
@@ -292,6 +293,21 @@ def _jvm_zone(spark: SparkSession) -> str:
 
 
 _zones: dict[str, str] = {}
+
+
+def _clock(spark: SparkSession) -> RowClock:
+    """Return the clock of the application, whose accumulators its tasks share."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
+        return _clocks.setdefault("", RowClock(None, None))
+    name = str(context.applicationId)
+    if name not in _clocks:
+        _clocks[name] = RowClock(context.accumulator(0.0), context.accumulator(0.0))
+    return _clocks[name]
+
+
+_clocks: dict[str, RowClock] = {}
 
 
 def _parallelism(spark: SparkSession) -> int:
@@ -337,12 +353,12 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
         rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
             rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
+        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step, _clock(spark)), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
     rows = spark.createDataFrame(table).selectExpr("*", *columns)
     none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
     rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
+    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake, _clock(spark)), struct)
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
@@ -358,16 +374,16 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
 
 
 def read_numbers(
-    lake: LakeScan, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
+    lake: LakeScan, tasks: Sequence[bytes], step: int, clock: RowClock, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the splits ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from read_split(lake, tasks[number // step])
+            yield from clock.timed(read_split(lake, tasks[number // step]))
 
 
-def read_rows(lake: LakeScan, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_rows(lake: LakeScan, clock: RowClock, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the splits in the second column of the batches. Runs on executors."""
     for batch in rows:
         for split in batch.column(1).to_pylist():
-            yield from read_split(lake, split)
+            yield from clock.timed(read_split(lake, split))

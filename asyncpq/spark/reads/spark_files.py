@@ -5,18 +5,21 @@ and afterwards asyncpq lists the files again, to see that they still have the pl
 the sizes and names of the planned versions.
 
 With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns into Parquet files, where some skip rows
-that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds) and on decimals (a
-file's narrower integers). Such columns go through an expression that returns its argument, which Spark does not push.
+that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
+file's narrower integers), and on dates of the old calendar (days that it lacks). Such columns go through an expression
+that returns its argument, and on which Spark pushes no condition. If the plan knows how all files store a timestamp or
+a decimal, it stays as it is.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
@@ -47,12 +50,16 @@ _GLOB: Final = frozenset("{}[]*?\\,")
 #: Conditions on these types may skip matching rows of Parquet files.
 _NOT_PUSHED: Final = (
     T.DecimalType,
+    T.DateType,
     T.TimestampType,
     T.TimestampNTZType,
     T.TimeType,
     T.DayTimeIntervalType,
     T.YearMonthIntervalType,
 )
+
+
+_MICROS: Final = frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")})
 
 
 class NotForSpark(Exception):  # noqa: N818  # a reason, which a plan reports
@@ -82,7 +89,6 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     reader = spark.read.schema(struct)
     if place.names:
         reader = reader.option("pathGlobFilter", f"{{{','.join(place.names)}}}")
-    partitioned = [name for name in struct.names if name in _partition_names(opened)]
     if opened.partitions:
         reader = reader.option("basePath", _hadoop_path(root)).schema(_with_partitions(struct, opened))
     else:
@@ -99,7 +105,8 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     known = {field.name: field for field in frame.schema.fields}
     if any(known.get(field.name) != field for field in struct.fields):
         raise NotForSpark("Spark would return other types")
-    frame = frame.select(*[_column(field, kept=field.name in partitioned) for field in struct.fields])
+    pushed = _always_pushed(opened, plan)
+    frame = frame.select(*[_column(field, pushed) for field in struct.fields])
     if frame.schema != struct:
         raise NotForSpark("Spark would return other types")
     sessions.run(plan.lake.settings, lambda session: _check_versions(session, root, plan.versions))
@@ -195,22 +202,32 @@ def _with_partitions(struct: T.StructType, opened: OpenLake) -> T.StructType:
     return T.StructType([*struct.fields, *[field for field in opened.struct.fields if field.name in rest]])
 
 
-def _column(field: T.StructField, *, kept: bool) -> Column:
-    """Return the column of a field, unchanged or through an expression that keeps conditions out of Parquet files.
+def _always_pushed(opened: OpenLake, plan: LakePlan) -> set[str]:
+    """Return names of columns whose conditions Spark may push into files, although not for all columns of their types:
+    values of paths, and values that all files certainly store as Spark has them."""
+    pushed = _partition_names(opened)
+    for field, arrow in zip(opened.struct.fields, opened.schema, strict=True):
+        dtype, stored = field.dataType, arrow.type
+        micros = isinstance(dtype, T.TimestampType | T.TimestampNTZType) and stored in _MICROS
+        exact = isinstance(dtype, T.DecimalType) and stored == pa.decimal128(dtype.precision, dtype.scale)
+        days = isinstance(dtype, T.DateType) and not opened.has_old_dates
+        known = plan.stored_alike and not opened.has_old_dates and (micros or exact)
+        if days or known:
+            pushed.add(field.name)
+    return pushed
 
-    ``kept``: the values are those of a path.
-    """
+
+def _column(field: T.StructField, pushed: Collection[str]) -> Column:
+    """Return the column of a field, or an expression of its values; see :func:`_held`."""
     column = F.col(quoted(field.name))
-    if kept:
-        return column
-    held = _held(column, field.dataType)
+    held = None if field.name in pushed else _held(column, field.dataType)
     return column if held is None else held.alias(field.name, metadata=field.metadata or {})
 
 
 def _held(column: Column, dtype: T.DataType) -> Column | None:
     """Return an expression with the values of ``column`` on which Spark pushes no condition into files. None if Spark
     may push conditions: on structs, it pushes those on their fields."""
-    if isinstance(dtype, T.FractionalType) and not isinstance(dtype, T.DecimalType):
+    if isinstance(dtype, (T.FloatType, T.DoubleType)):
         return F.nanvl(column, column)
     if isinstance(dtype, _NOT_PUSHED):
         return F.greatest(column, column)
