@@ -120,8 +120,9 @@ def test_plans_that_are_too_large_lie_in_the_work_folder(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "MOST_SENT_BYTES", 4000)
-    with pytest.raises(InvalidOptionError, match="work folder"):
-        _ids(lake, splitBytes=str(1 << 16))
+    assert _ids(lake, splitBytes=str(1 << 16)) == list(range(ROWS))
+    assert list((Path(lake) / "_asyncpq_plans" / "plans").rglob("*.splits"))  # below the lake, where no reader looks
+    assert _ids(lake) == list(range(ROWS))
     work = tmp_path / "work"
     work.mkdir()
     assert _ids(lake, splitBytes=str(1 << 16), workFolder=str(work)) == list(range(ROWS))

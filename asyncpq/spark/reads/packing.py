@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
-from asyncpq.errors import InvalidOptionError, StoreError
+from asyncpq.errors import AsyncpqError, InvalidOptionError, StoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
@@ -27,6 +27,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 MOST_SENT_BYTES: Final = 64 * MIB
 #: Plans in the work folder that are older are removed when another plan is written there.
 PLAN_S: Final = 7 * 86_400.0
+#: The work folder below a lake if none is set: readers skip names that begin with an underscore.
+_DEFAULT_FOLDER: Final = "_asyncpq_plans"
 _MOST_REMOVED: Final = 1000  # plans in one pass
 _PLAN_NAME: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 
@@ -164,6 +166,12 @@ def _data_bytes(piece: SplitPiece) -> int:
     return len(piece.data or b"")
 
 
+def _lake_folder(lake: str, file: str) -> str:
+    """Return the url of the lake's folder, with its final slash; of the file's folder if the lake is no folder."""
+    root = lake if lake.endswith("/") else f"{lake}/"
+    return root if file.startswith(root) else file.rpartition("/")[0] + "/"
+
+
 class PieceStore:
     """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder. Of written
     pieces, only the places in the work folder stay in memory."""
@@ -172,8 +180,9 @@ class PieceStore:
         self.versions: dict[str, Validator | None] = {}
         self.num_rows = 0
         self._runtime = state.runtime
-        self._folder = settings.work_folder
-        self._plans = f"{(self._folder or '').rstrip('/')}/plans/"
+        self._lake = state.url
+        self._is_set = settings.work_folder is not None
+        self._plans = f"{(settings.work_folder or '').rstrip('/')}/plans/"
         self._packer = SplitPacker(settings.split_bytes)
         self._pieces: list[SplitPiece] = []
         self._sent = 0  # number of leading pieces that are in the work folder
@@ -182,7 +191,10 @@ class PieceStore:
         self._objects = 0
 
     async def add(self, file: PlannedFile) -> None:
-        """Pack a file. Raises InvalidOptionError if the plan is too large to send and there is no work folder."""
+        """Pack a file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and the lake
+        cannot be written."""
+        if not self.versions and not self._is_set:
+            self._plans = f"{_lake_folder(self._lake, file.url)}{_DEFAULT_FOLDER}/plans/"
         self.versions[file.url] = file.validator
         self.num_rows += file.num_rows
         await self._keep(self._packer.add(file))
@@ -203,11 +215,6 @@ class PieceStore:
                 await self._put_down()
 
     async def _put_down(self) -> None:
-        if self._folder is None:
-            raise InvalidOptionError(
-                f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder, but none is set",
-                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
-            )
         url = f"{self._plans}{self._name}/{self._objects}.splits"
         parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
         if not parts:
@@ -216,7 +223,16 @@ class PieceStore:
             self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
         store, _ = await self._runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")
-        await writable(store, url).put_object(url, b"".join(parts), context=context)
+        try:
+            await writable(store, url).put_object(url, b"".join(parts), context=context)
+        except AsyncpqError as error:
+            if self._is_set:
+                raise
+            raise InvalidOptionError(
+                f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder; none is set, and the"
+                f" lake cannot be written: {error.message}",
+                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
+            ) from error
         self._objects += 1
         self._sent = len(self._pieces)
         self._num_bytes = 0

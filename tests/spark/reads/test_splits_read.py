@@ -154,8 +154,12 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
     monkeypatch.setattr(packing, "FILE_COST_BYTES", packing.LEAST_SPLIT_BYTES)
     for number in range(12):
         server.put(f"lake/t/{number}.parquet", content())
-    with pytest.raises(InvalidOptionError, match="work folder"):
+    server.faults = [Fault(method="PUT", path="_asyncpq_plans/", status=403, times=None)]
+    with pytest.raises(InvalidOptionError, match="requires a work folder; none is set, and the lake cannot be written"):
         plan(col("id") < 10, on=settings(server))
+    server.faults = []
+    assert rows(plan(col("id") < 10, on=settings(server))).num_rows == 120
+    assert any(name.startswith("lake/t/_asyncpq_plans/plans/") for name in server.objects)
     found = plan(col("id") < 10, on=settings(server, work_folder="s3://bucket/here"))
     written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
