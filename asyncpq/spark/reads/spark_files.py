@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -130,6 +130,8 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     scheme = _HADOOP[protocols.pop()]
     if scheme != "file" and not asked and not _is_configured(spark, scheme):
         raise NotForSpark(f"no setting spark.hadoop.fs.{scheme}.* tells that Spark can read the store")
+    if scheme == "s3a" and not _is_same_endpoint(spark, plan.lake.settings.storage):
+        raise NotForSpark("spark.hadoop.fs.s3a.endpoint is not the endpoint of asyncpq's storage options")
     root = opened.state.url
     if not root.endswith("/") and not all(url.startswith(f"{root}/") for url in urls):
         if opened.partitions:
@@ -146,6 +148,20 @@ def _is_hidden(name: str) -> bool:
 
 def _is_configured(spark: SparkSession, scheme: str) -> bool:
     return any(name.startswith(f"spark.hadoop.fs.{scheme}.") for name in spark.conf.getAll)
+
+
+def _is_same_endpoint(spark: SparkSession, storage: Mapping[str, Any]) -> bool:
+    """Return whether Hadoop and asyncpq have the same endpoint of S3, by their settings."""
+    options = storage.get("s3") or {}
+    own = options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
+    hadoop = spark.conf.get("spark.hadoop.fs.s3a.endpoint", None)
+    return _host(own) == _host(hadoop)
+
+
+def _host(endpoint: str | None) -> str:
+    """Return host and port of an endpoint; "" for those of AWS."""
+    host = (endpoint or "").rpartition("://")[2].strip("/").lower()
+    return "" if host.endswith(".amazonaws.com") else host
 
 
 def _common_folder(urls: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ def test_random_questions(spark: SparkSession, no_pushdown: RuntimeConfig, lake:
         where = scan_lakes.condition(rng) if rng.random() < 0.6 else scan_lakes.sql(rng)
         columns = rng.choice([None, rng.sample(names, k=3), [rng.choice(names).upper()]])
         theirs = native.filter(Condition(where).column(native.schema, conf))
-        ours = scan(spark, str(lake), where=where, columns=columns)
+        ours = scan(spark, str(lake), where=where, columns=columns, reader="asyncpq")
         if columns is not None:
             theirs = theirs.select(*columns)
         assert ours.schema == theirs.schema, (where, columns)
@@ -130,17 +130,18 @@ def test_an_index(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Pat
     )
 
 
-def test_five_ways_to_use_one_frame_twice(spark: SparkSession, lake: Path) -> None:
+@pytest.mark.parametrize("reader", ["asyncpq", "spark"])
+def test_five_ways_to_use_one_frame_twice(spark: SparkSession, lake: Path, reader: ReaderName) -> None:
     """Where a predicate leaked from one use of a relation into another, all of these were wrong."""
     total = 4 * ROWS
-    frame = scan(spark, str(lake), columns=["row"])
+    frame = scan(spark, str(lake), columns=["row"], reader=reader)
     assert (frame.filter("row = 5").count(), frame.count()) == (1, total)
     union = frame.filter("row = 5").union(frame.filter("row = 2000"))
     crossed = frame.filter("row = 7").crossJoin(frame.agg(F.count("*").alias("n")))
     assert sorted(row[0] for row in union.collect()) == [5, 2000]
     assert [tuple(row) for row in crossed.collect()] == [(7, total)]
     frame.createOrReplaceTempView("scanned")
-    narrow = scan(spark, str(lake), where="row = 9", columns=["row"])
+    narrow = scan(spark, str(lake), where="row = 9", columns=["row"], reader=reader)
     narrow.createOrReplaceTempView("narrow")
     try:
         found = spark.sql(
@@ -167,7 +168,7 @@ def test_large_plans(
     if way == "work folder":
         monkeypatch.setattr(packing, "MOST_SENT_BYTES", 2000)
         settings["work_folder"] = str(tmp_path / "work")
-    frame = scan(spark, str(lake), where=col("row") >= 100, columns=["row"], **settings)
+    frame = scan(spark, str(lake), where=col("row") >= 100, columns=["row"], reader="asyncpq", **settings)
     same_rows(frame, spark.read.parquet(str(lake)).filter("row >= 100").select("row"))
     assert frame.select(F.spark_partition_id().alias("p")).distinct().count() > 1
     assert (tmp_path / "work").exists() == (way == "work folder")
