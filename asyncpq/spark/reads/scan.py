@@ -122,12 +122,13 @@ def explain_scan(
     """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
     ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
-    to resolve time zones.
+    to resolve time zones, and lists the files if its own reader is chosen.
     """
+    reader: ReaderName = options.pop("reader", "auto")
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
-    return plan_scan(spark, target, where, columns, options, options.pop("reader", "auto"))
+    return plan_scan(spark, target, where, columns, options, reader)
 
 
 @dataclass(frozen=True, kw_only=True)

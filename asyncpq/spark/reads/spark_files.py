@@ -14,7 +14,7 @@ a decimal, it stays as it is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -85,22 +85,12 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     """
     struct = spark_struct(plan.lake.spark_schema)
     root = _check(spark, opened, plan, asked=asked)
-    place = _place(root, plan)
-    reader = spark.read.schema(struct)
-    if place.names:
-        reader = reader.option("pathGlobFilter", f"{{{','.join(place.names)}}}")
-    if opened.partitions:
-        reader = reader.option("basePath", _hadoop_path(root)).schema(_with_partitions(struct, opened))
+    wanted = sorted(_plain_path(_hadoop_path(url)) for url in plan.versions)
+    for place in _places(root, plan):
+        frame = _listed(spark, opened, struct, root, place)
+        if sorted(_plain_path(unquote(path)) for path in frame.inputFiles()) == wanted:
+            break
     else:
-        reader = reader.option("recursiveFileLookup", "true")  # folders named key=value are no columns
-    try:
-        frame = reader.parquet(*[_hadoop_path(path) for path in place.paths])
-        listed = sorted(unquote(path) for path in frame.inputFiles())
-    except PySparkException as error:
-        raise NotForSpark(f"Spark cannot read the files: {str(error).strip().splitlines()[0]}") from error
-    except Exception as error:  # py4j raises Hadoop's errors by classes of its own
-        raise NotForSpark(f"Spark cannot read the files: {type(error).__name__}") from error
-    if list(map(_plain_path, listed)) != sorted(_plain_path(_hadoop_path(url)) for url in plan.versions):
         raise NotForSpark("Spark lists other files than asyncpq has planned")
     known = {field.name: field for field in frame.schema.fields}
     if any(known.get(field.name) != field for field in struct.fields):
@@ -171,22 +161,42 @@ def _common_folder(urls: Sequence[str]) -> str:
     return "/".join(first[: min(same, len(last))]) + "/"
 
 
-def _place(root: str, plan: LakePlan) -> _Place:
-    """Choose what Spark lists: the whole lake, some files, some folders, or files by their names."""
-    urls, metrics = list(plan.versions), plan.metrics
-    if len(urls) == metrics.files_total and root == _folder(plan.lake.url):
-        return _Place([root])
+def _listed(spark: SparkSession, opened: OpenLake, struct: T.StructType, root: str, place: _Place) -> DataFrame:
+    """Return the files of a place as Spark's reader lists them. Raises NotForSpark if Spark cannot read them."""
+    reader = spark.read.schema(_with_partitions(struct, opened))
+    if place.names:
+        reader = reader.option("pathGlobFilter", f"{{{','.join(place.names)}}}")
+    if opened.partitions:
+        reader = reader.option("basePath", _hadoop_path(root))
+    else:
+        reader = reader.option("recursiveFileLookup", "true")  # folders named key=value are no columns
+    try:
+        return reader.parquet(*[_hadoop_path(path) for path in place.paths])
+    except PySparkException as error:
+        raise NotForSpark(f"Spark cannot read the files: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # py4j raises Hadoop's errors by classes of its own
+        raise NotForSpark(f"Spark cannot read the files: {type(error).__name__}") from error
+
+
+def _places(root: str, plan: LakePlan) -> Iterator[_Place]:
+    """Yield what Spark may list: the whole lake if no file was ruled out; then some files, or some folders or the lake
+    with a pattern of names. The whole lake may have files that the plan does not know. Raises NotForSpark if Spark
+    would read a name as a pattern, or gets too many names."""
+    urls = list(plan.versions)
+    if len(urls) == plan.metrics.files_total and root == _folder(plan.lake.url):
+        yield _Place([root])
     if len(urls) <= _MOST_PATHS:
-        if all(_GLOB.isdisjoint(url) for url in urls):
-            return _Place(urls)
-        raise NotForSpark("Spark reads a name of the files as a pattern")
+        if not all(_GLOB.isdisjoint(url) for url in urls):
+            raise NotForSpark("Spark reads a name of the files as a pattern")
+        yield _Place(urls)
+        return
     names = sorted({url.rpartition("/")[2] for url in urls})
     if len(names) > _MOST_NAMES or not all(_GLOB.isdisjoint(name) for name in names):
         raise NotForSpark(f"Spark lists at most {_MOST_NAMES} files by their names")
     folders = sorted({url.rpartition("/")[0] + "/" for url in urls})
     nested = any(later.startswith(folder) for folder, later in itertools.pairwise(folders))
     few = len(folders) <= _MOST_PATHS and not nested and all(_GLOB.isdisjoint(folder) for folder in folders)
-    return _Place(folders if few else [root], names)
+    yield _Place(folders if few else [root], names)
 
 
 def _folder(url: str) -> str:

@@ -254,15 +254,32 @@ def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
             scan(spark, url, reader="spark", **options)
     unlisted = tmp_path / "lake" / "p=2" / "c.parquet"
     with monkeypatch.context() as patched:
-        place = spark_files._place
+        place = spark_files._places
 
         def late(root: str, plan: Any) -> Any:
             pq.write_table(pa.table({"row": [7]}), unlisted)
             return place(root, plan)
 
-        patched.setattr(spark_files, "_place", late)
-        assert "other files" in explain_scan(spark, lake).reason
+        patched.setattr(spark_files, "_places", late)
+        plan = explain_scan(spark, lake)
+        assert (plan.reader, len(plan.frame(spark).inputFiles())) == ("spark", 2)  # not by the folder, but by paths
     unlisted.unlink()
+
+
+def test_files_that_the_index_does_not_list(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's listing of the folder has them."""
+    lake = _files(tmp_path / "lake", [f"{at:02}.parquet" for at in range(40)])
+    with asyncpq.blocking.BlockingSession() as session:
+        session.build_index(lake, [Bounds("row"), Footers()])
+    pq.write_table(pa.table({"row": [99]}), tmp_path / "lake" / "more.parquet")
+    assert scan(spark, lake, view="snapshot", reader="spark").count() == 40
+    assert scan(spark, lake, reader="spark").count() == 41
+    (tmp_path / "lake" / "p=1").mkdir()
+    for name in ("00", "more"):  # names of planned files, in a folder that the index does not list
+        pq.write_table(pa.table({"row": [7]}), tmp_path / "lake" / "p=1" / f"{name}.parquet")
+    plan = explain_scan(spark, lake, view="snapshot")
+    assert (plan.reader, plan.reason) == ("asyncpq", "Spark lists other files than asyncpq has planned")
+    assert plan.frame(spark).count() == 40
 
 
 def test_types_wider_than_those_of_the_first_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -281,14 +298,14 @@ def test_a_file_that_is_replaced_while_the_scan_is_planned(
 ) -> None:
     """Here by one of the same size."""
     lake = _files(tmp_path, ["a.parquet", "b.parquet"])
-    place = spark_files._place
+    place = spark_files._places
 
     def replaced(root: str, plan: Any) -> Any:
         pq.write_table(pa.table({"row": pa.array([9], pa.int64())}), tmp_path / "c")
         (tmp_path / "c").replace(tmp_path / "b.parquet")
         return place(root, plan)
 
-    monkeypatch.setattr(spark_files, "_place", replaced)
+    monkeypatch.setattr(spark_files, "_places", replaced)
     with pytest.raises(ObjectChangedError, match=r"b\.parquet"):
         scan(spark, lake, reader="spark")
 
