@@ -277,7 +277,8 @@ def _verify(
         return
     differences = ["all rows"]
     if files:
-        frame = scan(spark, [folder + file.path for file in files], index=False, partitioning=None, **settings)
+        urls = [folder + file.path for file in files]
+        frame = scan(spark, urls, index=False, partitioning=None, reader="asyncpq", **settings)
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         lost = [field.name for field in schema if types.get(field.name) != field.dataType.simpleString()]
         differences = [f"the type of column {name!r}" for name in lost]

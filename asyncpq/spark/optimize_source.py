@@ -266,7 +266,7 @@ def open_source(
 def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
     if not files.is_listed or any(split_url(path)[0] != "file" for path in paths):
-        return scan(spark, source, **given)
+        return scan(spark, source, reader="asyncpq", **given)
     frame = spark.read.parquet(*paths)
     seen = len(frame.inputFiles())
     if seen != len(files.urls):
@@ -277,7 +277,9 @@ def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mappi
             hint="Pass a DataFrame as the source: from spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
         )
     if not {name.lower() for name in files.schema.names} <= {name.lower() for name in frame.columns}:
-        return scan(spark, source, **given)  # for patterns and single files, Spark reads no columns from paths
+        return scan(
+            spark, source, reader="asyncpq", **given
+        )  # for patterns and single files, Spark reads no columns from paths
     return frame
 
 

@@ -112,6 +112,7 @@ class SparkSettings:
         disk_cache_folder: a folder on each host.
         disk_cache_bytes: budget of that folder.
         work_folder: url of a folder that driver and executors reach, for plans that are too large to be sent.
+            None: ``_asyncpq_plans`` below the lake.
         split_bytes: approximate size of a split, which one task reads.
         most_splits: maximum number of splits of one read.
         int96_unit: unit of INT96 timestamps: "us" as Spark reads them, or "ns" with all digits.

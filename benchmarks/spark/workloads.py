@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.functions import broadcast
 
 import asyncpq.spark
@@ -87,6 +87,26 @@ def _native_loaded(stage: Stage, keys: Sequence[int]) -> Answer:
 def _scan(stage: Stage, keys: Sequence[int]) -> Answer:
     where = col("id") == keys[0]
     return _rows(asyncpq.spark.scan(stage.spark, stage.url, where=where, columns=[*WANTED], **stage.settings))
+
+
+# -- all rows -------------------------------------------------------------------------------------
+
+
+def _total(frame: DataFrame) -> Answer:
+    (row,) = frame.agg(functions.sum("price")).collect()
+    return [(round(row[0]),)]  # the order of the sum differs
+
+
+def _counted(frame: DataFrame) -> Answer:
+    return [(frame.count(),)]
+
+
+def _by_spark(ask: Callable[[DataFrame], Answer]) -> Side:
+    return lambda stage, keys: ask(stage.spark.read.parquet(stage.native_url))
+
+
+def _by_scan(ask: Callable[[DataFrame], Answer], **how: Any) -> Side:
+    return lambda stage, keys: ask(asyncpq.spark.scan(stage.spark, stage.url, **how, **stage.settings))
 
 
 # -- many keys ------------------------------------------------------------------------------------
@@ -171,6 +191,21 @@ _JOIN: dict[str, Side] = {
     "asyncpq": _lookup_join,
     "asyncpq, keys in order": _lookup_join_in_order,
 }
+_SUM: dict[str, Side] = {
+    "native": _by_spark(_total),
+    "asyncpq": _by_scan(_total),
+    "asyncpq, columns named": _by_scan(_total, columns=["price"]),
+    "asyncpq's tasks, columns named": _by_scan(_total, columns=["price"], reader="asyncpq"),
+    "asyncpq's tasks": _by_scan(_total, reader="asyncpq"),
+}
+_COUNT: dict[str, Side] = {
+    "native": _by_spark(_counted),
+    "asyncpq": _by_scan(_counted),
+    "asyncpq, columns=[]": _by_scan(_counted, columns=[]),
+    "asyncpq's tasks, columns=[]": _by_scan(_counted, columns=[], reader="asyncpq"),
+    "asyncpq's tasks": _by_scan(_counted, reader="asyncpq"),
+}
+_LAKES: tuple[tuple[LakeName, str], ...] = (("one", "a file of ten row groups"), ("large", "500 files of 200,000 rows"))
 _BUILD: dict[str, Side] = {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())}
 _STORES: tuple[tuple[Store, str], ...] = (("local", "local files"), ("s3", "S3"))
 
@@ -185,6 +220,11 @@ WORKLOADS: dict[str, Workload] = {
         )
         for store, where in _STORES
         for count in (10, 100, 1_000, 10_000)
+    },
+    **{
+        f"{name}-{lake}": Workload(f"{title} of {where}, local files", "local", lake, sides)
+        for lake, where in _LAKES
+        for name, title, sides in (("sum", "sum(price)", _SUM), ("count", "count(*)", _COUNT))
     },
     "build": Workload(
         "an index of bounds and footers of 2,000 files, against Spark's first query over them",

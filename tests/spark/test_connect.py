@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,12 +78,14 @@ def test_the_session_is_one_of_spark_connect(remote: SparkSession) -> None:
     assert not hasattr(remote, "_jvm")
 
 
-def test_scans(remote: SparkSession, lake: str) -> None:
+@pytest.mark.parametrize("reader", ["asyncpq", "spark"])
+def test_scans(remote: SparkSession, lake: str, reader: Literal["asyncpq", "spark"]) -> None:
     native = remote.read.parquet(lake)
-    same(asyncpq.spark.scan(remote, lake), native, _FILES * _ROWS)
+    same(asyncpq.spark.scan(remote, lake, reader=reader), native, _FILES * _ROWS)
     where = "x = double('NaN') and at < timestamp'2024-03-08 00:00:00'"
-    same(asyncpq.spark.scan(remote, lake, where, ["id", "Name", "at"]), native.where(where).select("id", "Name", "at"))
-    narrow = asyncpq.spark.scan(remote, lake, asyncpq.col("id") == 130)
+    chosen = asyncpq.spark.scan(remote, lake, where, ["id", "Name", "at"], reader=reader)
+    same(chosen, native.where(where).select("id", "Name", "at"))
+    narrow = asyncpq.spark.scan(remote, lake, asyncpq.col("id") == 130, reader=reader)
     same(narrow, native.where("id = 130"), 1)
     assert asyncpq.spark.explain_scan(remote, lake, asyncpq.col("id") == 130).read.num_files == 1
 

@@ -27,7 +27,7 @@ import asyncpq.spark
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark import index_builds, index_steps
 from asyncpq.spark.data_source import AsyncpqDataSource
-from asyncpq.spark.reads import planning
+from asyncpq.spark.reads import packing
 from tests.spark import credentials
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY, PROVIDER
@@ -232,7 +232,7 @@ def test_the_secret_is_used_and_nowhere_to_be_seen(
     done = asyncpq.spark.optimize(spark, lake, f"{lake_store.url}/optimized/", "id", partitions=2, **settings)
     shown.add("optimized", repr(done))
     with monkeypatch.context() as patched:
-        patched.setattr(planning, "MOST_SENT_BYTES", 100)
+        patched.setattr(packing, "MOST_SENT_BYTES", 100)
         large = asyncpq.spark.scan(spark, lake, index=False, work_folder=work_folder, **settings)
         shown.explained("scan", large)
         assert large.count() == _ROWS * _FILES

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, TransportError
 from asyncpq.spark import sessions
-from asyncpq.spark.reads import planning
+from asyncpq.spark.reads import packing
 from asyncpq.spark.source_options import predicate_option
 from tests.spark import source_calls
 from tests.spark.source_lake import ROWS, lake_table, write_lake
@@ -119,9 +119,10 @@ def _fail(*_: object) -> None:
 def test_plans_that_are_too_large_lie_in_the_work_folder(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "MOST_SENT_BYTES", 4000)
-    with pytest.raises(InvalidOptionError, match="work folder"):
-        _ids(lake, splitBytes=str(1 << 16))
+    monkeypatch.setattr(packing, "MOST_SENT_BYTES", 4000)
+    assert _ids(lake, splitBytes=str(1 << 16)) == list(range(ROWS))
+    assert list((Path(lake) / "_asyncpq_plans" / "plans").rglob("*.splits"))  # below the lake, where no reader looks
+    assert _ids(lake) == list(range(ROWS))
     work = tmp_path / "work"
     work.mkdir()
     assert _ids(lake, splitBytes=str(1 << 16), workFolder=str(work)) == list(range(ROWS))

@@ -218,6 +218,11 @@ class SparkRequests:
         self._same = SameRequest(state, request)
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
+    @property
+    def are_stored_alike(self) -> bool:
+        """Whether all files that were opened store the columns as the lake has them."""
+        return all(own.fields is None for own, _ in self._own.values())
+
     def accept(self, opened: OpenedFile) -> None:
         """Set the fields under which an opened file stores the columns. Raises AmbiguousColumnError if a column to read
         matches several columns of the file, and ObjectChangedError if the file lacks planned rows."""

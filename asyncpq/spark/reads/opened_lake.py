@@ -30,8 +30,9 @@ from asyncpq.spark.reads.file_reads import (
     texts_in_paths,
 )
 from asyncpq.spark.sessions import refresh_hint
+from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
+from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.special_types import (
@@ -84,6 +85,10 @@ class OpenLake:
     struct: StructType  # the columns as Spark has them
     conf: ReadConf
     partitioning: str = ""  # how values in paths are read
+    partitions: tuple[str, ...] = ()  # names of the columns in paths
+    differs: str = ""  # why Spark's own reader may not return these columns from these files; "" if it does
+    has_old_dates: bool = False  # the first file has dates of the calendar of Spark before 3.0
+    row_bytes: float = 0.0  # bytes of a row in the first file; 0 if unknown
 
     @property
     def schema(self) -> pa.Schema:
@@ -137,7 +142,17 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     lake = _LakeOpener(session, target, conf, dataset, merges=conf.merge_schema and not is_table)
     with lake.operation:
         struct = await lake.struct()
-    return OpenLake(lake.state, struct, conf, repr((target.partitioning, target.partition_types)))
+    partitioning = repr((target.partitioning, target.partition_types))
+    return OpenLake(
+        lake.state,
+        struct,
+        conf,
+        partitioning,
+        lake.partitions,
+        lake.differs(struct),
+        has_old_dates=lake.has_old_dates,
+        row_bytes=lake.row_bytes,
+    )
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
@@ -168,10 +183,14 @@ class _LakeOpener:
         self._conf = conf
         self._merges = merges
         self._is_table = self.state.columns.fields is not None
-        self._partitions: tuple[str, ...] = ()  # names of the columns in paths
+        self.partitions: tuple[str, ...] = ()  # names of the columns in paths
         self._dtypes: dict[str, DataType] = {}  # their types, where Spark's differ from asyncpq's
         self._first: pa.Schema | None = None  # of the first file, if it defines the columns
         self._inferred = StructType([])  # what Spark infers from that file
+        self._by_spark: StructType | None = None  # what Spark infers from all files and paths, without a schema
+        self.has_old_dates = False  # see OpenLake
+        self.row_bytes = 0.0  # of that file, for each row
+        self._refuses = ""  # why Spark cannot decode that file
 
     async def struct(self) -> StructType:
         """Return the columns as Spark has them; set the columns of ``state`` to the Arrow schema that reads them."""
@@ -186,9 +205,22 @@ class _LakeOpener:
                     "schema: two of its columns match the same column of the files",
                     hint="Leave one of them out, or set spark.sql.caseSensitive=true.",
                 )
-            source = narrowed_for_index(self.state.source, schema, self._partitions, self._conf)
+            source = narrowed_for_index(self.state.source, schema, self.partitions, self._conf)
             self.state = replace(self.state, source=source, columns=self.state.columns._replace(schema=schema))
         return struct
+
+    def differs(self, struct: StructType) -> str:
+        """Return why Spark's own reader may not return the columns ``struct`` from these files; "" if it does."""
+        target = self._target
+        if self._is_table:
+            return "a table defines the files' columns and may delete rows"
+        if self.state.skips:
+            return "bad files are skipped"
+        if self.partitions and (target.partitioning != "hive" or target.partition_types is not None):
+            return "partitioning= or partition_types= say how paths are read"
+        if target.schema is None and struct != self._by_spark:
+            return "the dataset has wider types than Spark infers"
+        return self._refuses
 
     async def _infer(self) -> StructType:
         """Infer the columns from the files and their paths; only partition columns if the caller passed a schema."""
@@ -197,28 +229,32 @@ class _LakeOpener:
         if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
             return _struct_of_none(self.state.columns.schema, self._conf)
         file, metadata, first = await self._first_file(files)
-        self._partitions = tuple(file.partition)
-        if self._partitions and target.partition_types is None:
+        self.partitions = tuple(file.partition)
+        if self.partitions and target.partition_types is None:
             await self._type_partitions()
+        self._refuses = spark_refuses(metadata)
+        no_int96 = replace(self._conf, int96_timestamp_conversion=False)
+        self.has_old_dates = file_dates(metadata, no_int96).datetime.mode == "LEGACY"
+        if file.validator is not None and metadata.num_rows:
+            self.row_bytes = file.validator.size / metadata.num_rows
         if target.schema is not None:  # other columns of the files may have types that Spark does not read
-            return StructType([self._partition_field(name) for name in self._partitions])
+            return StructType([self._partition_field(name) for name in self.partitions])
         merged = await self._merged(files) if self._merges else None
         self._first, self._inferred = first, spark_schema(metadata, self._conf)
-        if merged is not None:
-            return self._with_partition_types(merged)
-        if target.schema_policy == "strict" and view is not View.SNAPSHOT:
-            return self._with_partition_types(self._inferred)
+        self._by_spark = self._with_partition_types(self._inferred if merged is None else merged)
+        if merged is not None or (target.schema_policy == "strict" and view is not View.SNAPSHOT):
+            return self._by_spark
         return self._with_partition_types(self._known_struct(first))
 
     # -- columns ----------------------------------------------------------------------------------
 
     def _with_partitions(self, asked: StructType, inferred: StructType) -> StructType:
         """Return the caller's columns, then the partition columns, as Spark orders them."""
-        known = [find_name(asked.names, name, self._conf) for name in self._partitions]
+        known = [find_name(asked.names, name, self._conf) for name in self.partitions]
         data = [field for at, field in enumerate(asked.fields) if at not in known]
         partitions = [
             inferred[name] if at is None else StructField(asked.fields[at].name, asked.fields[at].dataType)
-            for name, at in zip(self._partitions, known, strict=True)
+            for name, at in zip(self.partitions, known, strict=True)
         ]
         return StructType([*data, *partitions])
 
@@ -226,8 +262,8 @@ class _LakeOpener:
         """Return the files' columns, then the remaining partition columns. A file's column with the name of a partition
         column gets the partition column's type."""
         key = self._conf.key
-        rest = {name: self._partition_field(name) for name in self._partitions}
-        by_key = {key(name): name for name in self._partitions}
+        rest = {name: self._partition_field(name) for name in self.partitions}
+        by_key = {key(name): name for name in self.partitions}
         data = [rest.pop(by_key.get(key(field.name), ""), field) for field in columns.fields]
         return StructType([*data, *rest.values()])
 
@@ -241,9 +277,9 @@ class _LakeOpener:
         ``first`` is the file's Arrow schema."""
         inferred, conf = self._inferred, self._conf
         columns, schema = [], self.state.columns.schema
-        data = {conf.key(name) for name in schema.names if name not in self._partitions}
+        data = {conf.key(name) for name in schema.names if name not in self.partitions}
         for field in schema:
-            if field.name in self._partitions:
+            if field.name in self.partitions:
                 if conf.key(field.name) not in data:
                     columns.append(self._partition_field(field.name))
                 continue
@@ -264,9 +300,9 @@ class _LakeOpener:
 
     def _lake_column(self, known: pa.Schema, asked: StructField) -> pa.Field:
         conf, first = self._conf, self._first
-        part = find_name(self._partitions, asked.name, conf)
+        part = find_name(self.partitions, asked.name, conf)
         if part is not None:
-            return known.field(self._partitions[part])
+            return known.field(self.partitions[part])
         at = find_name(known.names, asked.name, conf)
         if at is None:
             return lake_column(asked)
@@ -356,7 +392,7 @@ class _LakeOpener:
         is_indexed = index_of(source) is not None
         if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
-            texts = {name: pa.string() for name in self._partitions}
+            texts = {name: pa.string() for name in self.partitions}
             options = {**self._target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
             if is_indexed:
                 options["index"] = False

@@ -9,74 +9,43 @@ to restart.
 
 from __future__ import annotations
 
-import logging
-import re
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
-from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.expressions import Expression
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
 from asyncpq.indexing.index_model import file_key
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.version import FileVersion, MadeIndex
-from asyncpq.options import KIB, MIB
+from asyncpq.options import KIB
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.splits import (
-    LakeScan,
-    PlannedFile,
-    SplitPiece,
-    decode_files,
-    encode_files,
-    encode_partition,
-    pack_split,
-)
+from asyncpq.spark.reads.packing import PieceStore, group_pieces
+from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPiece, pack_split
 from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.calendars import file_dates
-from asyncpq.storage.base import RequestContext, writable
+from asyncpq.storage.base import Validator
+from asyncpq.storage.urls import split_url
 
-T = TypeVar("T")
-
-logger: logging.Logger = logging.getLogger(__name__)
-
-#: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
-MOST_SENT_BYTES: Final = 64 * MIB
-#: Plans in the work folder that are older are removed when another plan is written there.
-PLAN_S: Final = 7 * 86_400.0
-_MOST_REMOVED: Final = 1000  # plans in one pass
-_PLAN_NAME: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 _MOST_FOOTER_BYTES: Final = 16 * KIB  # footer payload of one file in a split
 _MOST_SHARED_BYTES: Final = 256 * KIB  # larger footers are not compressed to fit
 _PAYLOAD_FILE: Final = 0  # id of the file in the keys of its payloads
-
-#: Maximum bytes of an encoded split. Footer payloads that do not fit are left out; the task reads these footers.
-#: Exceptions are files with inline content, and plans that ``most_splits`` limits.
-MOST_SPLIT_BYTES: Final = 64 * KIB
-#: Minimum bytes of data for a task.
-LEAST_SPLIT_BYTES: Final = 4 * MIB
-#: Cost of opening a file in bytes, which bounds the number of files in a split.
-FILE_COST_BYTES: Final = 2 * MIB
-_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
-_PIECE_BYTES: Final = 4 * KIB  # overhead of an encoded piece
-_PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +57,16 @@ class LakePlan:
     metrics: ReadMetrics  # cost of planning
     index: tuple[str, ...] = ()  # report of the index
     needs_jvm_zone: bool = False  # old timestamps of a file depend on the JVM's time zone, which `lake.conf` lacks
-    num_files: int = 0  # files that tasks read, at least in part
+    versions: Mapping[str, Validator | None] = field(default_factory=dict)  # of the files that tasks read, by url
+    num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
+    stored_alike: bool = False  # all files that tasks read certainly store the columns with the types of `lake.schema`
+    prices: Prices  # of the store, as planning has measured them
     unopened: int = 0  # how many of these files were planned without opening them
+
+    @property
+    def num_files(self) -> int:
+        """Number of files that tasks read, at least in part."""
+        return len(self.versions)
 
     @property
     def num_bytes(self) -> int:
@@ -123,7 +100,7 @@ async def plan_lake(
     lake = lake_of(opened, places, settings)
     operation = state.runtime.operation("plan", state.url)
     request = ScanRequest(columns=lake.columns, where=where)
-    pieces = _PieceStore(state, settings)
+    pieces = PieceStore(state, settings)
     with refresh_hint(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
@@ -155,7 +132,10 @@ async def plan_lake(
         metrics=operation.metrics,
         index=files.report(),
         needs_jvm_zone=requests.needs_jvm_zone,
-        num_files=len(pieces.urls),
+        versions=pieces.versions,
+        num_rows=pieces.num_rows,
+        stored_alike=not whole and requests.are_stored_alike,
+        prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=len(whole),
     )
 
@@ -289,202 +269,3 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
                 index = MadeIndex(encode_offset_index(column.offsets), None)
                 made.setdefault(column.chunk.leaf, {})[group.ordinal] = index
     return {leaf: encode_made(file_key(_PAYLOAD_FILE, leaf), indexes) for leaf, indexes in made.items()}
-
-
-# -- packing --------------------------------------------------------------------------------------
-
-
-class SplitPacker:
-    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
-    single row group that is larger forms a larger piece."""
-
-    def __init__(self, split_bytes: int) -> None:
-        self._split_bytes = split_bytes
-        self._files: list[PlannedFile] = []
-        self._open_bytes = 0
-        self._least_bytes = _PIECE_BYTES
-        self._total_bytes = 0
-
-    def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
-        """Add a file, and yield the pieces that its data completes."""
-        for part in _divided(file):
-            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
-            # small at first, since the size of a split depends on the total
-            most_bytes = min(self._split_bytes, max(LEAST_SPLIT_BYTES, self._total_bytes // _PIECES))
-            full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
-            if full:
-                yield from self.finish()
-            self._files.append(part)
-            self._open_bytes += cost
-            self._least_bytes += least
-            self._total_bytes += part.num_bytes
-
-    def finish(self) -> Iterator[SplitPiece]:
-        """Yield the last, incomplete piece; nothing if it has no file."""
-        if self._files:
-            files, self._files, self._open_bytes = self._files, [], 0
-            self._least_bytes = _PIECE_BYTES
-            fitting = with_payloads_that_fit(files)
-            data = encode_files(fitting)
-            least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
-            yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
-
-
-def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """Yield the file unchanged, or in parts if it has too many row ranges for one split."""
-    if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
-        yield file
-        return
-    ranges, total = list(file.rows), file.rows.num_rows
-    for start in range(0, len(ranges), _MOST_RANGES):
-        rows = RowRanges(ranges[start : start + _MOST_RANGES])
-        share = rows.num_rows / total
-        yield replace(
-            file, rows=rows, num_rows=round(file.num_rows * share), num_bytes=max(1, round(file.num_bytes * share))
-        )
-
-
-def _least_bytes(file: PlannedFile) -> int:
-    """Return an upper bound of the encoded size of a file without payloads, in bytes."""
-    ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
-    validator = file.validator
-    named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
-    return 200 + 4 * len(file.url) + ranges + named + len(encode_partition(file.partition)) + len(file.content or b"")
-
-
-def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """Return the files, without the footer payloads that do not fit into a split. Earlier files have priority."""
-    space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
-    return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
-
-
-def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
-    """Choose the large form of each item while ``space`` lasts, else the small form.
-
-    ``items``: (bytes by which the large form exceeds the small one, large form, small form).
-    """
-    chosen: list[T] = []
-    for more, whole, slim in items:
-        chosen.append(whole if more <= space else slim)
-        space -= more if more <= space else 0
-    return chosen
-
-
-def group_pieces(
-    pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
-) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are smaller,
-    down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
-    if not pieces:
-        return []
-    costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
-    total = sum(costs)
-    wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
-    splits: list[list[SplitPiece]] = []
-    size = least = 0
-    for piece, cost in zip(pieces, costs, strict=True):
-        more = 0 if piece.data is None else piece.least_bytes
-        if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
-            splits.append([])
-            size = least = 0
-        splits[-1].append(piece)
-        size += cost
-        least += more
-    if len(splits) > most_splits:
-        splits = [[] for _ in range(most_splits)]
-        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
-            splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
-    return [_fitting_pieces(split) for split in splits if split]
-
-
-def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
-    """Return the pieces of a split, without the payloads of the last ones if the split would be too large."""
-    space = MOST_SPLIT_BYTES - 4 * len(split)
-    if sum(map(_data_bytes, split)) <= space:
-        return tuple(split)
-    slim = [
-        replace(piece, data=encode_files([file.without_payloads() for file in decode_files(piece.data)]))
-        if piece.data is not None
-        else piece
-        for piece in split
-    ]
-    items = [(_data_bytes(whole) - _data_bytes(least), whole, least) for whole, least in zip(split, slim, strict=True)]
-    return tuple(_fitting(items, space - sum(map(_data_bytes, slim))))
-
-
-def _data_bytes(piece: SplitPiece) -> int:
-    return len(piece.data or b"")
-
-
-class _PieceStore:
-    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder. Of written
-    pieces, only the places in the work folder stay in memory."""
-
-    def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
-        self.urls: set[str] = set()
-        self._runtime = state.runtime
-        self._folder = settings.work_folder
-        self._plans = f"{(self._folder or '').rstrip('/')}/plans/"
-        self._packer = SplitPacker(settings.split_bytes)
-        self._pieces: list[SplitPiece] = []
-        self._sent = 0  # number of leading pieces that are in the work folder
-        self._num_bytes = 0
-        self._name = uuid.uuid4().hex
-        self._objects = 0
-
-    async def add(self, file: PlannedFile) -> None:
-        """Pack a file. Raises InvalidOptionError if the plan is too large to send and there is no work folder."""
-        self.urls.add(file.url)
-        await self._keep(self._packer.add(file))
-
-    async def finish(self) -> list[SplitPiece]:
-        """Return all pieces in order."""
-        await self._keep(self._packer.finish())
-        if self._objects:
-            await self._put_down()
-            await self._remove_old()
-        return self._pieces
-
-    async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
-        for piece in pieces:
-            self._pieces.append(piece)
-            self._num_bytes += _data_bytes(piece)
-            if self._num_bytes > MOST_SENT_BYTES:
-                await self._put_down()
-
-    async def _put_down(self) -> None:
-        if self._folder is None:
-            raise InvalidOptionError(
-                f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder, but none is set",
-                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
-            )
-        url = f"{self._plans}{self._name}/{self._objects}.splits"
-        parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
-        if not parts:
-            return
-        for number, (part, stop) in enumerate(zip(parts, accumulate(map(len, parts)), strict=True), self._sent):
-            self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
-        store, _ = await self._runtime.store(url)
-        context = RequestContext(ReadMetrics(), purpose="write")
-        await writable(store, url).put_object(url, b"".join(parts), context=context)
-        self._objects += 1
-        self._sent = len(self._pieces)
-        self._num_bytes = 0
-
-    async def _remove_old(self) -> None:
-        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. The driver cannot detect
-        when Spark no longer uses a plan. Errors of the store are only logged."""
-        context = RequestContext(ReadMetrics(), purpose="list")
-        try:
-            store = writable((await self._runtime.store(self._plans))[0], self._plans)
-            now = await store.clock(self._plans, context=context)
-            old = [
-                item.url
-                for item in await store.list_objects(self._plans, context=context)
-                if _PLAN_NAME.fullmatch(item.url[len(self._plans) :])
-                and item.modified is not None
-                and now - item.modified > PLAN_S
-            ]
-            await store.delete_objects(old[:_MOST_REMOVED], context=context.step("write", context.round + 1))
-        except StoreError as error:
-            logger.warning("old plans could not be removed from %s: %s", self._plans, error)

@@ -11,28 +11,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
 from asyncpq.options import MIB
+from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
+from asyncpq.spark.reads.reader_choice import ReaderCosts, RowClock, reader_costs
+from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
+from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+ReaderName: TypeAlias = Literal["auto", "asyncpq", "spark"]
 
 _FIELDS: Final = 20
 _WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
@@ -63,6 +69,7 @@ def scan(
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
     partition_types: Any = None,
     on_bad_file: Literal["raise", "skip"] = "raise",
+    reader: ReaderName = "auto",
     **settings: Any,
 ) -> DataFrame:
     """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
@@ -77,6 +84,9 @@ def scan(
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
+        reader: "asyncpq": tasks of asyncpq read the planned rows. "spark": Spark's own reader reads the planned files
+            whole, and only the columns that the query uses. "auto": the one that probably takes less time, among those
+            that return the same rows as ``spark.read.parquet``.
         settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
@@ -84,6 +94,7 @@ def scan(
         ColumnNotFoundError: a column does not exist.
         ExpressionError: Spark has no equivalent of the condition.
         AnalysisException: the predicate names an unknown column, or does not fit a column's type.
+        UnsupportedFeatureError: Spark's own reader cannot read these files, or not with the same rows.
     """
     target = LakeTarget(
         target=url,
@@ -97,7 +108,7 @@ def scan(
         partition_types=partition_types,
         on_bad_file=on_bad_file,
     )
-    return plan_scan(spark, target, where, columns, settings).frame(spark)
+    return plan_scan(spark, target, where, columns, settings, reader).frame(spark)
 
 
 def explain_scan(
@@ -111,12 +122,13 @@ def explain_scan(
     """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
     ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
-    to resolve time zones.
+    to resolve time zones, and lists the files if its own reader is chosen.
     """
+    reader: ReaderName = options.pop("reader", "auto")
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
-    return plan_scan(spark, target, where, columns, options)
+    return plan_scan(spark, target, where, columns, options, reader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +138,10 @@ class SparkScanPlan:
     read: LakePlan
     condition: Condition | None  # selects the rows to return; None for all rows
     columns: tuple[str, ...] | None  # names of the columns to return; None for all columns
+    costs: ReaderCosts
+    reader: Literal["asyncpq", "spark"]  # which reads the rows
+    reason: str  # why
+    native: DataFrame | None = None  # the planned columns of the planned files by Spark's own reader
 
     @property
     def files(self) -> int:
@@ -157,6 +173,8 @@ class SparkScanPlan:
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
+            f"  reader: {self.reader}, since {self.reason}; about {self.costs.asyncpq_s:.2f} s by asyncpq,"
+            f" {self.costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index],
             *[f"  fallback: {line}" for line in metrics.fallbacks],
         ]
@@ -168,7 +186,9 @@ class SparkScanPlan:
         """Return the DataFrame with the rows and columns of the scan."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
-        frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
+        frame = self.native
+        if frame is None:
+            frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
         if self.condition is not None:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
@@ -178,10 +198,16 @@ class SparkScanPlan:
 
 
 def plan_scan(
-    spark: SparkSession, target: LakeTarget, where: object, columns: Sequence[str] | None, settings: Mapping[str, Any]
+    spark: SparkSession,
+    target: LakeTarget,
+    where: object,
+    columns: Sequence[str] | None,
+    settings: Mapping[str, Any],
+    reader: ReaderName = "auto",
 ) -> SparkScanPlan:
     """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)
+    one_of("reader", reader, get_args(ReaderName))
     if isinstance(columns, str):
         raise InvalidOptionError(
             f"the argument columns is the text {columns!r}, expected a list of names",
@@ -192,7 +218,7 @@ def plan_scan(
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = _parallelism(spark)
 
-    async def plan(session: Session) -> LakePlan:
+    async def plan(session: Session) -> tuple[OpenLake, LakePlan]:
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
@@ -200,13 +226,55 @@ def plan_scan(
             wanted += [] if condition is None else condition.names(opened.struct, conf)
             wanted = wanted or opened.struct.names[:1]
         terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
-        return await plan_lake(opened, settings=known, columns=wanted, where=terms, parallelism=parallelism)
+        return opened, await plan_lake(opened, settings=known, columns=wanted, where=terms, parallelism=parallelism)
 
-    read = sessions.run(known, plan)
+    opened, read = sessions.run(known, plan)
     if read.needs_jvm_zone or read.unopened:
         lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
         read = replace(read, lake=lake)
-    return SparkScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
+    return SparkScanPlan(
+        read=read,
+        condition=condition,
+        columns=None if columns is None else tuple(columns),
+        **_chosen(spark, opened, read, reader, parallelism),
+    )
+
+
+def _chosen(
+    spark: SparkSession, opened: OpenLake, read: LakePlan, reader: ReaderName, parallelism: int
+) -> dict[str, Any]:
+    """Return the attributes of a :class:`SparkScanPlan` that say which reader reads its rows."""
+    share = len(read.lake.columns) / max(1, len(opened.names))
+    size = sum(0 if version is None else version.size for version in read.versions.values())
+    num_rows = read.num_rows or (int(size / opened.row_bytes) if opened.row_bytes else 0)
+    costs = reader_costs(
+        num_files=read.num_files,
+        num_splits=len(read.splits),
+        num_bytes=read.num_bytes,
+        num_rows=num_rows,
+        whole_bytes=int(share * size),
+        parallelism=parallelism,
+        prices=read.prices,
+        row_s=_clock(spark).row_s(),
+        is_local=split_url(opened.state.url)[0] == "file",
+    )
+    if reader == "asyncpq" or not read.versions:
+        reason = "no file is left" if reader != "asyncpq" else "it was asked for"
+        return {"costs": costs, "reader": "asyncpq", "reason": reason}
+    if reader == "auto" and costs.cheaper == "asyncpq":
+        return {"costs": costs, "reader": "asyncpq", "reason": "it is estimated at less time"}
+    try:
+        native = spark_frame(spark, opened, read, asked=reader == "spark")
+    except NotForSpark as error:
+        if reader == "auto":
+            return {"costs": costs, "reader": "asyncpq", "reason": str(error)}
+        raise UnsupportedFeatureError(
+            f"Spark's own reader cannot read the planned files: {error}",
+            url=opened.state.url,
+            hint='Pass reader="auto", or reader="asyncpq".',
+        ) from error
+    reason = "it was asked for" if reader == "spark" else "it is estimated at less time"
+    return {"costs": costs, "reader": "spark", "reason": reason, "native": native}
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:
@@ -226,6 +294,21 @@ def _jvm_zone(spark: SparkSession) -> str:
 
 
 _zones: dict[str, str] = {}
+
+
+def _clock(spark: SparkSession) -> RowClock:
+    """Return the clock of the application, whose accumulators its tasks share."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
+        return _clocks.setdefault("", RowClock(None, None))
+    name = str(context.applicationId)
+    if name not in _clocks:
+        _clocks[name] = RowClock(context.accumulator(0.0), context.accumulator(0.0))
+    return _clocks[name]
+
+
+_clocks: dict[str, RowClock] = {}
 
 
 def _parallelism(spark: SparkSession) -> int:
@@ -271,12 +354,12 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
         rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
             rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
+        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step, _clock(spark)), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
     rows = spark.createDataFrame(table).selectExpr("*", *columns)
     none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
     rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
+    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake, _clock(spark)), struct)
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
@@ -292,16 +375,16 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
 
 
 def read_numbers(
-    lake: LakeScan, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
+    lake: LakeScan, tasks: Sequence[bytes], step: int, clock: RowClock, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the splits ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from read_split(lake, tasks[number // step])
+            yield from clock.timed(read_split(lake, tasks[number // step]))
 
 
-def read_rows(lake: LakeScan, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_rows(lake: LakeScan, clock: RowClock, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the splits in the second column of the batches. Runs on executors."""
     for batch in rows:
         for split in batch.column(1).to_pylist():
-            yield from read_split(lake, split)
+            yield from clock.timed(read_split(lake, split))

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 
-from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
+from asyncpq.parquet.column_chunk import Codec, Encoding
 from asyncpq.parquet.logical_types import (
     ConvertedType,
     LogicalKind,
@@ -24,6 +25,7 @@ from asyncpq.parquet.logical_types import (
     from_converted,
 )
 from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.spark.types import read_conf
 from asyncpq.spark.types.special_types import check_spatial, logical_parameters, spatial_type
@@ -32,6 +34,30 @@ ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
 # Types that Spark's parser supports and pyspark's does not.
 _UNKNOWN_TO_PYSPARK: Final = re.compile(r"timestamp_(ltz|ntz)\(\d+\)")
 _MAX_DEPTH: Final = 100
+
+
+#: What Spark's reader decodes without more jars. It has no BYTE_STREAM_SPLIT, and LZ4 frames differ among writers.
+_CODECS: Final = frozenset({Codec.UNCOMPRESSED, Codec.SNAPPY, Codec.GZIP, Codec.ZSTD, Codec.LZ4_RAW})
+_ENCODINGS: Final = frozenset(Encoding) - {Encoding.BYTE_STREAM_SPLIT}
+
+
+def spark_refuses(metadata: FileMetadata) -> str:
+    """Return why Spark's reader cannot decode a file, by its first row group; "" if it can."""
+    if not metadata.row_groups:
+        return ""
+    group = metadata.row_groups[0]
+    for leaf in metadata.schema.leaves:
+        try:
+            chunk = group.parse_chunk(leaf.index)
+        except UnknownLeafError:  # an index has other columns of the file
+            continue
+        except AsyncpqError as error:
+            return f"the first file cannot be examined: {error.message}"
+        if chunk.has_crypto:
+            return "the first file is encrypted"
+        if chunk.codec not in _CODECS or not _ENCODINGS.issuperset(chunk.encodings):
+            return "Spark lacks a codec or an encoding of the first file"
+    return ""
 
 
 def row_schema(text: str | None) -> T.StructType | None:

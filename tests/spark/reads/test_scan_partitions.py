@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from asyncpq.errors import InvalidOptionError, PartitionError, UnsupportedFeatur
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark import build_index, explain_lookup_join, lookup_join
 from asyncpq.spark.joins import plan_lookup_join
-from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.reads import scan as scan_module
+from asyncpq.spark.reads.scan import explain_scan
 from asyncpq.spark.types.partition_types import partition_scalar
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import source_calls
@@ -30,6 +31,9 @@ from tests.spark import source_calls
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(scan_module.scan, reader="asyncpq")
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 

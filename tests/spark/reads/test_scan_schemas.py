@@ -7,6 +7,7 @@ import datetime as dt
 import random
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,12 +24,16 @@ import asyncpq
 from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError
 from asyncpq.indexing import Bounds, Footers
 from asyncpq.spark import build_index, register
-from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.reads import scan as scan_module
+from asyncpq.spark.reads.scan import explain_scan
 from tests.spark import evolved_lakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(scan_module.scan, reader="asyncpq")
 
 _MORNING = dt.datetime(2024, 5, 1, 6)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from asyncpq import col
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.spark import lookup_join
-from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.reads import scan as scan_module
+from asyncpq.spark.reads.scan import explain_scan
 from asyncpq.spark.types import read_conf
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import source_calls
@@ -30,6 +31,9 @@ from tests.spark import source_calls
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(scan_module.scan, reader="asyncpq")
 
 _NOON = dt.datetime(2024, 1, 1, 12)
 

@@ -24,7 +24,7 @@ from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads import planning, splits
+from asyncpq.spark.reads import packing, planning, splits
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.splits import read_split
@@ -150,12 +150,16 @@ def test_an_object_that_is_not_the_one_that_was_planned(
 
 
 def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MOST_SENT_BYTES", 6000)
-    monkeypatch.setattr(planning, "FILE_COST_BYTES", planning.LEAST_SPLIT_BYTES)
+    monkeypatch.setattr(packing, "MOST_SENT_BYTES", 6000)
+    monkeypatch.setattr(packing, "FILE_COST_BYTES", packing.LEAST_SPLIT_BYTES)
     for number in range(12):
         server.put(f"lake/t/{number}.parquet", content())
-    with pytest.raises(InvalidOptionError, match="work folder"):
+    server.faults = [Fault(method="PUT", path="_asyncpq_plans/", status=403, times=None)]
+    with pytest.raises(InvalidOptionError, match="requires a work folder; none is set, and the lake cannot be written"):
         plan(col("id") < 10, on=settings(server))
+    server.faults = []
+    assert rows(plan(col("id") < 10, on=settings(server))).num_rows == 120
+    assert any(name.startswith("lake/t/_asyncpq_plans/plans/") for name in server.objects)
     found = plan(col("id") < 10, on=settings(server, work_folder="s3://bucket/here"))
     written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
@@ -168,11 +172,11 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
 def test_old_plans_go_with_the_next_one(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
 ) -> None:
-    monkeypatch.setattr(planning, "MOST_SENT_BYTES", 1000)
-    monkeypatch.setattr(planning, "_MOST_REMOVED", 2)
+    monkeypatch.setattr(packing, "MOST_SENT_BYTES", 1000)
+    monkeypatch.setattr(packing, "_MOST_REMOVED", 2)
     for number in range(4):
         server.put(f"lake/t/{number}.parquet", content())
-    old, young = time.time() - planning.PLAN_S - 60, time.time() - planning.PLAN_S + 600
+    old, young = time.time() - packing.PLAN_S - 60, time.time() - packing.PLAN_S + 600
     folder = "bucket/here/plans/"
     kept = {f"{folder}{'a' * 32}/0.splits": young, f"{folder}notes/0.splits": old, f"{folder}0.splits": old}
     gone = {f"{folder}{letter * 32}/{at}.splits": old for letter in "bc" for at in range(2)}

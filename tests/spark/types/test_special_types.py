@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from asyncpq.writing.file_writer import WKB_KEY, with_wkb_types
 
 if TYPE_CHECKING:
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(asyncpq.spark.scan, reader="asyncpq")
 
 _POINT = "X'010100000000000000000031400000000000001C40'"
 _SPATIAL = (
@@ -69,12 +73,12 @@ def test_places_are_read_and_written_as_spark_does(spark: SparkSession, tmp_path
     source, target, sorted_ = (str(tmp_path / name) for name in ("source", "target", "sorted"))
     spark.range(4).selectExpr(*_SPATIAL).coalesce(1).write.parquet(source)
     frame = spark.read.parquet(source)
-    assert_same(asyncpq.spark.scan(spark, source), frame)
-    assert_same(asyncpq.spark.scan(spark, source, where="g IS NULL"), frame.where("g IS NULL"))
-    assert_same(asyncpq.spark.scan(spark, source, columns=["s.x"]), frame.select("s.x"))
+    assert_same(scan(spark, source), frame)
+    assert_same(scan(spark, source, where="g IS NULL"), frame.where("g IS NULL"))
+    assert_same(scan(spark, source, columns=["s.x"]), frame.select("s.x"))
     assert_same(spark.read.format("asyncpq").load(source), frame)
     asyncpq.spark.build_index(spark, source, [Bounds(), Keys("id"), Footers()])
-    assert_same(asyncpq.spark.scan(spark, source), frame)
+    assert_same(scan(spark, source), frame)
     keys = spark.range(2)
     assert_same(asyncpq.spark.lookup_join(keys, source, on="id"), keys.join(frame, "id"))
 
@@ -86,10 +90,10 @@ def test_places_are_read_and_written_as_spark_does(spark: SparkSession, tmp_path
     assert types["s.x"] == "Geometry(crs=EPSG:3857)"
     assert types["l.list.element"] == "Geometry(crs=SRID:0)"
     assert_same(spark.read.parquet(str(path)), frame)
-    assert_same(asyncpq.spark.scan(spark, target), frame)
+    assert_same(scan(spark, target), frame)
     result = asyncpq.spark.optimize(spark, source, sorted_, sort_by="id")
     assert result.rows == 4
-    assert_same(asyncpq.spark.scan(spark, sorted_), frame)
+    assert_same(scan(spark, sorted_), frame)
 
 
 def test_void_in_lists_is_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -97,7 +101,7 @@ def test_void_in_lists_is_read(spark: SparkSession, tmp_path: Path) -> None:
     lists = ("array(null, null) AS l", "array(struct(null AS v), struct(null AS v)) AS s")
     spark.range(3).selectExpr("id", *lists).coalesce(1).write.parquet(source)
     frame = spark.read.parquet(source)
-    assert_same(asyncpq.spark.scan(spark, source), frame)
+    assert_same(scan(spark, source), frame)
     for column in ("l", "s", "map('a', null) AS m"):
         with pytest.raises(PySparkException, match=f"void in arrays and maps; column '{column[-1]}'"):
             frame.selectExpr(column).write.format("asyncpq").mode("append").save(str(tmp_path / "target"))
@@ -131,7 +135,7 @@ def test_files_of_other_writers(spark: SparkSession, tmp_path: Path, about: str 
     pq.write_table(values.cast(stored), tmp_path / "one.parquet")
     schema = None if asked is None else f"g {asked}, more geometry(0)"
     native = spark.read if schema is None else spark.read.schema(schema)
-    assert_same(asyncpq.spark.scan(spark, str(tmp_path), schema=schema), native.parquet(str(tmp_path)))
+    assert_same(scan(spark, str(tmp_path), schema=schema), native.parquet(str(tmp_path)))
 
 
 @pytest.mark.parametrize("about", ['{"crs": "EPSG:99999"}', '{"crs": {"id": 1}}', '{"crs": "SRID:ANY"}'])
@@ -141,9 +145,9 @@ def test_systems_that_spark_does_not_know(spark: SparkSession, tmp_path: Path, a
     with pytest.raises(PySparkException):
         spark.read.parquet(str(tmp_path))
     with pytest.raises(UnsupportedFeatureError) as caught:
-        asyncpq.spark.scan(spark, str(tmp_path))
+        scan(spark, str(tmp_path))
     assert caught.value.column == "g"
-    assert asyncpq.spark.scan(spark, str(tmp_path), schema="g binary").collect() == [(b"",)]
+    assert scan(spark, str(tmp_path), schema="g binary").collect() == [(b"",)]
 
 
 def test_months_where_the_first_file_has_years(spark: SparkSession, tmp_path: Path) -> None:
@@ -160,11 +164,11 @@ def test_months_where_the_first_file_has_years(spark: SparkSession, tmp_path: Pa
         next(Path(at).glob("*.parquet")).rename(tmp_path / "source" / f"{number}.parquet")
     for columns in (["y"], ["s.a"], ["s.m"]):
         with pytest.raises(SparkRuntimeException, match=r"SchemaMismatchError: a file has months.*mergeSchema"):
-            asyncpq.spark.scan(spark, source, columns=columns).collect()
-    first = asyncpq.spark.scan(spark, f"{source}/0.parquet")
+            scan(spark, source, columns=columns).collect()
+    first = scan(spark, f"{source}/0.parquet")
     assert_same(first, spark.read.parquet(f"{source}/0.parquet"))
     asked = "y interval year to month, s struct<a: array<interval year to month>, m: map<int, interval year to month>>"
-    assert_same(asyncpq.spark.scan(spark, source, schema=asked), spark.read.schema(asked).parquet(source))
+    assert_same(scan(spark, source, schema=asked), spark.read.schema(asked).parquet(source))
 
 
 def test_intervals_of_months_are_scanned(spark: SparkSession, tmp_path: Path) -> None:
@@ -172,15 +176,13 @@ def test_intervals_of_months_are_scanned(spark: SparkSession, tmp_path: Path) ->
     source = str(tmp_path / "source")
     spark.range(4).selectExpr(*_MONTHS).coalesce(1).write.parquet(source)
     frame = spark.read.parquet(source)
-    assert_same(asyncpq.spark.scan(spark, source), frame)
+    assert_same(scan(spark, source), frame)
     where = "i > INTERVAL '-3' MONTH"
-    assert_same(
-        asyncpq.spark.scan(spark, source, where=where, columns=["id", "i"]), frame.where(where).select("id", "i")
-    )
+    assert_same(scan(spark, source, where=where, columns=["id", "i"]), frame.where(where).select("id", "i"))
     asked = "id bigint, l array<interval month>, more interval year to month"
-    assert_same(asyncpq.spark.scan(spark, source, schema=asked), spark.read.schema(asked).parquet(source))
+    assert_same(scan(spark, source, schema=asked), spark.read.schema(asked).parquet(source))
     asyncpq.spark.build_index(spark, source, [Bounds(), Keys("id"), Footers()])
-    assert_same(asyncpq.spark.scan(spark, source), frame)
+    assert_same(scan(spark, source), frame)
     assert_same(asyncpq.spark.lookup_join(spark.range(1), source, on="id", columns=[]), spark.range(1))
     for work in (
         lambda: asyncpq.spark.lookup_join(spark.range(1), source, on="id"),
@@ -214,7 +216,7 @@ def test_time(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path)
     frame.coalesce(1).write.format("asyncpq").mode("append").save(str(tmp_path / "lake"))
     frame.coalesce(1).write.parquet(str(tmp_path / "plain"))
     for name in ("lake", "plain"):
-        assert_same(asyncpq.spark.scan(spark, str(tmp_path / name)), spark.read.parquet(str(tmp_path / "plain")))
+        assert_same(scan(spark, str(tmp_path / name)), spark.read.parquet(str(tmp_path / "plain")))
 
 
 def test_what_a_field_says_of_its_places() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ from tests.spark.types_files import (
 
 if TYPE_CHECKING:
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(asyncpq.spark.scan, reader="asyncpq")
 
 
 @pytest.fixture
@@ -336,7 +340,7 @@ def test_shredded_variant(
     expected = [_shown(row) for row in frame.collect()]
     assert got == expected
     if shredding is None:
-        scanned = asyncpq.spark.scan(spark, str(tmp_path / "t"), where="variant_get(v, '$.a', 'int') >= 9")
+        scanned = scan(spark, str(tmp_path / "t"), where="variant_get(v, '$.a', 'int') >= 9")
         assert [_shown(row) for row in scanned.collect()] == [
             row for row in expected if row[0] % 9 == 0 and row[0] >= 9
         ]
@@ -372,16 +376,16 @@ def test_variants_that_files_shred_differently(spark: SparkSession, tmp_path: Pa
 
     asyncpq.spark.register(spark)
     url = str(lake)
-    check(asyncpq.spark.scan(spark, url))
-    check(asyncpq.spark.scan(spark, url, schema=frame.schema))
-    check(asyncpq.spark.scan(spark, url, schema_policy="permissive"))
+    check(scan(spark, url))
+    check(scan(spark, url, schema=frame.schema))
+    check(scan(spark, url, schema_policy="permissive"))
     check(spark.read.format("asyncpq").schema(frame.schema).load(url))
     asyncpq.spark.build_index(spark, url, [Bounds("id"), Keys("id"), Footers()])
-    check(asyncpq.spark.scan(spark, url))
+    check(scan(spark, url))
     keys = spark.range(0, 400, 1, 2)
     check(asyncpq.spark.lookup_join(keys, url, on="id"))
     asyncpq.spark.optimize(spark, url, str(tmp_path / "optimized"), sort_by=["id"])
-    check(asyncpq.spark.scan(spark, str(tmp_path / "optimized")))
+    check(scan(spark, str(tmp_path / "optimized")))
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -415,13 +419,13 @@ def test_what_lies_beside_a_variant_may_differ(
         assert found.schema.simpleString() == frame.schema.simpleString()
         assert sorted([_shown(row) for row in found.collect()]) == sorted([_shown(row) for row in frame.collect()])
 
-    check(asyncpq.spark.scan(spark, url, schema_policy="permissive"))
+    check(scan(spark, url, schema_policy="permissive"))
     asyncpq.spark.build_index(spark, url, [Keys("id")], schema_policy="permissive")
-    check(asyncpq.spark.scan(spark, url, view="snapshot"))
+    check(scan(spark, url, view="snapshot"))
     check(asyncpq.spark.lookup_join(spark.range(20), url, on="id", view="snapshot"))
     shutil.copy(lake / "0.parquet", lake / "again.parquet")
     asyncpq.spark.refresh_index(spark, f"{url}/_asyncpq")
-    check(asyncpq.spark.scan(spark, url, view="snapshot"))
+    check(scan(spark, url, view="snapshot"))
 
 
 def _shown(found: Any) -> Any:

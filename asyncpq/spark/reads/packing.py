@@ -1,0 +1,256 @@
+"""Pack planned files into splits, and write plans that are too large to be sent to the work folder."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Final, TypeVar
+
+from asyncpq.datasets.dataset_files import DatasetState
+from asyncpq.errors import AsyncpqError, InvalidOptionError, StoreError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import KIB, MIB
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, decode_files, encode_files, encode_partition
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.base import RequestContext, Validator, writable
+
+T = TypeVar("T")
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
+MOST_SENT_BYTES: Final = 64 * MIB
+#: Plans in the work folder that are older are removed when another plan is written there.
+PLAN_S: Final = 7 * 86_400.0
+#: The work folder below a lake if none is set: readers skip names that begin with an underscore.
+_DEFAULT_FOLDER: Final = "_asyncpq_plans"
+_MOST_REMOVED: Final = 1000  # plans in one pass
+_PLAN_NAME: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
+
+#: Maximum bytes of an encoded split. Footer payloads that do not fit are left out; the task reads these footers.
+#: Exceptions are files with inline content, and plans that ``most_splits`` limits.
+MOST_SPLIT_BYTES: Final = 64 * KIB
+#: Minimum bytes of data for a task.
+LEAST_SPLIT_BYTES: Final = 4 * MIB
+#: Cost of opening a file in bytes, which bounds the number of files in a split.
+FILE_COST_BYTES: Final = 2 * MIB
+_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
+_PIECE_BYTES: Final = 4 * KIB  # overhead of an encoded piece
+_PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
+
+
+class SplitPacker:
+    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
+    single row group that is larger forms a larger piece."""
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
+        self._files: list[PlannedFile] = []
+        self._open_bytes = 0
+        self._least_bytes = _PIECE_BYTES
+        self._total_bytes = 0
+
+    def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
+        """Add a file, and yield the pieces that its data completes."""
+        for part in _divided(file):
+            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
+            # small at first, since the size of a split depends on the total
+            most_bytes = min(self._split_bytes, max(LEAST_SPLIT_BYTES, self._total_bytes // _PIECES))
+            full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
+            if full:
+                yield from self.finish()
+            self._files.append(part)
+            self._open_bytes += cost
+            self._least_bytes += least
+            self._total_bytes += part.num_bytes
+
+    def finish(self) -> Iterator[SplitPiece]:
+        """Yield the last, incomplete piece; nothing if it has no file."""
+        if self._files:
+            files, self._files, self._open_bytes = self._files, [], 0
+            self._least_bytes = _PIECE_BYTES
+            fitting = with_payloads_that_fit(files)
+            data = encode_files(fitting)
+            least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
+            yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+
+
+def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
+    """Yield the file unchanged, or in parts if it has too many row ranges for one split."""
+    if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
+        yield file
+        return
+    ranges, total = list(file.rows), file.rows.num_rows
+    for start in range(0, len(ranges), _MOST_RANGES):
+        rows = RowRanges(ranges[start : start + _MOST_RANGES])
+        share = rows.num_rows / total
+        yield replace(
+            file, rows=rows, num_rows=round(file.num_rows * share), num_bytes=max(1, round(file.num_bytes * share))
+        )
+
+
+def _least_bytes(file: PlannedFile) -> int:
+    """Return an upper bound of the encoded size of a file without payloads, in bytes."""
+    ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
+    validator = file.validator
+    named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
+    return 200 + 4 * len(file.url) + ranges + named + len(encode_partition(file.partition)) + len(file.content or b"")
+
+
+def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    """Return the files, without the footer payloads that do not fit into a split. Earlier files have priority."""
+    space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
+    return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
+
+
+def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
+    """Choose the large form of each item while ``space`` lasts, else the small form.
+
+    ``items``: (bytes by which the large form exceeds the small one, large form, small form).
+    """
+    chosen: list[T] = []
+    for more, whole, slim in items:
+        chosen.append(whole if more <= space else slim)
+        space -= more if more <= space else 0
+    return chosen
+
+
+def group_pieces(
+    pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
+) -> list[tuple[SplitPiece, ...]]:
+    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are smaller,
+    down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
+    if not pieces:
+        return []
+    costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
+    total = sum(costs)
+    wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
+    splits: list[list[SplitPiece]] = []
+    size = least = 0
+    for piece, cost in zip(pieces, costs, strict=True):
+        more = 0 if piece.data is None else piece.least_bytes
+        if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
+            splits.append([])
+            size = least = 0
+        splits[-1].append(piece)
+        size += cost
+        least += more
+    if len(splits) > most_splits:
+        splits = [[] for _ in range(most_splits)]
+        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
+            splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
+    return [_fitting_pieces(split) for split in splits if split]
+
+
+def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
+    """Return the pieces of a split, without the payloads of the last ones if the split would be too large."""
+    space = MOST_SPLIT_BYTES - 4 * len(split)
+    if sum(map(_data_bytes, split)) <= space:
+        return tuple(split)
+    slim = [
+        replace(piece, data=encode_files([file.without_payloads() for file in decode_files(piece.data)]))
+        if piece.data is not None
+        else piece
+        for piece in split
+    ]
+    items = [(_data_bytes(whole) - _data_bytes(least), whole, least) for whole, least in zip(split, slim, strict=True)]
+    return tuple(_fitting(items, space - sum(map(_data_bytes, slim))))
+
+
+def _data_bytes(piece: SplitPiece) -> int:
+    return len(piece.data or b"")
+
+
+def _lake_folder(lake: str, file: str) -> str:
+    """Return the url of the lake's folder, with its final slash; of the file's folder if the lake is no folder."""
+    root = lake if lake.endswith("/") else f"{lake}/"
+    return root if file.startswith(root) else file.rpartition("/")[0] + "/"
+
+
+class PieceStore:
+    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder. Of written
+    pieces, only the places in the work folder stay in memory."""
+
+    def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
+        self.versions: dict[str, Validator | None] = {}
+        self.num_rows = 0
+        self._runtime = state.runtime
+        self._lake = state.url
+        self._is_set = settings.work_folder is not None
+        self._plans = f"{(settings.work_folder or '').rstrip('/')}/plans/"
+        self._packer = SplitPacker(settings.split_bytes)
+        self._pieces: list[SplitPiece] = []
+        self._sent = 0  # number of leading pieces that are in the work folder
+        self._num_bytes = 0
+        self._name = uuid.uuid4().hex
+        self._objects = 0
+
+    async def add(self, file: PlannedFile) -> None:
+        """Pack a file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and the lake
+        cannot be written."""
+        if not self.versions and not self._is_set:
+            self._plans = f"{_lake_folder(self._lake, file.url)}{_DEFAULT_FOLDER}/plans/"
+        self.versions[file.url] = file.validator
+        self.num_rows += file.num_rows
+        await self._keep(self._packer.add(file))
+
+    async def finish(self) -> list[SplitPiece]:
+        """Return all pieces in order."""
+        await self._keep(self._packer.finish())
+        if self._objects:
+            await self._put_down()
+            await self._remove_old()
+        return self._pieces
+
+    async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
+        for piece in pieces:
+            self._pieces.append(piece)
+            self._num_bytes += _data_bytes(piece)
+            if self._num_bytes > MOST_SENT_BYTES:
+                await self._put_down()
+
+    async def _put_down(self) -> None:
+        url = f"{self._plans}{self._name}/{self._objects}.splits"
+        parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
+        if not parts:
+            return
+        for number, (part, stop) in enumerate(zip(parts, accumulate(map(len, parts)), strict=True), self._sent):
+            self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
+        store, _ = await self._runtime.store(url)
+        context = RequestContext(ReadMetrics(), purpose="write")
+        try:
+            await writable(store, url).put_object(url, b"".join(parts), context=context)
+        except AsyncpqError as error:
+            if self._is_set:
+                raise
+            raise InvalidOptionError(
+                f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder; none is set, and the"
+                f" lake cannot be written: {error.message}",
+                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
+            ) from error
+        self._objects += 1
+        self._sent = len(self._pieces)
+        self._num_bytes = 0
+
+    async def _remove_old(self) -> None:
+        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. The driver cannot detect
+        when Spark no longer uses a plan. Errors of the store are only logged."""
+        context = RequestContext(ReadMetrics(), purpose="list")
+        try:
+            store = writable((await self._runtime.store(self._plans))[0], self._plans)
+            now = await store.clock(self._plans, context=context)
+            old = [
+                item.url
+                for item in await store.list_objects(self._plans, context=context)
+                if _PLAN_NAME.fullmatch(item.url[len(self._plans) :])
+                and item.modified is not None
+                and now - item.modified > PLAN_S
+            ]
+            await store.delete_objects(old[:_MOST_REMOVED], context=context.step("write", context.round + 1))
+        except StoreError as error:
+            logger.warning("old plans could not be removed from %s: %s", self._plans, error)

@@ -1,0 +1,125 @@
+"""The estimated costs of a planned scan: read by asyncpq's tasks, or by Spark's own reader.
+
+asyncpq's tasks read the planned rows alone, but each row passes from Python to Spark. Spark's reader decodes the
+planned files whole, and only the columns that the query uses, which a plan cannot know: the estimate counts all.
+Latency and bandwidth are what the driver's session has measured at the store; tasks measure the seconds of a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from asyncpq.objects.prices import Prices
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+#: Seconds before the first row, without reading.
+_PYTHON_START_S: Final = 0.15
+_SPARK_START_S: Final = 0.05
+_PYTHON_TASK_S: Final = 0.020
+_FILE_S: Final = 0.004  # a file opened in a task, by either reader
+#: Requests of a file that wait for each other: for asyncpq's tasks without a footer, and for Spark.
+_ROUNDS: Final = 2
+_SPARK_ROUNDS: Final = 3
+#: Compressed bytes that a core decodes.
+_PYTHON_BYTES_S: Final = 200e6
+_SPARK_BYTES_S: Final = 200e6
+#: Seconds of a row before the first measurement.
+ROW_S: Final = 0.5e-6
+_BOUNDS: Final = (ROW_S / 8, ROW_S * 8)
+_KEPT: Final = 16  # measurements
+_LEAST_ROWS: Final = 10_000  # of a measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderCosts:
+    """Estimated seconds of a scan by each reader."""
+
+    asyncpq_s: float
+    spark_s: float
+
+    @property
+    def cheaper(self) -> str:
+        """The reader of the lower estimate."""
+        return "asyncpq" if self.asyncpq_s < self.spark_s else "spark"
+
+
+class RowClock:
+    """Measures in tasks the time in which rows pass from Python to Spark. Picklable: tasks have no measurements.
+
+    ``rows`` and ``seconds`` are Spark's accumulators, or None in Spark Connect, which has none.
+    """
+
+    def __init__(self, rows: Accumulator[float] | None, seconds: Accumulator[float] | None) -> None:
+        self._rows = rows
+        self._seconds = seconds
+        self._before = (0.0, 0.0)
+        self._seen: deque[float] = deque(maxlen=_KEPT)
+
+    def __reduce__(self) -> tuple[type[RowClock], tuple[Any, Any]]:
+        return RowClock, (self._rows, self._seconds)
+
+    def timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. Runs in tasks."""
+        rows, seconds = 0, 0.0
+        try:
+            for batch in batches:
+                rows += batch.num_rows
+                began = time.perf_counter()
+                yield batch
+                seconds += time.perf_counter() - began
+        finally:
+            if self._rows is not None and self._seconds is not None:
+                self._rows.add(float(rows))
+                self._seconds.add(seconds)
+
+    def row_s(self) -> float:
+        """Return the seconds of a row: the median of the last measurements, within bounds. Runs on the driver."""
+        if self._rows is not None and self._seconds is not None:
+            now = self._rows.value, self._seconds.value
+            rows, seconds = now[0] - self._before[0], now[1] - self._before[1]
+            if rows >= _LEAST_ROWS:
+                self._before = now
+                self._seen.append(min(max(seconds / rows, _BOUNDS[0]), _BOUNDS[1]))
+        return median(self._seen) if self._seen else ROW_S
+
+
+def reader_costs(
+    *,
+    num_files: int,
+    num_splits: int,
+    num_bytes: int,
+    num_rows: int,
+    whole_bytes: int,
+    parallelism: int,
+    prices: Prices,
+    is_local: bool,
+    row_s: float,
+) -> ReaderCosts:
+    """Estimate the seconds of both readers.
+
+    Args:
+        num_files, whole_bytes: files that have planned rows, and their bytes in the planned columns.
+        num_splits, num_bytes, num_rows: tasks, bytes and rows of asyncpq's plan.
+        parallelism: tasks that run at once.
+        prices: of the store.
+        is_local: files are read without requests.
+        row_s: seconds of a row that passes from Python to Spark.
+    """
+    latency_s = 0.0 if is_local else prices.latency_s
+    transfer_bytes_s = float("inf") if is_local else prices.bandwidth_bytes_s
+    python = num_splits * _PYTHON_TASK_S + num_files * (_FILE_S + _ROUNDS * latency_s) + num_rows * row_s
+    python += num_bytes / _PYTHON_BYTES_S
+    spark = num_files * (_FILE_S + _SPARK_ROUNDS * latency_s) + whole_bytes / _SPARK_BYTES_S
+    return ReaderCosts(
+        asyncpq_s=_PYTHON_START_S + max(python / parallelism, num_bytes / transfer_bytes_s),
+        spark_s=_SPARK_START_S + max(spark / parallelism, whole_bytes / transfer_bytes_s),
+    )

@@ -1,0 +1,285 @@
+"""Read the files that a plan has left with Spark's own Parquet reader.
+
+Spark gets the planned columns as its schema, and exactly the planned files: Spark's listing is compared with the plan,
+and afterwards asyncpq lists the files again, to see that they still have the planned versions. So Spark's relation has
+the sizes and names of the planned versions.
+
+With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns into Parquet files, where some skip rows
+that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
+file's narrower integers), and on dates of the old calendar (days that it lacks). Such columns go through an expression
+that returns its argument, and on which Spark pushes no condition. If the plan knows how all files store a timestamp or
+a decimal, it stays as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from asyncpq.errors import ObjectChangedError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.reads.planning import LakePlan
+from asyncpq.spark.reads.predicates import quoted
+from asyncpq.spark.reads.splits import spark_struct
+from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.urls import local_path, split_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+#: Hadoop's names of the protocols that Spark may read.
+_HADOOP: Final = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
+#: Above so many paths Spark lists them by a job with a task for each.
+_MOST_PATHS: Final = 32
+_MOST_NAMES: Final = 1000  # in a pattern
+#: Comparing Spark's listing with the plan takes about 0.1 ms a file.
+_MOST_FILES: Final = 10_000
+_GLOB: Final = frozenset("{}[]*?\\,")
+#: Conditions on these types may skip matching rows of Parquet files.
+_NOT_PUSHED: Final = (
+    T.DecimalType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.TimeType,
+    T.DayTimeIntervalType,
+    T.YearMonthIntervalType,
+)
+
+
+_MICROS: Final = frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")})
+
+
+class NotForSpark(Exception):  # noqa: N818  # a reason, which a plan reports
+    """Spark's own reader does not read the plan's files; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What Spark is asked to list."""
+
+    paths: Sequence[str]
+    names: Sequence[str] = ()  # of the files in these folders; empty: all
+
+
+def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool) -> DataFrame:
+    """Return the rows of the plan's files, each read whole by Spark's own reader, with the plan's columns.
+
+    ``asked``: the caller asked for Spark's reader, so it is tried on stores that Spark's settings do not name.
+
+    Raises:
+        NotForSpark: Spark's reader might return other rows, or cannot read the files.
+        ObjectChangedError: a file was replaced or deleted while the plan was made.
+    """
+    struct = spark_struct(plan.lake.spark_schema)
+    root = _check(spark, opened, plan, asked=asked)
+    wanted = sorted(_plain_path(_hadoop_path(url)) for url in plan.versions)
+    for place in _places(root, plan):
+        frame = _listed(spark, opened, struct, root, place)
+        if sorted(_plain_path(unquote(path)) for path in frame.inputFiles()) == wanted:
+            break
+    else:
+        raise NotForSpark("Spark lists other files than asyncpq has planned")
+    known = {field.name: field for field in frame.schema.fields}
+    if any(known.get(field.name) != field for field in struct.fields):
+        raise NotForSpark("Spark would return other types")
+    pushed = _always_pushed(opened, plan)
+    frame = frame.select(*[_column(field, pushed) for field in struct.fields])
+    if frame.schema != struct:
+        raise NotForSpark("Spark would return other types")
+    sessions.run(plan.lake.settings, lambda session: _check_versions(session, root, plan.versions))
+    return frame
+
+
+def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool) -> str:
+    """Return the url of the folder that has all files. Raises NotForSpark if Spark's reader cannot take them."""
+    if opened.differs:
+        raise NotForSpark(opened.differs)
+    urls = list(plan.versions)
+    if len(urls) > _MOST_FILES:
+        raise NotForSpark(f"Spark's listing of more than {_MOST_FILES} files is not compared with the plan")
+    if any(validator is None for validator in plan.versions.values()):
+        raise NotForSpark("the store does not identify versions of files")
+    protocols = {split_url(url)[0] for url in urls}
+    if len(protocols) > 1 or not protocols <= _HADOOP.keys():
+        raise NotForSpark(f"Spark does not read {', '.join(sorted(protocols))} urls as asyncpq does")
+    if any(_is_hidden(url.rpartition("/")[2]) for url in urls):
+        raise NotForSpark("Spark does not read files whose names begin with _ or .")
+    scheme = _HADOOP[protocols.pop()]
+    if scheme != "file" and not asked and not _is_configured(spark, scheme):
+        raise NotForSpark(f"no setting spark.hadoop.fs.{scheme}.* tells that Spark can read the store")
+    if scheme == "s3a" and not _is_same_endpoint(spark, plan.lake.settings.storage):
+        raise NotForSpark("spark.hadoop.fs.s3a.endpoint is not the endpoint of asyncpq's storage options")
+    root = opened.state.url
+    if not root.endswith("/") and not all(url.startswith(f"{root}/") for url in urls):
+        if opened.partitions:
+            raise NotForSpark("the folders' names are columns, and the lake is not a folder")
+        root = _common_folder(urls)
+    if not _GLOB.isdisjoint(root):
+        raise NotForSpark("Spark reads the folder's name as a pattern")
+    return _folder(root)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_")) or name.endswith("._COPYING_")
+
+
+def _is_configured(spark: SparkSession, scheme: str) -> bool:
+    return any(name.startswith(f"spark.hadoop.fs.{scheme}.") for name in spark.conf.getAll)
+
+
+def _is_same_endpoint(spark: SparkSession, storage: Mapping[str, Any]) -> bool:
+    """Return whether Hadoop and asyncpq have the same endpoint of S3, by their settings."""
+    options = storage.get("s3") or {}
+    own = options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
+    hadoop = spark.conf.get("spark.hadoop.fs.s3a.endpoint", None)
+    return _host(own) == _host(hadoop)
+
+
+def _host(endpoint: str | None) -> str:
+    """Return host and port of an endpoint; "" for those of AWS."""
+    host = (endpoint or "").rpartition("://")[2].strip("/").lower()
+    return "" if host.endswith(".amazonaws.com") else host
+
+
+def _common_folder(urls: Sequence[str]) -> str:
+    folders = [url.rpartition("/")[0].split("/") for url in urls]
+    first, last = min(folders), max(folders)
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return "/".join(first[: min(same, len(last))]) + "/"
+
+
+def _listed(spark: SparkSession, opened: OpenLake, struct: T.StructType, root: str, place: _Place) -> DataFrame:
+    """Return the files of a place as Spark's reader lists them. Raises NotForSpark if Spark cannot read them."""
+    reader = spark.read.schema(_with_partitions(struct, opened))
+    if place.names:
+        reader = reader.option("pathGlobFilter", f"{{{','.join(place.names)}}}")
+    if opened.partitions:
+        reader = reader.option("basePath", _hadoop_path(root))
+    else:
+        reader = reader.option("recursiveFileLookup", "true")  # folders named key=value are no columns
+    try:
+        return reader.parquet(*[_hadoop_path(path) for path in place.paths])
+    except PySparkException as error:
+        raise NotForSpark(f"Spark cannot read the files: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # py4j raises Hadoop's errors by classes of its own
+        raise NotForSpark(f"Spark cannot read the files: {type(error).__name__}") from error
+
+
+def _places(root: str, plan: LakePlan) -> Iterator[_Place]:
+    """Yield what Spark may list: the whole lake if no file was ruled out; then some files, or some folders or the lake
+    with a pattern of names. The whole lake may have files that the plan does not know. Raises NotForSpark if Spark
+    would read a name as a pattern, or gets too many names."""
+    urls = list(plan.versions)
+    if len(urls) == plan.metrics.files_total and root == _folder(plan.lake.url):
+        yield _Place([root])
+    if len(urls) <= _MOST_PATHS:
+        if not all(_GLOB.isdisjoint(url) for url in urls):
+            raise NotForSpark("Spark reads a name of the files as a pattern")
+        yield _Place(urls)
+        return
+    names = sorted({url.rpartition("/")[2] for url in urls})
+    if len(names) > _MOST_NAMES or not all(_GLOB.isdisjoint(name) for name in names):
+        raise NotForSpark(f"Spark lists at most {_MOST_NAMES} files by their names")
+    folders = sorted({url.rpartition("/")[0] + "/" for url in urls})
+    nested = any(later.startswith(folder) for folder, later in itertools.pairwise(folders))
+    few = len(folders) <= _MOST_PATHS and not nested and all(_GLOB.isdisjoint(folder) for folder in folders)
+    yield _Place(folders if few else [root], names)
+
+
+def _folder(url: str) -> str:
+    return url if url.endswith("/") else f"{url}/"
+
+
+def _hadoop_path(url: str) -> str:
+    """Return the url or path as Hadoop takes it, which does not decode ``%xx`` either."""
+    protocol, rest = split_url(url)
+    return f"file://{local_path(url)}" if protocol == "file" else f"{_HADOOP[protocol]}://{rest}"
+
+
+def _plain_path(url: str) -> str:
+    """Return one spelling of Hadoop's urls of local files, which have one slash or three."""
+    return "/" + url[len("file:") :].lstrip("/") if url.startswith("file:") else url
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _partition_names(opened: OpenLake) -> set[str]:
+    """Return the names of the columns in paths, as ``opened.struct`` spells them."""
+    return {opened.struct.names[place] for place in opened.columns(opened.partitions)}
+
+
+def _with_partitions(struct: T.StructType, opened: OpenLake) -> T.StructType:
+    """Return the columns and, behind them, other columns in paths: Spark reads these whether they are asked for."""
+    rest = _partition_names(opened) - set(struct.names)
+    return T.StructType([*struct.fields, *[field for field in opened.struct.fields if field.name in rest]])
+
+
+def _always_pushed(opened: OpenLake, plan: LakePlan) -> set[str]:
+    """Return names of columns whose conditions Spark may push into files, although not for all columns of their types:
+    values of paths, and values that all files certainly store as Spark has them."""
+    pushed = _partition_names(opened)
+    for field, arrow in zip(opened.struct.fields, opened.schema, strict=True):
+        dtype, stored = field.dataType, arrow.type
+        micros = isinstance(dtype, T.TimestampType | T.TimestampNTZType) and stored in _MICROS
+        exact = isinstance(dtype, T.DecimalType) and stored == pa.decimal128(dtype.precision, dtype.scale)
+        days = isinstance(dtype, T.DateType) and not opened.has_old_dates
+        known = plan.stored_alike and not opened.has_old_dates and (micros or exact)
+        if days or known:
+            pushed.add(field.name)
+    return pushed
+
+
+def _column(field: T.StructField, pushed: Collection[str]) -> Column:
+    """Return the column of a field, or an expression of its values; see :func:`_held`."""
+    column = F.col(quoted(field.name))
+    held = None if field.name in pushed else _held(column, field.dataType)
+    return column if held is None else held.alias(field.name, metadata=field.metadata or {})
+
+
+def _held(column: Column, dtype: T.DataType) -> Column | None:
+    """Return an expression with the values of ``column`` on which Spark pushes no condition into files. None if Spark
+    may push conditions: on structs, it pushes those on their fields."""
+    if isinstance(dtype, (T.FloatType, T.DoubleType)):
+        return F.nanvl(column, column)
+    if isinstance(dtype, _NOT_PUSHED):
+        return F.greatest(column, column)
+    if not isinstance(dtype, T.StructType):
+        return None
+    held: Column | None = None
+    for field in dtype.fields:
+        inner = _held(column.getField(field.name), field.dataType)
+        if inner is not None:
+            held = (column if held is None else held).withField(quoted(field.name), inner)
+    return held
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+async def _check_versions(session: Session, root: str, versions: Mapping[str, Validator | None]) -> None:
+    """List the files again. Raises ObjectChangedError if one does not have its planned version."""
+    store, _ = await session.runtime.store(root)
+    context = RequestContext(ReadMetrics(), purpose="list")
+    listed: dict[str, Validator | None] = {}
+    for url in versions if len(versions) <= _MOST_PATHS else [root]:
+        listed |= {item.url: item.validator for item in await store.list_objects(url, context=context)}
+    for url, planned in versions.items():
+        found = listed.get(url)
+        if planned is None or found is None or not found.same_version(planned):
+            raise ObjectChangedError(
+                "the file was replaced or deleted while the scan was planned", url=url, hint="Plan again."
+            )

@@ -1,0 +1,318 @@
+"""Planned files through Spark's own reader: the rows of ``spark.read.parquet`` without pushdown, or a reason."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import asyncpq.blocking
+from asyncpq import col
+from asyncpq.errors import ObjectChangedError, UnsupportedFeatureError
+from asyncpq.indexing import Bounds, Footers
+from asyncpq.spark.reads import spark_files
+from asyncpq.spark.reads.scan import ReaderName, explain_scan, scan
+from tests.spark import evolved_lakes, scan_lakes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
+
+_READERS: Sequence[ReaderName] = ("auto", "asyncpq", "spark")
+_PUSHDOWN = "spark.sql.parquet.filterPushdown"
+_ROWS = 300
+
+Query = Callable[[DataFrame], DataFrame]
+
+
+def _answers(frames: Sequence[DataFrame]) -> list[list[str]]:
+    """The rows of each as texts, in order: one job for all."""
+    shown = [
+        frame.select(F.lit(at).alias("at"), F.struct("*").cast("string").alias("row"))
+        for at, frame in enumerate(frames)
+    ]
+    found: list[list[str]] = [[] for _ in frames]
+    for row in reduce(DataFrame.unionAll, shown).collect():
+        found[row["at"]].append(row["row"])
+    return [sorted(rows) for rows in found]
+
+
+def _native_answers(conf: RuntimeConfig, make: Callable[[], Sequence[DataFrame]]) -> list[list[str]]:
+    """The answers of Spark's own reader, which loses rows with NaN unless its pushdown is off."""
+    conf.set(_PUSHDOWN, "false")
+    try:
+        return _answers(make())
+    finally:
+        conf.set(_PUSHDOWN, "true")
+
+
+def _query(rng: random.Random) -> Query:
+    """What a user does with a scan: more conditions, some columns, counts."""
+    where = scan_lakes.sql(rng, 1)
+    columns = rng.sample([*scan_lakes.COLUMNS, "st.D", "part"], k=rng.randrange(1, 4))
+    shape = rng.randrange(4)
+
+    def query(frame: DataFrame) -> DataFrame:
+        if shape == 0:
+            return frame.filter(where)
+        if shape == 1:
+            return frame.filter(where).select(*columns)
+        if shape == 2:
+            return frame.filter(where).groupBy("part").count()
+        return frame.select(*columns).distinct()
+
+    return query
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions with two files each, of pyarrow's: bounds without NaN, and -0.0 among them."""
+    folder = tmp_path_factory.mktemp("readers")
+    rng = random.Random(23)
+    for number in range(4):
+        path = folder / f"part={number % 2}" / f"{number}.parquet"
+        scan_lakes.write(path, scan_lakes.table(rng, _ROWS, _ROWS * number))
+    return folder
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_random_queries_by_each_reader(
+    spark: SparkSession, restored_conf: RuntimeConfig, lake: Path, adaptive: str
+) -> None:
+    restored_conf.set("spark.sql.adaptive.enabled", adaptive)
+    rng = random.Random(f"readers {adaptive}")
+    queries = [_query(rng) for _ in range(6)]
+    wheres = [rng.choice([None, scan_lakes.sql(rng, 1)]) for _ in queries]
+    native = spark.read.parquet(str(lake))
+    expected = _native_answers(
+        restored_conf,
+        lambda: [
+            query(native if where is None else native.filter(where))
+            for query, where in zip(queries, wheres, strict=True)
+        ],
+    )
+    for reader in _READERS:
+        scans = [scan(spark, str(lake), where=where, reader=reader) for where in wheres]
+        found = _answers([query(frame) for query, frame in zip(queries, scans, strict=True)])
+        assert found == expected, reader
+
+
+def test_random_evolved_lakes_by_each_reader(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path) -> None:
+    rng = random.Random(77)
+    lakes, conditions, schemas = [], [], []
+    for number in range(4):
+        shapes = {name: evolved_lakes.shape(rng) for name in "pqr"}
+        types = [
+            {name: evolved_lakes.file_type(rng, asked, cases=True, same_leaves=False) for name, asked in shapes.items()}
+            for _ in range(3)
+        ]
+        folder = tmp_path / str(number)
+        evolved_lakes.write_files(rng, folder, types, 40, int96=False)
+        leaves = [leaf for name, asked in shapes.items() for leaf in asked.leaves(name)]
+        lakes.append(str(folder))
+        conditions.append(evolved_lakes.condition(rng, leaves) if leaves else "true")
+        schemas.append(", ".join(f"{name} {asked.ddl}" for name, asked in shapes.items()))
+    shown = F.to_json(F.struct("*"))
+    natives = [spark.read.schema(schema).parquet(folder) for folder, schema in zip(lakes, schemas, strict=True)]
+    expected = _native_answers(
+        restored_conf,
+        lambda: [frame.filter(where).select(shown) for frame, where in zip(natives, conditions, strict=True)],
+    )
+    for reader in _READERS:
+        scans = [scan(spark, lake, schema=schema, reader=reader) for lake, schema in zip(lakes, schemas, strict=True)]
+        found = _answers([frame.filter(where).select(shown) for frame, where in zip(scans, conditions, strict=True)])
+        assert found == expected, reader
+
+
+def test_conditions_of_later_filters_lose_no_rows(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path
+) -> None:
+    """Spark's pushdown skips each of these row groups, although a row matches. That of dates and numbers is kept."""
+    moment = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+    rows = {
+        "f": pa.array([1.0, math.nan], pa.float32()),
+        "d": pa.array([1.0, math.nan]),
+        "st": pa.array([{"i": 1, "d": 1.0}, {"i": 2, "d": math.nan}]),
+        "deep": pa.array([{"st": {"d": 1.0}}, {"st": {"d": math.nan}}]),
+        "ms": pa.array([moment, moment], pa.timestamp("ms", "UTC")),
+        "n": pa.array([Decimal("1.00"), Decimal("2.00")], pa.decimal128(5, 2)),
+        "i": pa.array([1, 2], pa.int64()),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    schema = (
+        "f float, d double, st struct<i: bigint, d: double>, deep struct<st: struct<d: double>>, ms timestamp,"
+        " n decimal(20,2), i bigint"
+    )
+    wheres = [
+        "f > 5",
+        "d > 5",
+        "st.d > 5",
+        "deep.st.d > 5",
+        "ms < timestamp'2024-05-01 00:00:00.0005Z'",
+        "n < 99999999999.99",
+        "i > 1",
+    ]
+    native = spark.read.schema(schema).parquet(str(tmp_path))
+    expected = _native_answers(restored_conf, lambda: [native.filter(where) for where in wheres])
+    assert [len(rows) for rows in expected] == [1, 1, 1, 1, 2, 2, 1]
+    ours = scan(spark, str(tmp_path), schema=schema, reader="spark")
+    assert ours.schema == native.schema
+    assert _answers([ours.filter(where) for where in wheres]) == expected
+    assert _answers([scan(spark, str(tmp_path), where=where, schema=schema, reader="spark") for where in wheres]) == (
+        expected
+    )
+
+
+def test_numbers_and_texts_are_still_pushed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(pa.table({"i": [1], "s": ["a"], "d": [1.0], "st": [{"d": 1.0, "e": 1}]}), tmp_path / "a.parquet")
+    scan(spark, str(tmp_path), reader="spark").filter("i = 1 AND s = 'a' AND d = 1").select("st.e").explain()
+    shown = capsys.readouterr().out
+    assert "EqualTo(i,1), EqualTo(s,a)" in shown
+    assert "EqualTo(d" not in shown
+    assert "ReadSchema: struct<i:bigint,s:string,d:double,st:struct<e:bigint>>" in shown
+
+
+# -- the files that Spark lists -------------------------------------------------------------------
+
+
+def _files(folder: Path, names: Sequence[str]) -> str:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"row": pa.array([number], pa.int64())}), folder / name)
+    return str(folder)
+
+
+def test_only_planned_files_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """By their paths, by the folders of partitions, and by their names."""
+    many = _files(tmp_path / "many", [f"{at:02}.parquet" for at in range(80)])
+    named = _files(tmp_path / "named", [f"p={at % 40}/{at:02}.parquet" for at in range(80)])
+    folders = _files(tmp_path / "folders", [f"p={at % 2}/{at // 2:02}.parquet" for at in range(80)])
+    for lake, where, files in (
+        (many, "row < 3", 3),
+        (many, "row < 50", 50),
+        (named, "row < 50", 50),
+        (folders, "p = 1", 40),
+    ):
+        plan = explain_scan(spark, lake, where=where, reader="spark")
+        assert plan.files == files
+        frame = plan.frame(spark)
+        assert len(frame.inputFiles()) == files
+        native = spark.read.parquet(lake).filter(where)
+        assert frame.schema == native.schema
+        assert sorted(frame.collect()) == sorted(native.collect())
+
+
+def test_files_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
+    names = [f"p={value}/{name}" for value in ("a b", "x%41") for name in ("a b.parquet", "y%41(1).parquet")]
+    lake = _files(tmp_path / "lake", names)
+    frame = scan(spark, lake, reader="spark")
+    assert sorted(frame.collect()) == sorted(spark.read.parquet(lake).collect())
+    one = f"{lake}/{names[-1]}"
+    assert scan(spark, one, reader="spark").collect() == spark.read.parquet(one).collect()
+    pattern = _files(tmp_path / "pattern", ["a[1].parquet", "b.parquet"])
+    assert scan(spark, pattern, reader="spark").count() == 2
+    assert "as a pattern" in explain_scan(spark, pattern, where="row = 0").reason
+
+
+def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = _files(tmp_path / "lake", ["p=1/a.parquet", "p=2/b.parquet"])
+    split = tmp_path / "split" / "a.parquet"
+    split.parent.mkdir()
+    pq.write_table(pa.table({"d": [1.5]}), split, use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT"})
+    brotli = tmp_path / "brotli" / "a.parquet"
+    brotli.parent.mkdir()
+    pq.write_table(pa.table({"d": [1.5]}), brotli, compression="brotli")
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (lake, {"on_bad_file": "skip"}, "bad files are skipped"),
+        (lake, {"partitioning": ["x"]}, "partitioning="),
+        (str(split.parent), {}, "codec or an encoding"),
+        (str(brotli.parent), {}, "codec or an encoding"),
+    ]
+    for url, options, reason in cases:
+        plan = explain_scan(spark, url, **options)
+        assert plan.reader == "asyncpq"
+        assert reason in str(plan)
+        with pytest.raises(UnsupportedFeatureError, match=reason):
+            scan(spark, url, reader="spark", **options)
+    unlisted = tmp_path / "lake" / "p=2" / "c.parquet"
+    with monkeypatch.context() as patched:
+        place = spark_files._places
+
+        def late(root: str, plan: Any) -> Any:
+            pq.write_table(pa.table({"row": [7]}), unlisted)
+            return place(root, plan)
+
+        patched.setattr(spark_files, "_places", late)
+        plan = explain_scan(spark, lake)
+        assert (plan.reader, len(plan.frame(spark).inputFiles())) == ("spark", 2)  # not by the folder, but by paths
+    unlisted.unlink()
+
+
+def test_files_that_the_index_does_not_list(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's listing of the folder has them."""
+    lake = _files(tmp_path / "lake", [f"{at:02}.parquet" for at in range(40)])
+    with asyncpq.blocking.BlockingSession() as session:
+        session.build_index(lake, [Bounds("row"), Footers()])
+    pq.write_table(pa.table({"row": [99]}), tmp_path / "lake" / "more.parquet")
+    assert scan(spark, lake, view="snapshot", reader="spark").count() == 40
+    assert scan(spark, lake, reader="spark").count() == 41
+    (tmp_path / "lake" / "p=1").mkdir()
+    for name in ("00", "more"):  # names of planned files, in a folder that the index does not list
+        pq.write_table(pa.table({"row": [7]}), tmp_path / "lake" / "p=1" / f"{name}.parquet")
+    plan = explain_scan(spark, lake, view="snapshot")
+    assert (plan.reader, plan.reason) == ("asyncpq", "Spark lists other files than asyncpq has planned")
+    assert plan.frame(spark).count() == 40
+
+
+def test_types_wider_than_those_of_the_first_file(spark: SparkSession, tmp_path: Path) -> None:
+    for number, dtype in enumerate((pa.int32(), pa.int64())):
+        (tmp_path / "lake").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"row": pa.array([number], dtype)}), tmp_path / "lake" / f"{number}.parquet")
+    with asyncpq.blocking.BlockingSession() as session:
+        session.build_index(str(tmp_path / "lake"), [Bounds("row"), Footers()], schema_policy="permissive")
+    plan = explain_scan(spark, str(tmp_path / "lake"), view="snapshot")
+    assert (plan.reader, plan.reason) == ("asyncpq", "the dataset has wider types than Spark infers")
+    assert sorted(plan.frame(spark).collect()) == [(0,), (1,)]
+
+
+def test_a_file_that_is_replaced_while_the_scan_is_planned(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here by one of the same size."""
+    lake = _files(tmp_path, ["a.parquet", "b.parquet"])
+    place = spark_files._places
+
+    def replaced(root: str, plan: Any) -> Any:
+        pq.write_table(pa.table({"row": pa.array([9], pa.int64())}), tmp_path / "c")
+        (tmp_path / "c").replace(tmp_path / "b.parquet")
+        return place(root, plan)
+
+    monkeypatch.setattr(spark_files, "_places", replaced)
+    with pytest.raises(ObjectChangedError, match=r"b\.parquet"):
+        scan(spark, lake, reader="spark")
+
+
+def test_the_plan_says_which_reader_and_why(spark: SparkSession, lake: Path) -> None:
+    plan = explain_scan(spark, str(lake))
+    assert plan.reader == "spark"
+    assert "reader: spark, since it is estimated at less time; about" in str(plan)
+    assert explain_scan(spark, str(lake), reader="asyncpq").reason == "it was asked for"
+    assert explain_scan(spark, str(lake), where=col("row") < 0).reason == "no file is left"
