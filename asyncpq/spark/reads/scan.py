@@ -152,7 +152,7 @@ class SparkScanPlan:
         lines = [
             f"scan of {lake.url} ({lake.view}: {lake.description})",
             f"  where: {self.condition or 'all rows'}",
-            f"  pruned by: {lake.where if lake.where is not None else 'nothing'}",
+            f"  pruned by: {'nothing' if lake.where is None else lake.where}{self._why_unused()}",
             f"  columns: {', '.join(map(str, lake.columns))}",
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
@@ -163,6 +163,9 @@ class SparkScanPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _why_unused(self) -> str:
+        return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the DataFrame with the rows and columns of the scan."""

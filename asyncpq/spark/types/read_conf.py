@@ -55,6 +55,8 @@ class ReadConf:
     merge_schema: bool = _setting(False, "spark.sql.parquet.mergeSchema")
     infer_partition_types: bool = _setting(True, "spark.sql.sources.partitionColumnTypeInference.enabled")
     timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = _setting("TIMESTAMP_LTZ", "spark.sql.timestampType")
+    double_quoted_identifiers: bool = _setting(False, "spark.sql.ansi.doubleQuotedIdentifiers")
+    consecutive_string_literals: bool = _setting(False, "spark.sql.legacy.consecutiveStringLiterals.enabled")
     datetime_to_string: bool = _setting(False, "spark.sql.legacy.typeCoercion.datetimeToString.enabled")
 
     @classmethod
