@@ -1,7 +1,8 @@
-"""Conditions of a scan: an asyncpq expression, a filter list, or Spark's SQL.
+"""Conditions of a scan: an asyncpq expression, a filter list, Spark's SQL, or a column of PySpark.
 
 A condition becomes a Spark column, which filters the rows, and pruning terms, with which asyncpq skips data that cannot
-match. :mod:`asyncpq.spark.reads.sql_conditions` parses SQL, for pruning only.
+match. :mod:`asyncpq.spark.reads.sql_conditions` and :mod:`asyncpq.spark.reads.column_conditions` read SQL and columns,
+for pruning only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Timestamp
+from asyncpq.spark.reads.column_conditions import read_column
 from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times
 from asyncpq.spark.reads.sql_conditions import Unknown, may_name, read_condition
 from asyncpq.spark.types.read_conf import ReadConf
@@ -41,25 +43,35 @@ _WITHOUT_BRACKETS: Final = frozenset(
 
 
 class Condition:
-    """The condition of a scan: an expression, a filter list, or a condition in SQL.
+    """The condition of a scan: an expression, a filter list, a condition in SQL, or a column of PySpark.
 
     Relative times are resolved at the time ``now``. ``by_fields``: a dot in a name always precedes a struct field; see
-    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`. It is always true for SQL.
+    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`. It is always true for SQL and columns.
     """
 
     def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
         self._sql = where if isinstance(where, str) else None
-        self._by_fields = by_fields or self._sql is not None
+        self._column = where if isinstance(where, Column) else None
+        self._by_fields = by_fields or self._sql is not None or self._column is not None
         self._now = now or dt.datetime.now(dt.UTC)
-        self._terms = parse_filters(where) if self._sql is None else read_condition(self._sql)
+        self._terms: Expression
+        if self._sql is not None:
+            self._terms = read_condition(self._sql)
+        else:
+            self._terms = parse_filters(where) if self._column is None else read_column(self._column)
 
     def __str__(self) -> str:
+        if self._column is not None:
+            return str(self._column)
         return str(self._terms) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Return names of the top-level columns that the condition reads, perhaps with some that it does not read."""
         if self._sql is not None:
             return [field.name for field in struct.fields if may_name(self._sql, field.name)]
+        if self._column is not None:
+            text = str(self._column).lower()
+            return [name for name in struct.names if "*" in text or "`" in name or name.lower() in text]
         lake = self._columns(struct, conf)
         places = [lake.split(name)[0] for name in columns(self._terms)]
         return [struct.fields[place].name for place in dict.fromkeys(places) if place is not None]
@@ -76,6 +88,8 @@ class Condition:
         of the condition."""
         if self._sql is not None:
             return F.expr(self._sql)
+        if self._column is not None:
+            return self._column
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
 
     def times(self) -> set[dt.datetime]:
@@ -86,7 +100,10 @@ class Condition:
         """Return the predicate for pruning; None if the condition excludes no data, which is logged with the reason.
         ``instants`` maps wall-clock times to instants: see :func:`instants_of`."""
         lake = self._columns(struct, conf, schema)
-        terms = self._resolved(lake) if self._sql is None else read_condition(self._sql, conf, lake.dtype)
+        if self._sql is not None:
+            terms = read_condition(self._sql, conf, lake.dtype)
+        else:
+            terms = self._resolved(lake) if self._column is None else read_column(self._column, conf)
         pruned = pruning_terms(terms, lake, schema, instants)
         if pruned is None and any(True for _ in atoms(terms)):
             logger.warning("the condition %s skips no data: %s", self, self.why_unused())

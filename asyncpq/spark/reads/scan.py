@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -52,7 +51,7 @@ def scan(
     spark: SparkSession,
     url: Any,
     where: object = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     index: Any = None,
     *,
     view: Literal["snapshot", "listed", "table"] | None = None,
@@ -71,9 +70,9 @@ def scan(
 
     Args:
         url: a prefix, a pattern, a file, a list of files, or a table.
-        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's SQL. Spark
-            applies the condition with its own semantics; asyncpq skips data that cannot match.
-        columns: names, or dotted paths of struct fields; None for all.
+        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, a condition in Spark's SQL, or a PySpark
+            column. Spark applies the condition with its own semantics; asyncpq skips data that cannot match.
+        columns: names, or dotted paths of struct fields, also as a text with commas; None for all.
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
@@ -104,7 +103,7 @@ def explain_scan(
     spark: SparkSession,
     url: Any,
     where: object = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     index: Any = None,
     **options: Any,
 ) -> SparkScanPlan:
@@ -181,15 +180,16 @@ class SparkScanPlan:
 
 
 def plan_scan(
-    spark: SparkSession, target: LakeTarget, where: object, columns: Sequence[str] | None, settings: Mapping[str, Any]
+    spark: SparkSession,
+    target: LakeTarget,
+    where: object,
+    columns: Sequence[str] | str | None,
+    settings: Mapping[str, Any],
 ) -> SparkScanPlan:
     """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)
     if isinstance(columns, str):
-        raise InvalidOptionError(
-            f"the argument columns is the text {columns!r}, expected a list of names",
-            hint=f"Write columns=[{columns!r}].",
-        )
+        columns = [name.strip() for name in columns.split(",")]
     known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
