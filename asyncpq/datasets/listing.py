@@ -18,6 +18,8 @@ from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
 
 #: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
+#: End of the name of a file that Hadoop is still copying.
+COPYING = "._COPYING_"
 
 #: Folder below a dataset's root that holds its index, if no other place is named.
 INDEX_FOLDER = "_asyncpq/"
@@ -246,6 +248,8 @@ def is_file_of(target: Target, url: str) -> bool:
     """Whether the object at ``url``, which is below ``target.folder``, is among the target's files."""
     if target.urls is not None:
         return url in target.urls
+    if url.endswith(COPYING):
+        return False
     if target.pattern is not None:
         return target.pattern.fullmatch(url, len(target.folder)) is not None
     return not any(segment.startswith(HIDDEN) for segment in url[len(target.folder) :].split("/"))

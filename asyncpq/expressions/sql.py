@@ -2,8 +2,8 @@
 
 A predicate has exactly the condition's meaning, or there is none: a part without an equal predicate is an
 ExpressionError that says what to write. sqlglot parses the text; it is loaded when a condition is parsed, so nodes are
-told apart by the names of their classes. Spark's conditions (``spark/reads/predicates.py``) share :data:`COMPARISONS`
-and ``sql_operands.name_parts``; their literals and nulls are Spark's.
+told apart by the names of their classes. Spark's conditions (``spark/reads/sql_conditions.py``) share
+:data:`COMPARISONS` and ``sql_operands.name_parts``; their literals and nulls are Spark's.
 
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which the
 column's type resolves, as SQL engines do. ``DATE '...'``, ``CAST(... AS ...)`` and the like have a type.

@@ -191,6 +191,8 @@ async def _schema_of(
     opened; else the unified columns of all. Raises ObjectNotFoundError if no file can be read, SchemaMismatchError if
     two files conflict.
     """
+    if policy == "strict":  # an empty file, of which a read raises the error, has no columns
+        files = [file for file in files if file.size != 0] or files
     unifier = SchemaUnifier(policy, partitions)
     if policy != "strict":  # one file is opened, and the read that follows counts all of them
         operation.metrics.files_total = len(files)

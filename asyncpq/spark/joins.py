@@ -15,7 +15,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
+from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
@@ -275,7 +275,14 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
-    place = find_name(names, name, conf)
+    try:
+        place = find_name(names, name, conf)
+    except AmbiguousColumnError:
+        raise AmbiguousColumnError(
+            "several columns of the left DataFrame match the name of the key",
+            column=name,
+            hint="Rename or drop the others before the join.",
+        ) from None
     if place is None:
         raise ColumnNotFoundError("the left DataFrame has no such key column", column=name)  # Spark has found it
     return place

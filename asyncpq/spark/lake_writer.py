@@ -22,18 +22,20 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from asyncpq import errors
-from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
+from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.build import adding
+from asyncpq.indexing.build.adding import DATA_FOLDER
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
+from asyncpq.spark.appended_columns import arranged, fitted
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import (
     SETTING_NAMES,
@@ -42,14 +44,15 @@ from asyncpq.spark.settings import (
     flag_option,
     option_spelling,
     refuse_secrets,
+    with_three_slashes,
 )
-from asyncpq.spark.types.conversion import from_spark
-from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.storage.base import ListedObject, RequestContext
+from asyncpq.spark.types.conversion import arrow_schema, from_spark
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
 from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
-from asyncpq.writing.lake_commit import Publish, is_uncommitted, job_folder, publish_plain
+from asyncpq.writing.lake_commit import BEGUN, Publish, is_uncommitted, job_folder, publish_plain
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -84,7 +87,8 @@ class LakeWrite:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
     began: float = field(default_factory=time.time)  # seconds since the epoch
     struct: StructType  # columns of the files, in the lake's order and spelling
-    order: tuple[int, ...] | None = None  # the position of each among the columns that are written; None: the same
+    # the position of each among the columns that are written; None: nulls; None for all: the same columns
+    order: tuple[int | None, ...] | None = None
     overwrite: bool = False  # the commit retires all other files
     options: WriteOptions
     conf: ReadConf
@@ -96,8 +100,7 @@ class LakeWrite:
         """Write the rows of a task to new files; return these. Readers see the files after :meth:`commit`."""
         columns = from_spark(self.struct, self.conf)
         if self.order is not None:
-            order = list(self.order)
-            batches = (batch.select(order) for batch in batches)
+            batches = (arranged(batch, self.order, arrow_schema(self.struct)) for batch in batches)
         context = TaskContext.get()
         partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
         stem = f"{job_folder(self.job)}{partition:05d}-{attempt}"
@@ -165,9 +168,11 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         raise errors.InvalidOptionError(f"the format asyncpq has no write option {unknown[0]!r}", hint=hint)
     if not given.get("path"):
         raise errors.InvalidOptionError(
-            "the option path is missing: save() names no folder", hint="Use save('s3://bucket/lake/')."
+            "the option path is missing: save() names no folder",
+            hint="Use save('s3://bucket/lake/'). Spark loses the location and the options of tables: INSERT INTO t and"
+            " insertInto do not reach them.",
         )
-    folder = lake_folder("the folder", given["path"])
+    folder = lake_folder("the folder", with_three_slashes(given["path"]))
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
         raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
@@ -190,6 +195,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             url=safe_url(folder),
             hint="Append without indexKinds, or write with mode('overwrite').",
         )
+    if base is None:
+        run(settings, lambda session: _begin(session, folder))
     return LakeWrite(
         folder=folder,
         struct=struct,
@@ -236,7 +243,7 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
         adding.check_lake(base, place)
     if base is not None and publish == "index":
         return base
-    objects = await listed(session, folder)
+    objects = [item for item in await listed(session, folder) if item.url != folder + BEGUN]
     if publish == "plain" and objects:
         raise errors.InvalidOptionError(
             "publish='plain': the folder is not empty, so readers that list it would see old and new files",
@@ -246,13 +253,6 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     files = parse_target(folder)
     paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
-    if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in objects):
-        raise errors.InvalidOptionError(
-            "the folder has files that were written with publish=plain, and their index is missing: readers of a"
-            " new index would not see them",
-            url=safe_url(folder),
-            hint="Write to another folder, or restore its _asyncpq/.",
-        )
     if foreign:
         raise errors.InvalidOptionError(
             f"the folder has files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
@@ -263,40 +263,23 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     return base
 
 
-def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> tuple[StructType, tuple[int, ...]]:
-    """Return the columns to append, in the lake's order and spelling, and their positions in ``schema``.
+async def _begin(session: Session, folder: str) -> None:
+    """Mark a folder without an index as one whose first write has begun.
 
-    Raises SchemaMismatchError if they differ from the lake's, AmbiguousColumnError if names differ only in case.
+    Raises InvalidOptionError if there are data files and no mark: their index is lost.
     """
-    names = schema.fieldNames()
-    places: list[int] = []
-    for name in lake.names:
-        at = find_name(names, name, conf)
-        if at is None:
-            raise _mismatch("the appended rows lack this column of the lake", name, folder)
-        places.append(at)
-    unknown = set(range(len(names))) - set(places)
-    if unknown:
-        raise _mismatch("the appended rows have this column, which the lake lacks", names[min(unknown)], folder)
-    given = [schema.fields[at] for at in places]
-    struct = StructType(
-        [
-            StructField(name, column.dataType, column.nullable, column.metadata)
-            for name, column in zip(lake.names, given, strict=True)
-        ]
-    )
-    for ours, theirs in zip(from_spark(struct, conf).schema, lake, strict=True):
-        if ours.type != theirs.type:
-            raise _mismatch(
-                f"the appended column has the type {ours.type}, the lake's {theirs.type}", ours.name, folder
-            )
-    return struct, tuple(places)
-
-
-def _mismatch(what: str, column: str, folder: str) -> errors.SchemaMismatchError:
-    return errors.SchemaMismatchError(
-        what, url=safe_url(folder), column=column, hint="Append the lake's columns and types, or overwrite the lake."
-    )
+    store, _ = await session.runtime.store(folder)
+    context = RequestContext(ReadMetrics(), purpose="write")
+    data = await listed(session, folder + DATA_FOLDER)
+    if not data:
+        await writable(store, safe_url(folder)).put_object(folder + BEGUN, b"", context=context)
+    elif not await store.list_objects(folder + BEGUN, context=context):
+        raise errors.InvalidOptionError(
+            "the folder has files that asyncpq wrote, but its index _asyncpq/ is missing: readers of a new index would"
+            " not see them",
+            url=safe_url(data[0].url),
+            hint="Write to another folder, or restore its _asyncpq/. If these files were never committed, delete them.",
+        )
 
 
 def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
@@ -440,7 +423,12 @@ def _item(name: str, attribute: str, item: Any) -> Any:
 
 
 def json_list(name: str, text: str) -> list[Any]:
-    """Parse the value of an option, a JSON list. Raises InvalidOptionError if ``text`` is not a JSON list."""
+    """Parse the value of an option, a JSON list, or names separated by commas.
+
+    Raises InvalidOptionError if a text that begins like JSON is not a JSON list.
+    """
+    if text.strip() and text.lstrip()[0] not in '[{"':
+        return [name.strip() for name in text.split(",")]
     try:
         items = json.loads(text)
     except ValueError as error:

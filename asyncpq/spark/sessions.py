@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from asyncpq import errors
 from asyncpq.blocking import Portal
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
-from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions
+from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
 from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
@@ -61,6 +61,7 @@ class ProcessSession:
             session = Session(
                 self.storage,
                 memory_cache_bytes=_memory_bytes(settings),
+                cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
                 disk_cache=_disk_cache(settings),
                 limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
                 read=ReadOptions(int96_unit=settings.int96_unit),

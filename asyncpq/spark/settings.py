@@ -84,6 +84,11 @@ def listed_in(value: str) -> object:
         return value
 
 
+def with_three_slashes(target: Any) -> Any:
+    """Return the url ``file:/folder``, as Spark and Hadoop spell it, as ``file:///folder``; others unchanged."""
+    return re.sub("^file:/(?!/)", "file:///", target) if isinstance(target, str) else target
+
+
 PREFIX: Final = "spark.asyncpq."
 #: Bytes of the memory caches if the worker's share of the executor's memory is unknown.
 DEFAULT_MEMORY_BYTES: Final = 64 * MIB

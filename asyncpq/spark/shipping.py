@@ -40,15 +40,14 @@ _has_source: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 def register(spark: SparkSession) -> None:
     """Register the format "asyncpq" for ``spark.read``, ``spark.readStream`` and ``df.write`` of this session.
 
-    Repeated calls have no effect. Call :func:`add_to` first if the session needs both.
+    Spark finds the format in the thread's active session: call this in each thread that writes. Otherwise, repeated
+    calls have no effect. Call :func:`add_to` first if the session needs both.
     """
     from asyncpq.spark.data_source import AsyncpqDataSource
 
+    spark.createDataFrame([], "number int")  # makes this session the active one of the thread
     with _lock:
         if spark not in _has_source:
-            spark.createDataFrame(
-                [], "number int"
-            )  # makes this session the thread's active one, where Spark registers the source
             spark.dataSource.register(AsyncpqDataSource)
             _has_source.add(spark)
 

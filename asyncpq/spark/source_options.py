@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -27,13 +27,14 @@ from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, nullable, unquoted
+from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, find_name, merged_schema, nullable, unquoted
 
 View = Literal["snapshot", "listed", "table"]
 Format = Literal["delta", "iceberg", "parquet"]
+BadFile = Literal["raise", "skip"]
 
 _NAMES: Final = (
-    "path", "paths", "columns", "predicate", "where", "index", "view", "format", "pushdown",
+    "path", "paths", "columns", "predicate", "where", "index", "view", "format", "onBadFile", "pushdown",
     "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "ignoreMissingFiles",
 )  # fmt: skip
 _STREAM: Final = _NAMES[-4:]
@@ -88,6 +89,7 @@ class SourceOptions:
                 index=_index(given),
                 view=cast(View | None, _one_of(given, "view", get_args(View))),
                 format=cast(Format | None, _one_of(given, "format", get_args(Format))),
+                on_bad_file=cast(BadFile, _one_of(given, "onBadFile", get_args(BadFile)) or "raise"),
             ),
             columns=_columns(given["columns"]) if "columns" in given else None,
             where=_where(given),
@@ -182,7 +184,7 @@ def _target(given: Mapping[str, str]) -> str | list[str]:
             "the path is missing",
             hint="Use .load(url). Spark loses the options of tables: SELECT ... FROM t WITH (path='...').",
         )
-    return re.sub("^file:/(?!/)", "file:///", given["path"])  # spelling of Spark's catalog
+    return given["path"]
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -213,7 +215,7 @@ def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
 
 
 def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
-    value = given.get(name)
+    value = given.get(name.lower())
     spellings = {choice.lower(): choice for choice in known}
     if value is None or value.lower() in spellings:
         return None if value is None else spellings[value.lower()]
@@ -291,10 +293,28 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
     fields_read: list[StructField] = []
     for name in options.columns:
         places = opened.columns([name]) or opened.columns([unquoted(name)])
-        if not places:
+        top, *parts = [name] if places else name.split(".")
+        places = places or opened.columns([top])
+        found = None if not places else _narrowed(opened.struct.fields[places[0]], parts, options.conf)
+        if found is None:
             raise opened.missing(name)
-        fields_read.append(opened.struct.fields[places[0]])
+        known = next((at for at, field in enumerate(fields_read) if field.name == found.name), None)
+        if known is None:
+            fields_read.append(found)
+        else:  # two fields of one struct
+            merged = merged_schema([StructType([fields_read[known]]), StructType([found])], options.conf)
+            fields_read[known] = merged.fields[0]
     return StructType(fields_read)
+
+
+def _narrowed(field: StructField, parts: Sequence[str], conf: ReadConf) -> StructField | None:
+    """Return the column with only the inner field of the path ``parts``; None if there is no such field."""
+    if not parts:
+        return field
+    dtype = field.dataType
+    place = find_name(dtype.names, parts[0], conf) if isinstance(dtype, StructType) else None
+    inner = None if place is None else _narrowed(dtype.fields[place], parts[1:], conf)  # type: ignore[attr-defined]
+    return None if inner is None else StructField(field.name, StructType([inner]), field.nullable, field.metadata)
 
 
 async def open_for_schema(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:

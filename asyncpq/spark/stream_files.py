@@ -264,7 +264,7 @@ class ListedStream:
         taken = {file.url for file in listing.files}
         files: list[ListedFile] = []
         for item in listing.listed:
-            if item.url not in taken:
+            if item.url not in taken or not item.size:  # Spark does not read empty files
                 continue
             if item.modified is None:
                 raise UnsupportedStoreError(

@@ -8,9 +8,9 @@ typed errors: their texts quote urls and documents, which may hold secrets, and 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import (
@@ -32,7 +32,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
     UsageError,
 )
-from asyncpq.storage.base import ObjectExistsError, Unpicklable, Validator, cannot_create
+from asyncpq.storage.base import ObjectExistsError, RequestContext, Unpicklable, Validator, cannot_create
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
@@ -119,8 +119,8 @@ class ObstoreExchange:
         self._bucket = bucket
         self._code = ""  # of the error document of the last refusal
 
-    def prepare(self) -> Coroutine[Any, Any, None] | None:
-        return None
+    def prepare(self, context: RequestContext) -> None:
+        """Return None: nothing precedes the request."""
 
     async def call(self, client: Client, receiver: Receiver) -> Body:
         """Call obstore once and return the body. Raises the errors of obstore and of the receiver."""

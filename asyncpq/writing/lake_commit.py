@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Final, Literal
 
-from asyncpq.datasets.listing import SUCCESS
+from asyncpq.datasets.listing import INDEX_FOLDER, SUCCESS
 from asyncpq.errors import AsyncpqError, ConcurrentCommitUnsupported, InvalidOptionError, StaleSnapshotError, StoreError
 from asyncpq.indexing.build.adding import DATA_FOLDER, discard_files, lake_backend
 from asyncpq.metrics import ReadMetrics
@@ -14,6 +14,10 @@ from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+#: Path of an empty object that a folder's first write on Spark makes when it is planned. Data files without an index
+#: and without this object have lost their index; with it, the first write may have failed.
+BEGUN: Final = f"{INDEX_FOLDER}begun"
 
 #: How readers learn which files are live. "index": from the index alone. "plain": the folder was empty, and its last
 #: file ``_SUCCESS`` follows the commit, so that readers may also list it.
@@ -51,7 +55,7 @@ async def check_target(runtime: Runtime, folder: str, job: str | None = None) ->
     lacks atomic commits."""
     store, _ = await runtime.store(folder)
     listed = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
-    paths = [item.url[len(folder) :] for item in listed]
+    paths = [path for item in listed if (path := item.url[len(folder) :]) != BEGUN]
     others = [path for path in paths if job is None or not path.startswith(job_folder(job))]
     if others:
         raise InvalidOptionError(

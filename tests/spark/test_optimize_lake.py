@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -20,13 +26,14 @@ import asyncpq
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
 from asyncpq.spark.row_layout import RowLayout, find_keys
+from asyncpq.spark.shipping import register
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.writing.file_layout import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
 from tests.spark.writing_tasks import DieWhileWriting
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
 
     from tests.spark.cluster import Cluster
@@ -399,3 +406,42 @@ def test_from_s3_to_s3(spark: SparkSession, lake_store: LakeStore) -> None:
     days = [day for part in read for day in part["day"].to_pylist()]
     assert days == [0] * 1000 + [1] * 1000
     assert multiset(pa.concat_tables(read).drop_columns("day")) == multiset(table)
+
+
+@pytest.mark.parametrize("way", ["write", "sorted", "z-ordered"])
+def test_plain_spark_and_other_engines_see_every_row_of_a_written_lake(
+    spark: SparkSession, tmp_path: Path, restored_conf: RuntimeConfig, way: str
+) -> None:
+    """With pushdown, NaN and zeros of both signs: bounds hide no row from engines for which NaN is the greatest."""
+    special = [math.nan, -0.0, 0.0, math.inf, -math.inf, None, math.nan, 2.5]
+    values = [special[n // 3 % 8] if n % 3 == 0 else n * 7 % 400 / 16 for n in range(4000)]
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    pq.write_table(pa.table({"id": range(4000), "d": pa.array(values, pa.float64())}), source / "a.parquet")
+    if way == "write":
+        rows = spark.read.parquet(str(source)).coalesce(1).write.format("asyncpq").mode("append")
+        register(spark)
+        rows.options(publish="plain", pageRows=100, rowGroupRows=500).save(str(target))
+    else:
+        layout: dict[str, Any] = {"sort_by": ["d"]} if way == "sorted" else {"zorder_by": ["d", "id"]}
+        optimize(spark, str(source), str(target), **layout, page_rows=100, row_group_rows=500)
+
+    def holds(value: float | None, bound: float) -> bool:
+        return value is not None and (math.isnan(value) or value > bound)
+
+    bounds = [-math.inf, -1.0, 0.0, 24.0, 24.9375, 1e9, math.inf]
+    expected = [sum(holds(value, bound) for value in values) for bound in bounds]
+    texts = [f"CAST('{bound}' AS DOUBLE)" for bound in bounds]
+    restored_conf.set("spark.sql.parquet.filterPushdown", "true")
+    reader = spark.read.option("recursiveFileLookup", "true")
+    counts = [reader.parquet(str(target)).filter(f"d > {text}").selectExpr(f"'{text}'", "count(*)") for text in texts]
+    counts.append(reader.parquet(str(target)).filter("isnan(d) OR d = 0D").selectExpr("'zeros'", "count(*)"))
+    found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
+    zeros = sum(value is not None and (math.isnan(value) or value == 0) for value in values)
+    assert found == {**dict(zip(texts, expected, strict=True)), "zeros": zeros}
+    files = [str(path) for path in target.glob("data/*/*.parquet")]
+    for bound, text, number in zip(bounds, texts, expected, strict=True):
+        assert duckdb.sql(f"SELECT count(*) FROM read_parquet({files}) WHERE d > {text}").fetchall() == [(number,)]
+        assert pl.scan_parquet(files).filter(pl.col("d") > bound).collect().height == number
+        numbers = sum(value is not None and value > bound for value in values)  # NaN compares as unknown in pyarrow
+        assert ds.dataset(files).count_rows(filter=ds.field("d") > bound) == numbers

@@ -30,6 +30,7 @@ from asyncpq.expressions import Atom, Expression, columns, implied
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.scan.request import ScanRequest
+from asyncpq.spark.reads.chosen_files import ChosenFiles
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name, within
 from asyncpq.spark.types.special_types import is_variant
@@ -388,7 +389,7 @@ class SparkFiles:
 
 def index_of(source: FileProvider) -> OpenIndex | None:
     """Return the index that prunes the source's files before they are opened; None if the source has no index."""
-    return source.index if isinstance(source, (SnapshotFiles, IndexedFiles, SparkFiles)) else None
+    return source.index if isinstance(source, (SnapshotFiles, IndexedFiles, SparkFiles, ChosenFiles)) else None
 
 
 def narrowed_for_index(

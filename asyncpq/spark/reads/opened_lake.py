@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from asyncpq import errors
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetState
+from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.decoding.arrow import children_of, is_list, with_children
@@ -21,6 +22,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
+from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import (
     PartitionTypes,
     SparkFiles,
@@ -30,6 +32,7 @@ from asyncpq.spark.reads.file_reads import (
     texts_in_paths,
 )
 from asyncpq.spark.sessions import refresh_hint
+from asyncpq.spark.settings import with_three_slashes
 from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
@@ -67,7 +70,9 @@ class LakeTarget:
     on_bad_file: Literal["raise", "skip"] = "raise"
 
     def __post_init__(self) -> None:  # workers run in other folders, so paths become absolute
-        object.__setattr__(self, "target", absolute(self.target))
+        target: Any = self.target
+        target = [*map(with_three_slashes, target)] if isinstance(target, (list, tuple)) else with_three_slashes(target)
+        object.__setattr__(self, "target", absolute(target))
         object.__setattr__(self, "index", absolute(self.index))
 
     @property
@@ -134,6 +139,8 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         AsyncpqError: :meth:`asyncpq.Session.open_dataset` failed, or Spark does not support the type of a column.
         SchemaMismatchError: a setting asks to merge the files' schemas, and Spark cannot merge the types of a column.
     """
+    if conf.ignore_corrupt_files:
+        target = replace(target, on_bad_file="skip")
     options = target.options
     is_table = catalog_of(target.target, target.format, target.version) is not None
     if not is_table:  # tables are not listed
@@ -191,6 +198,7 @@ class _LakeOpener:
         self.has_old_dates = False  # see OpenLake
         self.row_bytes = 0.0  # of that file, for each row
         self._refuses = ""  # why Spark cannot decode that file
+        self._reads: Callable[[DataFile], bool] = lambda file: True  # whether Spark reads a file
 
     async def struct(self) -> StructType:
         """Return the columns as Spark has them; set the columns of ``state`` to the Arrow schema that reads them."""
@@ -226,6 +234,11 @@ class _LakeOpener:
         """Infer the columns from the files and their paths; only partition columns if the caller passed a schema."""
         target, view = self._target, self.state.source.view
         files = sorted(await all_files(self.state, self.operation), key=lambda file: file.url)  # as Spark visits them
+        if view is View.LISTED:
+            place = parse_target(target.target)
+            is_folder = place.urls is None and place.pattern is None and target.partitioning == "hive"
+            self._choose(read_by_spark(files, place.folder if is_folder else None))
+            files = [file for file in files if self._reads(file)]
         if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
             return _struct_of_none(self.state.columns.schema, self._conf)
         file, metadata, first = await self._first_file(files)
@@ -245,6 +258,13 @@ class _LakeOpener:
         if merged is not None or (target.schema_policy == "strict" and view is not View.SNAPSHOT):
             return self._by_spark
         return self._with_partition_types(self._known_struct(first))
+
+    def _choose(self, reads: Callable[[DataFile], bool]) -> None:
+        """Leave out the files that Spark does not read."""
+        self._reads = reads
+        known = self.state.source.known
+        if known is not None and not all(map(reads, known.files)):
+            self.state = replace(self.state, source=ChosenFiles(self.state.source, reads))
 
     # -- columns ----------------------------------------------------------------------------------
 
@@ -398,6 +418,7 @@ class _LakeOpener:
                 options["index"] = False
             dataset = await self._session.open_dataset(self._target.target, **options)
             self.state = replace(dataset.state, unifier=None)
+            self._choose(self._reads)
         if isinstance(self.state.source, SnapshotFiles):
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
         files, schema = await all_files(self.state, self.operation), self.state.columns.schema

@@ -1,16 +1,16 @@
-"""Conditions of a scan: an asyncpq expression, a filter list, or Spark's SQL.
+"""Conditions of a scan: an asyncpq expression, a filter list, Spark's SQL, or a column of PySpark.
 
 A condition becomes a Spark column, which filters the rows, and pruning terms, with which asyncpq skips data that cannot
-match. SQL is parsed with sqlglot for pruning only; a part that Spark and sqlglot may parse differently becomes Unknown.
+match. :mod:`asyncpq.spark.reads.sql_conditions` and :mod:`asyncpq.spark.reads.column_conditions` read SQL and columns,
+for pruning only.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import operator
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,63 +19,59 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
-from asyncpq.errors import ExpressionError, UsageError
+from asyncpq.errors import ExpressionError
 from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.expressions.sql import COMPARISONS
-from asyncpq.expressions.sql_operands import kind_of, name_parts
-from asyncpq.spark.reads.pruning_terms import (
-    SESSION_ZONE,
-    Instants,
-    LakeColumns,
-    date_of,
-    pruning_terms,
-    time_of,
-    wall_clock_times,
-)
+from asyncpq.spark.reads.column_conditions import read_column
+from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times
+from asyncpq.spark.reads.sql_conditions import Unknown, may_name, read_condition
 from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 _FIXED_ZONES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "Zulu"})
 _MANY: Final = 20  # more values become SQL text: one call of the JVM instead of one for each
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 
-#: Strings and quoted names in a text without escapes.
-_QUOTED: Final = re.compile(r"'[^']*'|`[^`]*`")
-#: Syntax that Spark and sqlglot may read differently: ``!`` for NOT, adjacent strings, parameters, comments.
-_DOUBTFUL: Final = re.compile(r"""!(?!=)|''\s*''|\w''|[@?$;:]|/\*|--""")
-_WHOLE: Final = re.compile(r"\d+", re.ASCII)
-_EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
-_DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
 #: Functions that Spark calls without brackets if no column has their name.
 _WITHOUT_BRACKETS: Final = frozenset(
     {"current_date", "current_time", "current_timestamp", "current_user", "grouping__id", "session_user", "user"}
 )
-_STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 
 
 class Condition:
-    """The condition of a scan: an expression, a filter list, or a condition in SQL.
+    """The condition of a scan: an expression, a filter list, a condition in SQL, or a column of PySpark.
 
     Relative times are resolved at the time ``now``. ``by_fields``: a dot in a name always precedes a struct field; see
-    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`. It is always true for SQL.
+    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`. It is always true for SQL and columns.
     """
 
     def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
         self._sql = where if isinstance(where, str) else None
-        self._by_fields = by_fields or self._sql is not None
+        self._column = where if isinstance(where, Column) else None
+        self._by_fields = by_fields or self._sql is not None or self._column is not None
         self._now = now or dt.datetime.now(dt.UTC)
-        self._terms = parse_filters(where) if self._sql is None else read_condition(self._sql)
+        self._terms: Expression
+        if self._sql is not None:
+            self._terms = read_condition(self._sql)
+        else:
+            self._terms = parse_filters(where) if self._column is None else read_column(self._column)
 
     def __str__(self) -> str:
+        if self._column is not None:
+            return str(self._column)
         return str(self._terms) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Return names of the top-level columns that the condition reads, perhaps with some that it does not read."""
         if self._sql is not None:
             return [field.name for field in struct.fields if may_name(self._sql, field.name)]
+        if self._column is not None:
+            text = str(self._column).lower()
+            return [name for name in struct.names if "*" in text or "`" in name or name.lower() in text]
         lake = self._columns(struct, conf)
         places = [lake.split(name)[0] for name in columns(self._terms)]
         return [struct.fields[place].name for place in dict.fromkeys(places) if place is not None]
@@ -92,6 +88,8 @@ class Condition:
         of the condition."""
         if self._sql is not None:
             return F.expr(self._sql)
+        if self._column is not None:
+            return self._column
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
 
     def times(self) -> set[dt.datetime]:
@@ -99,10 +97,22 @@ class Condition:
         return wall_clock_times(self._terms)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
-        """Return the predicate for pruning; None if the condition excludes no data. ``instants`` maps wall-clock times
-        to instants: see :func:`instants_of`."""
+        """Return the predicate for pruning; None if the condition excludes no data, which is logged with the reason.
+        ``instants`` maps wall-clock times to instants: see :func:`instants_of`."""
         lake = self._columns(struct, conf, schema)
-        return pruning_terms(self._terms if self._sql is not None else self._resolved(lake), lake, schema, instants)
+        if self._sql is not None:
+            terms = read_condition(self._sql, conf, lake.dtype)
+        else:
+            terms = self._resolved(lake) if self._column is None else read_column(self._column, conf)
+        pruned = pruning_terms(terms, lake, schema, instants)
+        if pruned is None and any(True for _ in atoms(terms)):
+            logger.warning("the condition %s skips no data: %s", self, self.why_unused())
+        return pruned
+
+    def why_unused(self) -> str:
+        """Return the reason why the condition skips no data, if it skips none."""
+        reasons = dict.fromkeys(atom.reason for atom in atoms(self._terms) if isinstance(atom, Unknown))
+        return "; ".join(reasons) or "all rows may match, or Spark may compare the column as another type"
 
     def _columns(self, struct: StructType, conf: ReadConf, schema: pa.Schema | None = None) -> LakeColumns:
         return LakeColumns(struct, schema, conf, by_fields=self._by_fields)
@@ -252,155 +262,3 @@ class _SparkColumns:
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
             return F.lit(str(value)).cast(f"decimal({min(38, len(str(abs(value))))},0)")
         return F.lit(value)
-
-
-# -- conditions in SQL ----------------------------------------------------------------------------
-
-
-class Unknown(Expression):
-    """A part of a condition that asyncpq cannot translate, so that it excludes no data."""
-
-    __slots__ = ()
-
-    def _key(self) -> tuple[object, ...]:
-        return ()
-
-    def __str__(self) -> str:
-        return "?"
-
-
-def read_condition(text: str) -> Expression:
-    """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate. Raises UsageError if
-    sqlglot is not installed."""
-    # Spark's settings decide about escapes in strings and about double quotes
-    if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
-        return Unknown()
-    try:
-        import sqlglot
-        from sqlglot.errors import SqlglotError
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "a condition in SQL requires the package sqlglot, which is not installed",
-            hint="Run pip install 'asyncpq[spark]'.",
-        ) from error
-    try:
-        return _condition(sqlglot.parse_one(text, dialect="spark"))
-    except (SqlglotError, RecursionError, ValueError):
-        return Unknown()  # Spark reports the error, if there is one
-
-
-def may_name(text: str, column: str) -> bool:
-    """Return whether a condition in SQL may read a column: its text contains the column's name or ``*``."""
-    return column.replace("`", "``").lower() in text.lower() or _STAR.search(text) is not None
-
-
-def _condition(node: Any) -> Expression:
-    make = _CONDITIONS.get(kind_of(node))
-    condition = None if make is None else make(node)
-    return Unknown() if condition is None else condition
-
-
-def _comparison(node: Any) -> Expression | None:
-    op, turned = COMPARISONS[kind_of(node)]
-    for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
-        name, value = _name(left), _literal(right)
-        if name is not None and value is not None:
-            return tree.Comparison(name, asked, value)
-    return None
-
-
-def _null_safe(node: Any) -> Expression | None:
-    name, value = _name(node.this), _literal(node.expression)
-    if name is None or value is None:
-        return _is(node)
-    return tree.And((tree.Comparison(name, "==", value), tree.Not(tree.IsNull(name))))
-
-
-def _in(node: Any) -> Expression | None:
-    if any(value for key, value in node.args.items() if key not in ("this", "expressions")):
-        return None  # a subquery, or a field
-    name, values = _name(node.this), [_literal(item) for item in node.expressions]
-    if name is None or not values or any(value is None for value in values):
-        return None
-    return tree.In(name, tuple(values))
-
-
-def _between(node: Any) -> Expression | None:
-    name, low, high = _name(node.this), _literal(node.args["low"]), _literal(node.args["high"])
-    if name is None or low is None or high is None or node.args.get("symmetric"):
-        return None
-    return tree.And((tree.Comparison(name, ">=", low), tree.Comparison(name, "<=", high)))
-
-
-def _is(node: Any) -> Expression | None:
-    name = _name(node.this)
-    return tree.IsNull(name) if name is not None and kind_of(node.expression) == "Null" else None
-
-
-def _like(node: Any) -> Expression | None:
-    name, pattern = _name(node.this), _literal(node.expression)
-    others = [key for key, value in node.args.items() if value and key not in ("this", "expression")]
-    return tree.Like(name, pattern) if name is not None and isinstance(pattern, str) and not others else None
-
-
-_CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
-    "And": lambda node: tree.And((_condition(node.this), _condition(node.expression))),
-    "Or": lambda node: tree.Or((_condition(node.this), _condition(node.expression))),
-    "Not": lambda node: tree.Not(_condition(node.this)),
-    "Paren": lambda node: _condition(node.this),
-    **dict.fromkeys(COMPARISONS, _comparison),
-    "NullSafeEQ": _null_safe,
-    "In": _in,
-    "Between": _between,
-    "Is": _is,
-    "Like": _like,
-    "Boolean": lambda node: tree.Constant(bool(node.this)),
-    "Null": lambda node: tree.Constant(None),
-}
-
-
-def _name(node: Any) -> str | None:
-    """Return the dotted path of a column or field; None for other nodes, and for names that contain a dot."""
-    parts = name_parts(node)
-    return None if parts is None or any("." in part for part in parts) else ".".join(parts)
-
-
-def _literal(node: Any) -> Any:
-    """Return a literal's value in the type that Spark infers for it; None for other nodes and for null."""
-    dtype = kind_of(node)
-    if dtype == "Paren":
-        return _literal(node.this)
-    if dtype == "Neg":
-        inner = _literal(node.this)
-        return -inner if isinstance(inner, (int, float, Decimal)) and not isinstance(inner, bool) else None
-    if dtype == "Boolean":
-        return bool(node.this)
-    if dtype == "Literal":
-        return node.this if node.is_string else _number(node.this)
-    if dtype in ("Cast", "TryCast") and kind_of(node.this) == "Literal":
-        return _cast(node.to.this.name, node.this.this, is_string=node.this.is_string)
-    return None
-
-
-def _number(text: str) -> int | float | Decimal | None:
-    if _WHOLE.fullmatch(text):
-        return int(text)
-    if _EXPONENT.fullmatch(text):
-        return float(text)
-    return Decimal(text) if _DECIMAL.fullmatch(text) else None
-
-
-def _cast(target: str, text: str, *, is_string: bool) -> Any:
-    """Return the value of a typed literal, such as ``DATE '2024-05-01'``, ``5L`` or ``1.5D``; None if unsupported.
-    sqlglot parses typed literals as casts to the type ``target``."""
-    if is_string:
-        if target == "DATE":
-            return date_of(text)
-        moment = time_of(text) if target.startswith("TIMESTAMP") else None
-        if moment is not None and target in ("TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMP"):
-            return moment.replace(tzinfo=SESSION_ZONE)
-        return moment if target == "TIMESTAMPNTZ" else None
-    number = _number(text)
-    if target == "DOUBLE":
-        return None if number is None else float(number)
-    return number if target == "BIGINT" and isinstance(number, int) else None

@@ -242,7 +242,7 @@ def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | Non
         terms += _points(column, wanted.values, nan)
         nan = nan and not wanted.values.inverted
     else:
-        parts = [_fitting(column, part) for part in wanted.values]
+        parts = [fitted for part in wanted.values if (fitted := _fitting(column, part)) is not None]
         if nan and parts and parts[-1].high is None and parts[-1].low is not None:
             last = parts.pop()  # NaN is greater than all numbers
             terms.append(tree.Not(tree.Comparison(name, "<=" if last.low_open else "<", last.low)))
@@ -256,7 +256,9 @@ def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | Non
 
 
 def _points(column: LakeColumn, points: analysis.Points, nan: bool) -> list[Expression | None]:
-    name, keys = column.name, points.keys
+    name, keys, ends = column.name, points.keys, _ends(column.stored)
+    if ends is not None:
+        keys = [key for key in keys if ends[0] <= key <= ends[1]]
     if not keys:
         return [tree.Not(tree.IsNull(name))] if points.inverted else []
     if column.is_floating and any(_nearest(column.stored, key) != key for key in keys):
@@ -276,12 +278,20 @@ def _interval(name: str, part: analysis.Interval) -> Expression | None:
         return tree.StartsWith(name, part.prefix)
     above = None if part.low is None else tree.Comparison(name, ">" if part.low_open else ">=", part.low)
     below = None if part.high is None else tree.Comparison(name, "<" if part.high_open else "<=", part.high)
-    return conjunction([above, below])
+    return tree.Not(tree.IsNull(name)) if above is None and below is None else conjunction([above, below])
 
 
-def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval:
-    """Return the interval that contains the same values of the column, with ends rounded to the column's type."""
+def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval | None:
+    """Return the interval that contains the same values of the column, with ends that its type has; None if there is no
+    such value."""
     low, high, low_open, high_open = part
+    if (ends := _ends(column.stored)) is not None:
+        least, greatest = ends
+        if (low is not None and low > greatest) or (high is not None and high < least):
+            return None
+        low = None if low is not None and low < least else low
+        high = None if high is not None and high > greatest else high
+        return analysis.Interval(low, high, low is not None and low_open, high is not None and high_open)
     if not column.is_floating:
         return part
     if low is not None and (near := _nearest(column.stored, low)) != low:
@@ -317,6 +327,19 @@ def _float(stored: pa.DataType, value: Any) -> float | None:
         return None
     # the rounding of Spark's cast is not documented
     return None if isinstance(value, int) and near != value else number
+
+
+def _ends(stored: pa.DataType) -> tuple[int | Decimal, int | Decimal] | None:
+    """Return the least and the greatest value of an integer or decimal type; None for other types."""
+    if pa.types.is_decimal(stored):
+        greatest = Decimal((0, (9,) * stored.precision, -stored.scale))
+        return -greatest, greatest
+    if not pa.types.is_integer(stored):
+        return None
+    if pa.types.is_unsigned_integer(stored):
+        return 0, (1 << stored.bit_width) - 1
+    half = 1 << stored.bit_width - 1
+    return -half, half - 1
 
 
 def _nearest(stored: pa.DataType, number: float) -> float:

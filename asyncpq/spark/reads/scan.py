@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.options import MIB
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
@@ -58,7 +58,7 @@ def scan(
     spark: SparkSession,
     url: Any,
     where: object = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     index: Any = None,
     *,
     view: Literal["snapshot", "listed", "table"] | None = None,
@@ -78,9 +78,9 @@ def scan(
 
     Args:
         url: a prefix, a pattern, a file, a list of files, or a table.
-        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's SQL. Spark
-            applies the condition with its own semantics; asyncpq skips data that cannot match.
-        columns: names, or dotted paths of struct fields; None for all.
+        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, a condition in Spark's SQL, or a PySpark
+            column. Spark applies the condition with its own semantics; asyncpq skips data that cannot match.
+        columns: names, or dotted paths of struct fields, also as a text with commas; None for all.
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
@@ -115,7 +115,7 @@ def explain_scan(
     spark: SparkSession,
     url: Any,
     where: object = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     index: Any = None,
     **options: Any,
 ) -> SparkScanPlan:
@@ -168,7 +168,7 @@ class SparkScanPlan:
         lines = [
             f"scan of {lake.url} ({lake.view}: {lake.description})",
             f"  where: {self.condition or 'all rows'}",
-            f"  pruned by: {lake.where if lake.where is not None else 'nothing'}",
+            f"  pruned by: {'nothing' if lake.where is None else lake.where}{self._why_unused()}",
             f"  columns: {', '.join(map(str, lake.columns))}",
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
@@ -181,6 +181,9 @@ class SparkScanPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _why_unused(self) -> str:
+        return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the DataFrame with the rows and columns of the scan."""
@@ -201,7 +204,7 @@ def plan_scan(
     spark: SparkSession,
     target: LakeTarget,
     where: object,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | str | None,
     settings: Mapping[str, Any],
     reader: ReaderName = "auto",
 ) -> SparkScanPlan:
@@ -209,10 +212,7 @@ def plan_scan(
     refuse_secrets("url", target.target)
     one_of("reader", reader, get_args(ReaderName))
     if isinstance(columns, str):
-        raise InvalidOptionError(
-            f"the argument columns is the text {columns!r}, expected a list of names",
-            hint=f"Write columns=[{columns!r}].",
-        )
+        columns = [name.strip() for name in columns.split(",")]
     known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)

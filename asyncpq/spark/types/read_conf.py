@@ -53,8 +53,11 @@ class ReadConf:
     int96_timestamp_conversion: bool = _setting(False, "spark.sql.parquet.int96TimestampConversion")
     field_ids: bool = _setting(False, "spark.sql.parquet.fieldId.read.enabled")
     merge_schema: bool = _setting(False, "spark.sql.parquet.mergeSchema")
+    ignore_corrupt_files: bool = _setting(False, "spark.sql.files.ignoreCorruptFiles")
     infer_partition_types: bool = _setting(True, "spark.sql.sources.partitionColumnTypeInference.enabled")
     timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = _setting("TIMESTAMP_LTZ", "spark.sql.timestampType")
+    double_quoted_identifiers: bool = _setting(False, "spark.sql.ansi.doubleQuotedIdentifiers")
+    consecutive_string_literals: bool = _setting(False, "spark.sql.legacy.consecutiveStringLiterals.enabled")
     datetime_to_string: bool = _setting(False, "spark.sql.legacy.typeCoercion.datetimeToString.enabled")
 
     @classmethod

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DecimalType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-from asyncpq.expressions import And, Comparison, Expression, Not, Or, col
-from asyncpq.spark.reads.predicates import Unknown
+from asyncpq.expressions import And, Comparison, Constant, Expression, IsNull, Not, Or, col
 from asyncpq.spark.reads.pruning_terms import LakeColumns, pruning_terms, wall_clock_times
+from asyncpq.spark.reads.sql_conditions import Unknown
 from asyncpq.spark.types.read_conf import ReadConf
 
 _STRUCT = StructType(
@@ -23,6 +24,7 @@ _STRUCT = StructType(
         StructField("name", StringType()),
         StructField("at", TimestampType()),
         StructField("s", StructType([StructField("b", LongType())])),
+        StructField("price", DecimalType(11, 2)),
     ]
 )
 _SCHEMA = pa.schema(
@@ -32,6 +34,7 @@ _SCHEMA = pa.schema(
         ("name", pa.string()),
         ("at", pa.timestamp("us", "UTC")),
         ("s", pa.struct([("b", pa.int64())])),
+        ("price", pa.decimal128(11, 2)),
     ]
 )
 _COLUMNS = LakeColumns(_STRUCT, _SCHEMA, ReadConf())
@@ -56,8 +59,8 @@ def test_a_comparison_prunes_by_the_lakes_name() -> None:
 
 
 def test_an_unknown_part_of_a_conjunction_does_not_hinder_the_others() -> None:
-    assert _terms(And((col("id") == 17, Unknown()))) == Comparison("Id", "==", 17)
-    assert _terms(Or((col("id") == 17, Unknown()))) is None
+    assert _terms(And((col("id") == 17, Unknown("f(x)")))) == Comparison("Id", "==", 17)
+    assert _terms(Or((col("id") == 17, Unknown("f(x)")))) is None
 
 
 def test_nan_is_greater_than_all_numbers() -> None:
@@ -73,3 +76,27 @@ def test_wall_clock_times_need_their_instants() -> None:
     assert _terms(condition) is None
     instant = moment.replace(tzinfo=dt.UTC)
     assert _terms(condition, {moment: instant}) == Comparison("at", "==", instant)
+
+
+_BEYOND = 10**20
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (col("id") <= _BEYOND, Not(IsNull("Id"))),
+        (col("id") != _BEYOND, Not(IsNull("Id"))),
+        (col("id") > -_BEYOND, Not(IsNull("Id"))),
+        (col("id") == _BEYOND, Constant(False)),
+        (col("id") > _BEYOND, Constant(False)),
+        (Not(col("id") <= _BEYOND), Constant(False)),
+        (col("id").is_in([5, _BEYOND]), Comparison("Id", "==", 5)),
+        (And((col("id") >= 7, col("id") < _BEYOND)), And((Comparison("Id", ">=", 7), Not(IsNull("Id"))))),
+        (col("price") < _BEYOND, Not(IsNull("price"))),
+        (col("price") == Decimal("1000000000.00"), Constant(False)),
+        (col("price") >= Decimal("-1000000000.00"), Not(IsNull("price"))),
+    ],
+    ids=str,
+)
+def test_literals_beyond_the_columns_type_prune(condition: Expression, expected: Expression) -> None:
+    assert _terms(condition) == expected

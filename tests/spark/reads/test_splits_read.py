@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from asyncpq import col
-from asyncpq.errors import AmbiguousColumnError, InvalidOptionError, ObjectChangedError
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, ObjectChangedError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
@@ -147,6 +147,24 @@ def test_an_object_that_is_not_the_one_that_was_planned(
         with pytest.raises(ObjectChangedError if change == "replaced" else Exception, match=r"t/1\.parquet") as caught:
             rows(one)
         assert "Plan again" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_a_warm_worker_notices_that_an_object_is_not_the_one_that_was_planned(
+    server: ObjectServer, change: str
+) -> None:
+    server.put("lake/t/0.parquet", content())
+    found = plan(col("id") < 10, on=settings(server), columns=["id"])
+    rows(found)
+    before = len(server.log)
+    assert rows(found).num_rows > 0
+    assert len(server.log) - before == 1  # everything is cached, and the version is asked for
+    if change == "replaced":
+        server.put("lake/t/0.parquet", content(compression="zstd"))
+    else:
+        server.delete("lake/t/0.parquet")
+    with pytest.raises(AsyncpqError, match=r"t/0\.parquet.*Plan again"):
+        rows(found)
 
 
 def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:

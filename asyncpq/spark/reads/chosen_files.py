@@ -1,0 +1,83 @@
+"""Which of the listed files Spark reads: empty files, and files beside partition folders, are left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq.errors import PartitionError
+from asyncpq.events import Operation
+from asyncpq.indexing.query.index_query import OpenIndex
+from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.scan.request import ScanRequest
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class ChosenFiles:
+    """The files of another provider for which ``reads`` is true.
+
+    Implements :class:`asyncpq.datasets.providers.FileProvider`.
+    """
+
+    def __init__(self, source: FileProvider, reads: Callable[[DataFile], bool]) -> None:
+        self.view: View = source.view
+        self.source = source
+        self._reads = reads
+
+    @property
+    def index(self) -> OpenIndex | None:
+        return self.source.index if isinstance(self.source, (SnapshotFiles, IndexedFiles)) else None
+
+    @property
+    def description(self) -> str:
+        return self.source.description
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        return self.source.indexes
+
+    @property
+    def known(self) -> FileSet | None:
+        known = self.source.known
+        return None if known is None else self._chosen(known)
+
+    async def files(
+        self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+    ) -> FileSet:
+        return self._chosen(await self.source.files(request, operation, scan=scan))  # its renewal would be unchosen
+
+    def _chosen(self, found: FileSet) -> FileSet:
+        return found._replace(files=[file for file in found.files if self._reads(file)])
+
+
+def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[DataFile], bool]:
+    """Return which files Spark reads: those with bytes, and below a folder ``root`` with partitions those in partition
+    folders. ``root`` is None for patterns and lists of files.
+
+    Raises PartitionError, as Spark, if the folders of two files have different columns.
+    """
+
+    def columns_in(file: DataFile) -> tuple[str, ...]:
+        folders = [] if root is None else file.url[len(root) :].split("/")[:-1]
+        return tuple([folder.partition("=")[0] for folder in folders if "=" in folder])
+
+    firsts: dict[tuple[str, ...], DataFile] = {}
+    for file in files:
+        if file.size != 0:
+            firsts.setdefault(columns_in(file), file)
+    outside = firsts.pop((), None)
+    if len(firsts) > 1:
+        one, other, *_ = ("/".join(names) for names in firsts)
+        raise PartitionError(
+            f"the files are in folders of different partition columns, {one} and {other} (Spark:"
+            " CONFLICTING_PARTITION_COLUMN_NAMES)",
+            url=[*firsts.values()][1].url,
+            hint="Read each of these folders by itself, or pass partitioning=None for the files' own columns.",
+        )
+    if firsts and outside is not None:
+        logger.warning("%s and files like it are not read, as by Spark: they are beside partition folders", outside.url)
+    return lambda file: file.size != 0 and (not firsts or columns_in(file) != ())
