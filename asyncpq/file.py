@@ -195,7 +195,7 @@ class File(Unpicklable):
         return framed(_layout(self._source, self._version))
 
     async def lint(self, columns: Sequence[str] | None = None) -> Lint:
-        """Find what in the file's layout makes lookups slow, and what a cure of it would save.
+        """Find the properties of the file's layout that make lookups slow, with the saving that each cure would bring.
 
         The result is a dict of JSON values (docs/cli.md). Savings are those of a lookup of one row with all columns.
         Where statistics do not show the order of a key column, its values are read, up to 32 MiB.
@@ -351,7 +351,7 @@ class File(Unpicklable):
         names = column_names(columns)
         if lookup is not None:
             if where is not None:
-                raise InvalidOptionError("plan() takes where= or lookup=, not both")
+                raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
             wanted = LookupKeys(lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
@@ -380,16 +380,15 @@ class File(Unpicklable):
         count: bool = False,
         layouts: bool = True,
     ) -> WhyReport:
-        """Run a read, and return its story: what ruled out what, its requests, bytes and time, and what would make it
-        faster.
+        """Run a read, and return a report: what was pruned and why, requests, bytes, time, and what would be faster.
 
-        The story has the requests that opened the file, too, if nothing was read with this handle since.
+        If this is the first read with this handle, the report includes the requests that opened the file.
 
         Args:
             columns, where, limit: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to run, instead of ``where``.
             count: run a :meth:`count` of ``where``, which returns no rows.
-            layouts: fetch all page indexes of the file after the read, so that the story can be drawn.
+            layouts: fetch all page indexes of the file after the read, so that the report can be drawn.
         """
         from asyncpq.reports import why
         from asyncpq.reports.inspection import inspect_version

@@ -111,7 +111,10 @@ class Session(Unpicklable):
             raise InvalidOptionError("memory_cache has its own budget, so memory_cache_bytes cannot be passed with it")
         hook: object = on_event
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
-            raise InvalidOptionError(f"on_event must be a function that is not async, not {on_event!r}")
+            raise InvalidOptionError(
+                f"on_event={on_event!r}: must be a function, and not an async function",
+                hint="Pass a function with one argument, the event; it may start tasks, but must not block.",
+            )
         self._disk: DiskCache | None = None
         tiers: list[DiskCache | SharedCache] = []
         if options.disk_cache is not None:
@@ -131,8 +134,10 @@ class Session(Unpicklable):
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """``session = await Session()`` enters the session where no block can hold it, as in a notebook's cells. End it
-        with ``await session.close()``."""
+        """Enter the session by ``session = await Session()``, where ``async with`` is impractical, as in notebooks.
+
+        Close it with ``await session.close()``.
+        """
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -173,7 +178,7 @@ class Session(Unpicklable):
 
     @property
     def metrics(self) -> ReadMetrics:
-        """Sums over all reads that have ended."""
+        """The summed costs of all reads that have ended."""
         return self._runtime.metrics
 
     @property

@@ -1,4 +1,4 @@
-"""How rows and documents are written."""
+"""Writing of JSON documents to stdout."""
 
 from __future__ import annotations
 

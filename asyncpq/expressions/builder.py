@@ -134,12 +134,12 @@ class Column(tree.NamedColumn):
     def variant_get(self, path: str, type: str) -> VariantPart:
         """Return a part of a VARIANT column as a value of a type, to be compared like a column.
 
-        The part is null where there is none, or where it cannot be cast, as in Spark's ``try_variant_get``; times are
-        in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double, bool,
-        string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
+        As in Spark's ``try_variant_get``, the part is null where the variant lacks it, or where it cannot be cast.
+        Times are in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double,
+        bool, string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
 
         Raises:
-            ExpressionError: not a path, or not a type.
+            ExpressionError: ``path`` is not a path, or ``type`` is not the name of a type.
         """
         return VariantPart(self.name, variant_path(path), variant_type(type), path)
 
@@ -242,7 +242,7 @@ class VariantPart:
         def of_part(atom: tree.Atom) -> Expression:
             if isinstance(atom, tree.ColumnComparison):
                 raise ExpressionError(
-                    f"{atom}: a part of a variant is not compared with a column",
+                    f"{atom}: a part of a variant cannot be compared with a column",
                     column=self._column,
                     hint="Compare it with a value.",
                 )

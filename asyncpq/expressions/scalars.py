@@ -396,6 +396,6 @@ def show(value: Scalar) -> str:
 
 
 def show_many(values: tuple[Scalar, ...]) -> str:
-    """Return the text of the first few literals and the number of all, for messages."""
+    """Return a text for messages: the first few literals, and how many there are in all."""
     shown = ", ".join(map(show, values[:_REPR_VALUES]))
     return f"[{shown}]" if len(values) <= _REPR_VALUES else f"[{shown}, ... {len(values)} values]"

@@ -36,7 +36,7 @@ from asyncpq.parquet.bloom_filter import (
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.parquet.writer_faults import Claim
-from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
+from asyncpq.pruning.bloom_probes import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 

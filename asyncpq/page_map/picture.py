@@ -1,4 +1,4 @@
-"""One picture for every document: what the page and the SVG draw."""
+"""Convert every kind of document to a :class:`Picture`, the data that the HTML page and the SVG draw."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Tone = Literal["good", "fair", "poor", "plain"]
 
 
 class Picture(TypedDict):
-    """What is drawn, in plain values."""
+    """The data of a drawing, as JSON values."""
 
     kind: str  # of the document
     title: str
@@ -55,7 +55,7 @@ class Picture(TypedDict):
 
 
 def picture(document: Document) -> Picture:
-    """Return what is drawn of a document."""
+    """Return the data of the drawing of a document."""
     if document["document"] == "why":
         return _why(document)
     if document["document"] == "plan":
@@ -292,7 +292,7 @@ def _time(time: TimeSplit) -> list[list[Any]]:
 
 
 def _data_bytes(document: Why) -> int:
-    """Return the bytes of data among those that were fetched; the rest are footers, indexes and listings."""
+    """Return how many of the fetched bytes are data pages; the others are footers, indexes and listings."""
     return sum(one.get("received", 0) for one in document["requests"] if one["purpose"] == "data")
 
 
@@ -319,7 +319,7 @@ def _layouts(layouts: Sequence[Inspection], files: Sequence[FileFates]) -> list[
 def _lake(
     drawn: Picture, summaries: Sequence[FileSummary], files: Sequence[FileFates], funnel: Sequence[FunnelStep]
 ) -> None:
-    """Add the files: those that summaries name, those with fates, those with layouts, and the rest by number."""
+    """Add the files of a lake to ``drawn``: files with summaries, fates or layouts by name, the others as counts."""
     by_url = {found["url"]: at for at, found in enumerate(drawn["layouts"])}
     named: dict[str, list[Any]] = {}
     for summary in summaries:
@@ -347,7 +347,7 @@ def _file_fate(fates: FileFates) -> str:
 
 
 def _unnamed(step: FunnelStep, files: Sequence[list[Any]]) -> list[list[Any]]:
-    """Return how many files of each fate the funnel counts beyond those that are named."""
+    """Return pairs of a fate and the number of files that ``step`` counts for it and that are not in ``files``."""
     named: dict[str, int] = {}
     for _, _, _, fate, _ in files:
         if fate:
@@ -394,7 +394,7 @@ def _estimate(estimate: dict[str, Any]) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """Return ``1 file`` or ``2,000 files``."""
+    """Return a count with its noun in singular or plural, such as ``1 file`` or ``2,000 files``."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 

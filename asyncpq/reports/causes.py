@@ -1,7 +1,8 @@
-"""What would make a read faster: each cause with its predicted saving, the largest first.
+"""Find the causes why a read was not faster, each with the saving that its cure is predicted to bring.
 
-Each cause says which requests would be left without it; the saving is the difference in the :class:`ReadModel`. What a
-file would look like is computed from its own pages: their sizes, and which of them hold matching rows.
+For each cause the requests of the read without this cause are computed; the saving is the difference that the
+:class:`ReadModel` gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold
+matching rows.
 """
 
 from __future__ import annotations
@@ -354,7 +355,7 @@ def _far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _is_check(record: RequestRecord) -> bool:
-    """Whether a request asks only whether there is something newer than what the session knows."""
+    """Whether a request only checks if there is a newer version or snapshot than the session knows."""
     return record.purpose in ("list", "validate", "stat") or record.status == 404
 
 

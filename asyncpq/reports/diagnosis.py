@@ -1,4 +1,4 @@
-"""What works here, for a report: versions, credentials and where they came from, and how a store answers.
+"""The report of ``asyncpq doctor``: versions, the source of credentials, and how a store answers.
 
 The measurements are a few GETs of one object. Nothing is written unless the caller asks for it.
 """
@@ -50,7 +50,8 @@ _CONCERNED: Final = ("AWS_", "GOOGLE_", "AZURE_", "ASYNCPQ_", "HTTP_PROXY", "HTT
 async def diagnose(
     runtime: Runtime, caches: Mapping[str, Mapping[str, Any]], url: str | None, *, writes: bool
 ) -> Diagnosis:
-    """See :meth:`asyncpq.Session.diagnose`. ``caches`` are those of the session outside of its memory."""
+    """Return the diagnosis that :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's
+    disk and shared cache."""
     memory = {"max_bytes": runtime.memory.max_bytes, "current_bytes": runtime.memory.current_bytes}
     return {
         "document": "diagnosis",
@@ -152,7 +153,7 @@ async def _measure(handle: StoredObject, found: StoreDiagnosis, context: Request
 
 
 async def _refuses_another_version(handle: StoredObject, version: Validator, context: RequestContext) -> bool | None:
-    """Return whether the server itself refuses a GET of another version, by status 412; None if it cannot be asked."""
+    """Return whether the server refuses a GET for another version with status 412; None if this cannot be tested."""
     if version.etag is None or not version.is_strong:
         return None
     other = Validator(version.size, '"0123456789abcdef0123456789abcdef"', version.last_modified)

@@ -1,4 +1,4 @@
-"""Faults of :class:`~asyncpq.testing.server.ObjectServer`, and a catalogue of those that a reader must survive.
+"""Faults of :class:`~asyncpq.testing.object_server.ObjectServer`, and a catalogue of those that a reader must survive.
 
 A fault of the catalogue affects one request, the first. ``dataclasses.replace(fault, after=2)`` makes it happen later,
 ``replace(fault, times=None)`` for ever.

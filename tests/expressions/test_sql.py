@@ -378,7 +378,7 @@ REFUSED = [
     ("name SIMILAR TO 'a'", "Write LIKE"),
     ("name LIKE other", "not text in quotes"),
     ("name LIKE 'a!b' ESCAPE '!'", "wrong pattern"),
-    ("name LIKE 'a!' ESCAPE '!'", "it ends with"),
+    ("name LIKE 'a!' ESCAPE '!'", "ends the pattern"),
     ("name LIKE 'a' ESCAPE ''", "wrong ESCAPE"),
     ("id BETWEEN SYMMETRIC 2 AND 1", "symmetric"),
     ("(a = 1) IS NULL", "is no column"),

@@ -1,4 +1,4 @@
-"""Backends for indexes in a folder of an object store or disk: segments are Parquet files; JSON in small indexes."""
+"""Backends for indexes in a folder of an object store or disk. Segments are Parquet files; in small indexes, JSON."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class FolderBackend(ObjectBackend):
             if data is None:
                 raise segment_gone(segment, self._shown(segment))
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
-                raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
+                raise segment_corrupt(segment, self._shown(segment), "its content differs from what was written")
             # the rest makes no request
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
@@ -417,7 +417,7 @@ class JsonBackend(ObjectBackend):
         if data is None:
             raise segment_gone(segment, self._shown(segment))
         if digest_of(data) != segment.extra.get("digest"):
-            raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
+            raise segment_corrupt(segment, self._shown(segment), "its content differs from what was written")
         try:
             return SortedRows(_decode(data, segment.table))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:

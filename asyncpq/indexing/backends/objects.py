@@ -1,4 +1,4 @@
-"""The base of backends in a folder of an object store or disk: everything but the format of a segment."""
+"""The base class of backends in a folder of an object store or disk. Subclasses add the format of segments."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, FLAG, fail, interruptible
+from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
-from asyncpq.cli.targets import open_existing_index, with_session
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
@@ -51,7 +51,7 @@ _At = Annotated[
 def parse_kind(text: str) -> IndexKind:
     """Return the kind that ``text`` names: ``footers``, ``keys:user`` or ``bloom:user,false_positives=0.001``.
 
-    Raises InvalidOptionError if there is no such kind, or its arguments do not fit.
+    Raises InvalidOptionError if there is no such kind, or the kind does not accept the arguments.
     """
     name, _, rest = text.partition(":")
     if name not in _KINDS:
