@@ -210,7 +210,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class SettledStore(Store, Protocol):
-    """A store that looks for credentials and places in several settings, and tells what it found."""
+    """A store that searches several sources for credentials, endpoint and region, and reports what it found."""
 
     async def settings(self, url: str) -> dict[str, str]:
         """Return what was found for ``url``, such as "credentials" (where they came from), "endpoint" and "region".

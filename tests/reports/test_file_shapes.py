@@ -18,9 +18,9 @@ from asyncpq.reports.file_shapes import (
     page_count,
     put_together,
     with_pages,
+    with_plain_pages,
     with_row_groups,
     with_smaller_pages,
-    with_plain_pages,
     zones_of_values,
 )
 from asyncpq.reports.lookup_cost import ChunkShape, GroupShape, KeyZones, Shape, Zone
