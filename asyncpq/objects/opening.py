@@ -1,6 +1,6 @@
-"""Makes an :class:`ObjectSource` of a url, through the session's stores and caches.
+"""Open an :class:`ObjectSource` for a url, with the session's stores and caches.
 
-:func:`held_source` makes one of bytes that the process already has, such as rows that a table's catalog keeps.
+:func:`held_source` makes a source from bytes in memory, such as rows that a table's catalog stores.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ async def fetch_parts(
         admit: keep pages in memory.
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: see :func:`share_pages`.
-        prices: what decides which misses become one request; by default the present prices.
+        prices: decide which misses become one request; by default the server's current prices.
 
     Raises:
         ObjectChangedError: the object has another version now.
@@ -264,7 +264,8 @@ class _Round:
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:
-    """Return the parts in each merged range, one list a range; and the size that longer ranges are cut to."""
+    """Group the parts by the merged range that fetches them. Return the groups, and the size of the parts into which
+    longer ranges are cut."""
     if len(keys) == 1:
         return [keys], prices.part_bytes(_span(keys))
     ordered = sorted(keys, key=_start)
@@ -289,7 +290,7 @@ def _span(members: Sequence[ContentKey]) -> int:
 
 
 def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
-    """Return the groups of each task, which fetches them one after the other."""
+    """Distribute the groups over tasks. Each task fetches its groups one after another."""
     tasks: list[list[list[ContentKey]]] = []
     few: list[list[ContentKey]] = []
     left = 0
@@ -337,7 +338,7 @@ async def _fetch_groups(
 async def _get_each(
     source: ObjectSource, version: ObjectVersion, ranges: Iterable[ByteRange], context: RequestContext
 ) -> list[RangeResult]:
-    """Fetch ``ranges`` at once."""
+    """Fetch ``ranges`` concurrently, and return their results in order."""
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
     try:
         return await asyncio.gather(*tasks)

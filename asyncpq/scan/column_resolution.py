@@ -43,8 +43,8 @@ class ReadLeaf(NamedTuple):
 class ReadColumns:
     """The columns of a query, resolved against a schema: the same for all literals of one predicate.
 
-    It is kept with the file's version, so that a repeated question whose key alone differs finds its plan: the leaves
-    to read, their zones, and what to ask of the page indexes of the row groups used last.
+    It is cached with the file's version, so that requests that differ only in literals share it: the leaves to read,
+    their zones, and the requests for page indexes of the row groups used last.
 
     ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
     Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
@@ -96,12 +96,12 @@ class ReadColumns:
         self.requests: dict[tuple[int, bool], list[IndexRequest]] = {}
 
     def may_cover(self, leaf: Leaf) -> bool:
-        """Return whether the leaf's dotted name means no other column in the predicate."""
+        """Return whether the leaf's dotted name does not also name another column of the predicate."""
         named = self.predicate.get(leaf.dotted)
         return named is None or named.leaf is leaf
 
     def covered_by(self, leaves: Iterable[Leaf]) -> ReadColumns:
-        """Return these columns, with ``leaves`` whose statistics prune although no value of them is read."""
+        """Return these columns with additional ``leaves``, whose statistics prune, but whose values are not read."""
         other = copy.copy(self)
         added = [leaf for leaf in leaves if leaf.dotted not in self.predicate]
         read = {leaf.leaf for leaf in self.leaves}

@@ -325,7 +325,7 @@ class ScanExecutor(Generic[F]):
         return True
 
     async def _failed(self, file: F, error: AsyncpqError) -> None:
-        """Continue without ``file``, or with its new version; raise ``error`` if neither is allowed."""
+        """After an error, skip ``file`` or read its new version; raise ``error`` if neither is allowed."""
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
         alone = self._collected is None and not self.ordered
         exposed = [file] if alone else [*self._open.values(), file]

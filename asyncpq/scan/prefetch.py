@@ -120,7 +120,7 @@ class Pipeline:
                 self._started.set()
 
     async def _grant(self, size: int) -> None:
-        """Wait until the budget has room, or no job is under way."""
+        """Wait until the budget has room for the next job, or until no job is running."""
         budget = self._runtime.budget
         if not self._running:
             budget.take(size)

@@ -79,7 +79,11 @@ def _typed(name: str, value: str | None, schema: pa.Schema) -> Any:
         return None
     typed = key_value(name, str(value), schema)
     if type(value) is _Number and isinstance(typed, (str, bytes)):
-        raise InvalidOptionError(f"{value} is a number, and the column has text or bytes", column=name)
+        raise InvalidOptionError(
+            f"the key {value} is a number, but the column has text or bytes",
+            column=name,
+            hint="Write the key in quotes.",
+        )
     return typed
 
 

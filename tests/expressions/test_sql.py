@@ -441,7 +441,7 @@ def test_deep_nesting_is_refused() -> None:
         ("b = 'true'", "without quotes"),
         ("d = 'tomorrow'", "such as 2024-05-01"),
         ("w = '2024-05-01'", "offset"),
-        ("t = '2024-05-01 00:00:00Z'", "without the offset"),
+        ("t = '2024-05-01 00:00:00Z'", "without an offset"),
         ("g = 'abc'", "badly formed"),
         ("x = 1e400", "out of the type's range"),
         ("s = 1.5", "cannot be"),
