@@ -77,7 +77,7 @@ def parse_target(target: object) -> Target:
     if isinstance(target, (list, tuple)):
         urls = tuple(_text(url) for url in target)
         if not urls:
-            raise InvalidOptionError("the list of urls is empty, and a dataset must have at least one file")
+            raise InvalidOptionError("the list of urls is empty, but a dataset must have at least one file")
         for url in urls:
             if url.endswith("/"):
                 raise InvalidOptionError(

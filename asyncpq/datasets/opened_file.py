@@ -198,7 +198,11 @@ class OpenedFile:
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
             if ask.exactly and access is not None and not (access & deleted).is_none:
-                raise RowIndexError(f"requested rows are deleted in the table: {access & deleted}", url=version.url)
+                raise RowIndexError(
+                    f"requested rows are deleted in the table: {access & deleted}",
+                    url=version.url,
+                    hint="Request only rows that a scan of the table returns.",
+                )
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found

@@ -58,7 +58,9 @@ def parse_partitioning(
     known = _types(types)
     if partitioning is None:
         if known:
-            raise InvalidOptionError('partition_types needs partitioning="hive" or a list of names, but it is None')
+            raise InvalidOptionError(
+                'partition_types= requires partitioning="hive" or a list of names, but partitioning is None'
+            )
         return None
     columns = {column.name: column.type for column in reversed(list(schema or ()))}  # the first of equal names counts
     if partitioning == "hive":

@@ -90,7 +90,7 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
     """
     source = match.source
     if source is None:
-        raise ValueError("a column that the file lacks has no cast")
+        raise ValueError("the file lacks the column, so there is no type to cast from")
     cast_array: Cast | None
     if match.is_shredded:
         cast_array = partial(_restored, restoring(type_), match.field.type)
@@ -208,7 +208,7 @@ def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Ar
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
     """Return the elements for fixed-size lists of ``size`` elements, with ``size`` nulls for each null list."""
     if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
-        raise pa.ArrowInvalid(f"a list does not have {size} elements")
+        raise pa.ArrowInvalid(f"a list does not have {size} elements, as the fixed-size list type requires")
     if not lists.null_count:
         return values
     one, width = plain_scalar(1, pa.int64()), plain_scalar(max(1, size), pa.int64())

@@ -136,7 +136,7 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
 def _without_zone(value: Scalar) -> Scalar:
     """Return the value; raise TypeError for a time of day with a zone, since pyarrow would drop the zone."""
     if isinstance(value, dt.time) and value.tzinfo is not None:
-        raise TypeError("times of day have no time zone")
+        raise TypeError("a time of day with a time zone cannot be compared: pyarrow's times of day have no zone")
     return value
 
 
@@ -152,7 +152,7 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
         elif isinstance(value, _SAME_KIND[type(fine)]):
             moments.append(nanoseconds(value))
         else:
-            raise TypeError(f"{value!r} among values of {type_}")
+            raise TypeError(f"the list mixes {value!r} with values of type {type_}")
     return pa.array(moments, type_)
 
 

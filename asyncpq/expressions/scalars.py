@@ -237,7 +237,7 @@ def _from_arrow(value: Any) -> Scalar:
     if family == "timestamp":
         return _from_arrow_timestamp(value, inner * NANOSECONDS[kind.unit])
     if family == "date64" and inner % _DAY_MILLISECONDS:
-        raise ValueError("a date64 must be a midnight, and this value is not")
+        raise ValueError("a date64 must be a midnight, but this value has a time of day")
     return as_scalar(value.as_py())
 
 

@@ -162,7 +162,7 @@ def _decimal(number: Decimal, lengths: Sequence[int]) -> Decimal:
     _, digits, exponent = number.normalize().as_tuple()
     assert isinstance(exponent, int), "it is finite"
     if -exponent > scale or len(digits) + exponent > precision - scale:
-        raise ValueError(f"DECIMAL({precision}, {scale}) does not hold it exactly")
+        raise ValueError(f"DECIMAL({precision}, {scale}) cannot represent the number exactly")
     return number
 
 

@@ -207,8 +207,8 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
     """Return the requested top-level fields, or the requested parts of them, in the order of ``names``.
 
-    Several paths into one field give it once, where the first of them stands. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, several of that name, or one requested twice.
+    Several paths into one field return the field once, at the position of the first path. Raises ColumnNotFoundError if
+    no column has a name, AmbiguousColumnError if several have it or a column is requested twice.
     """
     if names is None:
         return schema.whole_fields
@@ -225,9 +225,8 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
 
 
 def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
-    """Return the ordinals of the fields to return as dictionary arrays. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column, or an
-    encrypted file."""
+    """Return the ordinals of the fields to return as dictionary arrays. Raises ColumnNotFoundError if no column has a
+    name, AmbiguousColumnError if several have it, UnsupportedFeatureError for a nested column or an encrypted file."""
     schema = version.metadata.schema
     fields: set[int] = set()
     for name in names:
@@ -293,8 +292,8 @@ def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumn
 
 
 def _dictionary_column(view: SchemaAdapter, name: str) -> int:
-    """Return the ordinal of a column to return as dictionary arrays. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column."""
+    """Return the ordinal of a column to return as dictionary arrays. Raises ColumnNotFoundError if no column has the
+    name, AmbiguousColumnError if several have it, UnsupportedFeatureError for a nested column."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     if path or pa.types.is_nested(view.schema.field(ordinal).type):
         raise UnsupportedFeatureError(

@@ -40,8 +40,8 @@ class ScannedFile(Protocol):
         """The plan of the file; None if the file was ruled out before it was planned."""
 
     async def finish(self) -> None:
-        """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError: rows
-        are missing; ObjectChangedError: it has another version now."""
+        """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError if
+        rows are missing, ObjectChangedError if the file has another version now."""
 
 
 F = TypeVar("F", bound=ScannedFile)

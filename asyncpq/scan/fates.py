@@ -87,7 +87,7 @@ def file_fate(fates: FileFates) -> Fate:
 
 
 class _Access(NamedTuple):
-    """The rows that a request, and an index, let be read."""
+    """The rows of each row group that may be read: by the caller's access plan, and by an index."""
 
     asked: ResolvedAccess
     indexed: ResolvedAccess | None

@@ -159,7 +159,7 @@ class Pipeline:
         """Return the next finished unit, or None at the end; raise its error.
 
         Args:
-            bound: a deadline for the wait for a unit under way; not for the next job.
+            bound: a deadline that applies while waiting for a running unit, but not for the next job.
         """
         while not self._running:
             pump = self._pump

@@ -49,7 +49,9 @@ class ServerExchange:
             data = message.get("body", b"")
             size += len(data)
             if size > MAX_BODY:
-                raise Problem(413, f"the body has more than {MAX_BODY} bytes")
+                raise Problem(
+                    413, f"the request's body has more than {MAX_BODY} bytes", hint="Send fewer keys in one request."
+                )
             parts.append(data)
             if not message.get("more_body", False):
                 return b"".join(parts)

@@ -420,7 +420,7 @@ class ConnectionPool:
                 raise
         if self._closed:
             connection.abort()
-            raise ConnectionAbortedError("the pool was closed")
+            raise ConnectionAbortedError("the connection pool was closed")
         return connection
 
     async def _resolve(
@@ -434,7 +434,7 @@ class ConnectionPool:
         _, lookup = resolved
         await asyncio.wait((lookup,))
         if lookup.cancelled():
-            raise ConnectionAbortedError("the pool was closed")
+            raise ConnectionAbortedError("the connection pool was closed")
         try:
             return list(lookup.result())
         except OSError:

@@ -1,7 +1,8 @@
 """The store of hf:// urls: files of repositories on the Hugging Face Hub, read over HTTP.
 
-The Hub answers a file's url with the file, or with a redirect to a signed url of its CDN, which expires. So ``http``
-reads the files: it remembers where they are, asks the Hub again after that, and pins the version that was opened.
+The Hub answers a file's url with the file, or with a redirect to a signed url of its CDN, which expires. So the store
+``http`` reads the files: it remembers the signed urls, asks the Hub again once one has expired, and pins the version
+that was opened.
 Listings come from the Hub's API, page by page. Nothing here needs the package huggingface_hub.
 """
 
@@ -113,7 +114,11 @@ class HuggingFaceStore(Unpicklable):
         """Return a handle on a file; sends no request."""
         place = parse_place(url)
         if not place.path or place.path.endswith("/"):
-            raise ObjectNotFoundError("the url names a folder, not a file", url=safe_url(url))
+            raise ObjectNotFoundError(
+                "the url names a folder, not a file",
+                url=safe_url(url),
+                hint="Session.open_dataset reads the files of a folder.",
+            )
         return await self._open(place.file, url)
 
     async def list_objects(

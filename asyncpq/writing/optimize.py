@@ -94,7 +94,7 @@ class RowOrder:
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
-            raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
+            raise InvalidOptionError("sort_by and zorder_by are both empty: name at least one column to sort by")
         if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
             raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]

@@ -141,14 +141,18 @@ class OrderCheck:
             batch = batch.cast(self._table.schema)
             batch.validate()
         except (pa.ArrowException, ValueError) as error:
-            raise StoreError(f"rows do not fit the table {self._table}: {error}", url=self._backend) from error
+            raise StoreError(
+                f"rows to write do not fit the index table {self._table}: {error}", url=self._backend
+            ) from error
         if batch.num_rows:
             keys = batch.column(0)
             ascend = keys[0].as_py() >= self._last
             if ascend and batch.num_rows > 1:
                 ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
             if not ascend:
-                raise StoreError(f"rows of {self._table} are not sorted by key", url=self._backend)
+                raise StoreError(
+                    f"rows to write to the index table {self._table} are not sorted by key", url=self._backend
+                )
             self._last = keys[-1].as_py()
             self.num_rows += batch.num_rows
         return batch

@@ -248,5 +248,5 @@ def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool
     width = width_of(kind) or 8
     numbers = [value * factor for value in values]
     if any(not low <= number * unit < high for number in numbers):
-        raise OverflowError(f"a bound is out of the range of {type_}")
+        raise OverflowError(f"a bound in the file's statistics is out of the range of the dataset's type {type_}")
     return [integer_key(number, width, signed=signed or kind.bit_width < 64) for number in numbers]

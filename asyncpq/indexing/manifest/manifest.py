@@ -245,7 +245,7 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             long=tuple(held.items()),
         )
         if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
-            raise ValueError("it retires file ids that were never assigned, or has no table of files")
+            raise ValueError("the manifest retires file ids that were never assigned, or lacks the table of files")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise _damaged(url, str(error)) from error
     return manifest
