@@ -102,7 +102,7 @@ class Dataset(Unpicklable):
         return self._state
 
     async def files(self, where: object = None) -> list[str]:
-        """Return the urls of the present files, in order, without those that ``where`` rules out before any file is
+        """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
         opened."""
         ask = ScanRequest(where=self._predicate(where))
         self._runtime.check()

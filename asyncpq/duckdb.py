@@ -107,15 +107,15 @@ class _Scanner:
         return pa.RecordBatchReader.from_batches(reader.schema, _filtered(reader, condition))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Iterate over the batches."""
+        """Iterate over the scan's record batches."""
         return iter(self.to_reader())
 
     def to_table(self) -> pa.Table:
-        """Return all rows."""
+        """Return all rows of the scan as one table."""
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first rows."""
+        """Return the first ``num_rows`` rows as a table."""
         found, reader, left = [], self.to_reader(), num_rows
         while left > 0 and (batch := next(reader, None)) is not None:
             found.append(batch.slice(0, left))
@@ -123,7 +123,7 @@ class _Scanner:
         return pa.Table.from_batches(found, reader.schema)
 
     def count_rows(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows of the scan."""
         return sum(batch.num_rows for batch in self.to_reader())
 
 

@@ -1,4 +1,4 @@
-"""One Parquet object, open for reading."""
+"""The handle of one Parquet object that is open for reading: scan, read, lookup, take, count, plan and why."""
 
 from __future__ import annotations
 

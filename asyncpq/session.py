@@ -290,7 +290,7 @@ class Session(Unpicklable):
                 "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
                 them and its index may not list some.
             version: for a Delta table a version or a time, for an Iceberg table a snapshot id, a branch or tag, or a
-                time; None for the present version. It is pinned until :meth:`open_dataset` is called again.
+                time; None for the current version. It is pinned until :meth:`open_dataset` is called again.
             schema: the columns, partition columns included; columns that a file lacks are null, the others are cast,
                 if no value is lost. None: the columns of the files.
             schema_policy: "strict": all files have the columns of the first; "permissive": all footers are read, and
@@ -333,7 +333,7 @@ class Session(Unpicklable):
         """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
 
         ``on_event`` gets a :class:`asyncpq.FileEnded` for each finished file. Called again, an interrupted build
-        continues where it stopped; an index that exists is refreshed to the present files.
+        continues where it stopped; an index that exists is refreshed to the current files.
 
         Args:
             target: as in :meth:`open_dataset`.

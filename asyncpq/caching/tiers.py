@@ -1,4 +1,4 @@
-"""The tiers of cached bytes outside this process: their contract, the order in which they are asked, and their backoff.
+"""The cache tiers outside this process: their contract, the order in which reads use them, and their backoff.
 
 The memory tier holds parsed values and is asked directly. Each tier verifies its bytes (version, checksum,
 authentication): a doubtful entry is a miss.

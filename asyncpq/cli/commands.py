@@ -1,4 +1,4 @@
-"""All commands of the command line."""
+"""The typer application that registers all commands of the command line."""
 
 from __future__ import annotations
 

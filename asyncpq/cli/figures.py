@@ -25,7 +25,7 @@ def count_text(number: int | None) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """Return a percentage."""
+    """Return the percentage that ``part`` is of ``whole``, as text."""
     return f"{100 * part / whole:.1f}%" if whole else ""
 
 

@@ -1,4 +1,4 @@
-"""Writing of JSON documents to stdout."""
+"""Write JSON documents to stdout."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Pipe:
         return False
 
     def close(self) -> None:
-        """Leave stdout open."""
+        """Do nothing: stdout stays open for the process."""
 
 
 @contextmanager

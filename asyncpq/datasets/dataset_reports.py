@@ -1,4 +1,4 @@
-"""Reports on a dataset: its files as they are listed, and the layouts of some of them."""
+"""Reports on a dataset: the list of its files, and the layouts of a sample of them."""
 
 from __future__ import annotations
 

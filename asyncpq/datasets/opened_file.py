@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class DatasetColumns(NamedTuple):
-    """The columns of a dataset."""
+    """The columns of a dataset, to which the columns of each file are matched."""
 
     schema: pa.Schema  # names and types of the columns, including partition columns
     fields: tuple[TableField, ...] | None  # a table's columns with their ids in the files; None if matched by name

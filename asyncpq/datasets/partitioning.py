@@ -26,7 +26,7 @@ _INT32 = re.compile(r"-?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The layout of column values in paths."""
+    """The rule by which the folders in a file's path give values of partition columns."""
 
     # the columns of the folders below the root, in their order; None for hive's ``key=value``
     names: tuple[str, ...] | None = None

@@ -157,7 +157,7 @@ class ListingCost(NamedTuple):
 
 
 class FileSet(NamedTuple):
-    """The files of one read."""
+    """The files that a provider returns for one read, with facts about how they were found."""
 
     files: Sequence[DataFile]  # in the order of the dataset
     listed_at: float | None = None  # time.monotonic() when the listing was requested; None if it proves no version

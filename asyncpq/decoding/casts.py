@@ -39,7 +39,7 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A file's column, or a part of one."""
+    """A column of a file, or a part of a nested one, with its type: the source of a cast."""
 
     type: pa.DataType  # its whole type in the file
     ordinal: int  # of the top-level field, or of the part among its siblings

@@ -190,7 +190,7 @@ class EngineAtom:
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
-    """Return what is wrong with a UUID, date or time that is given as text, and the cure; None for other literals."""
+    """Return a reason and a hint for an error if ``expr`` compares a UUID, date or time with text; None otherwise."""
     text = next((value for value in expr.literals if isinstance(value, str)), None)
     example = _example(type_)
     if text is None or not isinstance(expr, (tree.Comparison, tree.In, tree.KeyIn)) or example is None:

@@ -125,7 +125,7 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The rows that the filter accepted."""
+    """The rows of one piece of a row group that were filtered, and a mask of those that match."""
 
     rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
     mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
@@ -158,7 +158,7 @@ class Allowance:
         return array
 
     def spend(self, num_bytes: int) -> None:
-        """Count decoded bytes."""
+        """Subtract decoded bytes from the allowance."""
         self.limits.max_decoded_bytes = max(0, self.limits.max_decoded_bytes - num_bytes)
 
 

@@ -25,7 +25,7 @@ _SURROGATES: Final = (0xD800, 0xDFFF)
 
 
 class Truth(enum.Enum):
-    """The three results of a predicate."""
+    """The three results that a predicate may have for a row: true, false and null."""
 
     TRUE = enum.auto()
     FALSE = enum.auto()
@@ -157,7 +157,7 @@ class ResultValues(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no value gives the result."""
+        """Whether the set is empty: the comparison has the result for no value, null or NaN."""
         values = self.values
         held = values.keys or values.inverted if isinstance(values, Points) else values
         return not (held or self.null or self.nan)
@@ -441,7 +441,7 @@ def _end(interval: Interval) -> _Cut:
 
 
 def intervals(values: Intervals | Points) -> Intervals:
-    """Convert a set of values to intervals."""
+    """Convert a set of values (intervals, or points perhaps inverted) to ascending intervals."""
     if not isinstance(values, Points):
         return values
     points = tuple([Interval(key, key) for key in values.keys])

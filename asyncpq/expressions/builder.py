@@ -215,11 +215,11 @@ class VariantPart:
         return self._test(self._part.is_in(values))
 
     def is_null(self) -> Expression:
-        """Return a predicate that is true where there is no such part of the type."""
+        """Return a predicate that is true where the variant lacks this part, or where it cannot be cast to the type."""
         return self._test(self._part.is_null())
 
     def is_valid(self) -> Expression:
-        """Return a predicate that is true where there is such a part of the type."""
+        """Return a predicate that is true where the variant has this part, and it can be cast to the type."""
         return self._test(self._part.is_valid())
 
     def between(self, low: object, high: object) -> Expression:

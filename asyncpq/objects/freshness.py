@@ -116,7 +116,7 @@ class Freshness:
         return pointer
 
     def keep(self, pointer: Pointer) -> None:
-        """Set the last seen version."""
+        """Store ``pointer`` as the last seen version, in this object and in the memory cache."""
         self._own_pointer = pointer
         self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 

@@ -31,7 +31,7 @@ PARTS_A_STEP: Final = 10  # see Runtime.off_loop
 
 
 class _Group(NamedTuple):
-    """The parts that one task fetched."""
+    """The parts that one task fetches, one merged range after another."""
 
     data: dict[ContentKey, bytes | memoryview]
     validated: bool
@@ -415,7 +415,7 @@ async def load_embedded_index(
             source.describe(metrics)
             try:
                 index, validated = await _embedded_index(source, known, name, context)
-            except FormatError as error:  # the present version may well be sound
+            except FormatError as error:  # the current version may well be sound
                 await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
                 raise error.locate(url=known.url) from error.__cause__
             if not validated:

@@ -111,7 +111,7 @@ class Prices(NamedTuple):
 
 
 class _Server:
-    """The last measurements of one server."""
+    """The last measurements of one server's latency, bandwidth and CPU time."""
 
     __slots__ = ("bandwidths", "connections", "latencies", "prices", "requests")
 

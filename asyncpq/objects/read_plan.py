@@ -83,7 +83,7 @@ class Item(NamedTuple):
 
 
 class ChunkSpan(Protocol):
-    """The bytes of one leaf's column chunk."""
+    """The location of one leaf's column chunk in the object."""
 
     @property
     def leaf(self) -> int:
@@ -186,7 +186,7 @@ class RowGroupPlan(NamedTuple):
 
 
 class RowGroupPiece(NamedTuple):
-    """One unit's share of one row group."""
+    """The rows and pages of one row group that belong to one unit."""
 
     row_group: RowGroupPlan  # its plan
     items: tuple[Item, ...]  # what is fetched first, in row order within each column

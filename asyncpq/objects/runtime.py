@@ -392,7 +392,7 @@ class _Deadline:
         self._cancelling = 0
 
     def expire(self) -> None:
-        """Cancel the body."""
+        """Cancel the task whose deadline has passed."""
         self._expired = True
         if self._task is not None:
             self._task.cancel()

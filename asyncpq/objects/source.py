@@ -1,4 +1,4 @@
-"""An object behind the caches: finds its present version, validates it, and loads its footer.
+"""An object behind the caches: finds its current version, validates it, and loads its footer.
 
 The first GET is a suffix range without a HEAD: its response gives footer, most indexes, size and ETag. Its bytes are
 kept, so indexes, and pages of small objects, are cut out of them without a request.
@@ -369,7 +369,7 @@ class ObjectSource:
         self.runtime.memory.put(key, version, version.weight)
 
     async def forget(self, version: ObjectVersion) -> None:
-        """Forget ``version`` in every tier."""
+        """Drop the pointer to ``version`` from memory and from every cache tier."""
         self.runtime.memory.discard(self._missing_key)  # the object is there
         await self.freshness.forget(version)
 

@@ -340,7 +340,7 @@ def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A whole page of a chunk."""
+    """A whole page of a column chunk: its decoded header and its bytes."""
 
     header: PageHeader
     offset: int  # of the header in the file

@@ -33,7 +33,7 @@ class PageLists(TypedDict):
 
 
 class Chunk(TypedDict):
-    """One column of one row group."""
+    """The column chunk of one column in one row group: its location, pages, sizes and statistics."""
 
     column: int  # position in the file's ``columns``
     bytes: list[int]  # [start, stop]
@@ -53,7 +53,7 @@ class Chunk(TypedDict):
 
 
 class RowGroupReport(TypedDict):
-    """One row group of a file."""
+    """The location, rows and sizes of one row group of a file."""
 
     ordinal: int
     first_row: int
@@ -64,7 +64,7 @@ class RowGroupReport(TypedDict):
 
 
 class ColumnReport(TypedDict):
-    """One leaf of a file's schema."""
+    """One leaf column of a file: its types, sizes, indexes and order."""
 
     name: str  # dotted path
     physical_type: str
@@ -110,7 +110,7 @@ class Inspection(TypedDict):
 
 
 class FileSummary(TypedDict):
-    """One file of a dataset."""
+    """One file of a dataset: its url, size, rows and fate."""
 
     url: str
     size: int | None

@@ -46,7 +46,7 @@ _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """The findings about one file."""
+    """The result of linting one file: its findings, and the lookups that were examined."""
 
     findings: list[Cause]
     columns: list[str]

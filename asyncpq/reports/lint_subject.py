@@ -25,7 +25,7 @@ _LEAST_BYTES: Final = 64 * KIB
 
 @dataclass(slots=True)
 class Subject:
-    """Lookups by one column of one file."""
+    """The lookups by one column of one file, with the layout and the models that the rules need."""
 
     layout: FileLayout
     leaf: Leaf

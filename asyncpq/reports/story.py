@@ -30,7 +30,7 @@ _TIERS: tuple[Fate, ...] = ("memory", "disk", "shared", "read")  # the farthest 
 
 @dataclass(slots=True)
 class TracedFile:
-    """A file that the read planned."""
+    """A file that the read planned: its plan and the requests that planning sent."""
 
     planner: ScanPlanner
     scan_plan: ScanPlan

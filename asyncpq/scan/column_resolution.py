@@ -23,7 +23,7 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
-    """A column that a predicate names."""
+    """A column that a predicate names, resolved to a leaf of the file."""
 
     projection: Projection  # what is read of its top-level field
     # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
@@ -32,7 +32,7 @@ class PredicateColumn(NamedTuple):
 
 
 class ReadLeaf(NamedTuple):
-    """A leaf to read."""
+    """A leaf that a read fetches: for its output, its filter or both."""
 
     leaf: int  # its index in the schema
     field: int  # ordinal of its top-level field

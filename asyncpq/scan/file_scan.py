@@ -51,7 +51,7 @@ NOTHING = Fetched([], [], Parts({}))
 
 
 class _Match(NamedTuple):
-    """A piece whose rows were filtered."""
+    """A piece of a unit whose rows were filtered, and whose output columns are not yet decoded."""
 
     piece: RowGroupPiece
     reader: RowGroupReader
@@ -60,7 +60,7 @@ class _Match(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """A piece that is done with."""
+    """A piece of a unit that is completely decoded: its matching rows as a table."""
 
     match: _Match
     table: pa.Table | None  # its rows; None if none match, or rows are only counted

@@ -181,7 +181,7 @@ class ScanPlanner:
         except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
-                # the object's present version may well have that column or row
+                # the object's current version may well have that column or row
                 await source.ensure_fresh(version, context.step("validate", metrics.rounds + 1))
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:

@@ -21,7 +21,7 @@ from asyncpq.scan.file_scan import FileScan
 
 
 class Job(NamedTuple):
-    """A unit to fetch and decode."""
+    """A unit of a file that the pipeline fetches and decodes."""
 
     scan: FileScan  # the file scan that the unit belongs to. All units of one scan follow one another.
     unit: Unit
@@ -36,7 +36,7 @@ class Landed(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """A unit under way, and its task."""
+    """A job that is being fetched or decoded, and its task."""
 
     job: Job
     task: asyncio.Task[list[pa.Table]]

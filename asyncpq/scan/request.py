@@ -285,8 +285,9 @@ def _values(name: str, value: Any) -> tuple[Scalar, ...]:
 
 
 def _from_capsule(value: Any) -> Any:
-    """Return values that only Arrow's PyCapsule protocol gives out, such as a column of another library, as a chunked
-    array; anything else as it is."""
+    """Convert an object that supports only Arrow's PyCapsule protocol, such as a column of another library, to a
+    chunked array. Return any other object unchanged.
+    """
     if isinstance(value, Iterable) or hasattr(value, "as_py") or len(getattr(value, "shape", ())) > 1:
         return value  # a table is refused where literals are made
     if hasattr(value, "__arrow_c_stream__"):

@@ -76,7 +76,7 @@ class Service:
     # -- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Enter the running event loop."""
+        """Enter the session in the running event loop, and start to accept requests."""
         if self._session is not None:
             raise UsageError("the service is running already")
         session = Session(**self.configuration.session)
@@ -227,7 +227,7 @@ class Service:
 
 
 class _Call:
-    """One verb of one request."""
+    """One request to a dataset: it checks rights and limits, runs the verb and sends the answer."""
 
     def __init__(
         self, service: Service, exchange: ServerExchange, token: Token, grant: Grant, served: ServedDataset, verb: str
@@ -242,7 +242,7 @@ class _Call:
         self._began = time.perf_counter()
 
     async def run(self) -> None:
-        """Answer the request."""
+        """Run the verb and send the answer, within the token's limits."""
         exchange, seconds = self._exchange, self._token.limits.seconds
         time_limit = asyncio.timeout(seconds)
         try:

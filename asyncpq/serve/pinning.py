@@ -79,7 +79,7 @@ class PinnedFiles:
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
         pinned = await self._pinned(files, unknown, context, validate=False)
         if pinned is not None and self._is_known(pinned.digest) and unknown:
-            # what caches say of the present version is asked of the store, as a read would
+            # what caches say of the current version is asked of the store, as a read would
             pinned = await self._pinned(files, unknown, context, validate=True)
         if pinned is None:
             return found

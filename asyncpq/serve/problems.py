@@ -80,7 +80,7 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
 
     @property
     def body(self) -> bytes:
-        """The document as JSON."""
+        """The problem document, encoded as JSON."""
         return json.dumps(self.document, ensure_ascii=False).encode("utf-8", "replace")
 
 

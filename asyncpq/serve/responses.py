@@ -40,7 +40,7 @@ class ByteSink:
         self._written = 0
 
     def write(self, data: bytes) -> int:
-        """Keep a copy of ``data``."""
+        """Append a copy of ``data``; return its length."""
         self._parts.append(bytes(data))
         self._written += len(data)
         return len(data)

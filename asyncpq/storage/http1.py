@@ -111,7 +111,7 @@ class ChunkedBody:
         self.data: bytearray = bytearray()  # decoded so far
         self.over: bool = False  # bytes follow the end
         self._pending = b""
-        self._left = 0  # bytes of the present chunk to come
+        self._left = 0  # bytes of the current chunk to come
         self._behind_chunk = False  # at the line end that closes a chunk
         self._in_trailers = False
 

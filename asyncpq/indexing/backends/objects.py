@@ -50,7 +50,7 @@ _OF_ROWS = (
 
 
 class HasRuntime(Protocol):
-    """A session: any object with a runtime."""
+    """A session, or any other object with the attribute ``runtime``."""
 
     @property
     def runtime(self) -> Runtime: ...

@@ -55,7 +55,7 @@ _types = pa.types
 
 
 class PageValues(NamedTuple):
-    """The values of one page."""
+    """The decoded values of one data page of a leaf."""
 
     rows: pa.Array  # the page's rows of the leaf's field, without the field's other leaves
     num_values: int  # number of the leaf's values, including nulls and empty lists

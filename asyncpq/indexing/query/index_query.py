@@ -367,7 +367,7 @@ def _points(keys: Iterable[bytes]) -> Ranges:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that a dataset has open."""
+    """An index that a dataset has open: its backend and the newest known snapshot."""
 
     backend: IndexBackend  # holds the index
     head: Head  # the newest known snapshot

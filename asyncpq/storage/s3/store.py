@@ -304,7 +304,7 @@ class S3Store(Unpicklable):
         return seconds
 
     async def credential_identity(self, url: str) -> str:
-        """Return a digest of the present access key id, the same for all urls; "anonymous" with ``anon=True``."""
+        """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``."""
         self._check_open()
         return await self._signers.identity()
 

@@ -1,4 +1,4 @@
-"""What a Delta table's log says of a file: its url, deletion vector, statistics and partition values.
+"""Decode what a Delta log has about a file: its url, deletion vector, statistics and partition values.
 
 A log's paths are url-encoded, relative to the table or absolute. Inline vectors are Z85 text.
 :mod:`asyncpq.tables.deleted_rows` reads the vectors. PROTOCOL.md, "Deletion Vectors".

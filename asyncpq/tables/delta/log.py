@@ -194,7 +194,7 @@ def _path(value: Any) -> str:
 
 
 class DeltaLog:
-    """The log of one table."""
+    """Reads the log of one Delta table: lists it, and replays its commits and checkpoints."""
 
     def __init__(self, root: DeltaRoot, reader: Reader) -> None:
         self._root = root
