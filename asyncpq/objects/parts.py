@@ -31,7 +31,7 @@ PARTS_A_STEP: Final = 10  # see Runtime.off_loop
 
 
 class _Group(NamedTuple):
-    """The parts that one task fetches, one merged range after another."""
+    """The parts that one task has fetched, and whether a response for them validated the version."""
 
     data: dict[ContentKey, bytes | memoryview]
     validated: bool

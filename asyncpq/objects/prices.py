@@ -111,7 +111,7 @@ class Prices(NamedTuple):
 
 
 class _Server:
-    """The last measurements of one server's latency, bandwidth and CPU time."""
+    """The current prices of one server, and the last measurements from which they are computed."""
 
     __slots__ = ("bandwidths", "connections", "latencies", "prices", "requests")
 

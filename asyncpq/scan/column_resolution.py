@@ -23,7 +23,7 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
-    """A column that a predicate names, resolved to a leaf of the file."""
+    """A column that a predicate names, resolved to the parts of the file to read for it."""
 
     projection: Projection  # what is read of its top-level field
     # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
