@@ -263,16 +263,16 @@ class Dataset(Unpicklable):
         by_file: dict[str, dict[int, None]] = {}
         for url, row in asked:
             by_file.setdefault(url, {})[row] = None
-        distinct = {url: sorted(some) for url, some in by_file.items()}
+        distinct = {url: sorted(tables) for url, tables in by_file.items()}
         ask = self._ask(columns, None, read_dictionary=read_dictionary)
-        ask = ask._replace(by_file={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
+        ask = ask._replace(by_file={url: AccessPlan.rows(tables) for url, tables in distinct.items()}, exactly=True)
         found, _ = await self._collect("take", ask)
         place: dict[tuple[str, int], int] = {}
         num_rows = 0
-        for opened, some in found:
+        for opened, tables in found:
             url = opened.file.url
             place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
-            num_rows += sum(table.num_rows for table in some)
+            num_rows += sum(table.num_rows for table in tables)
         table = self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))

@@ -116,11 +116,11 @@ class _Scanner:
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first ``num_rows`` rows as a table."""
-        found, reader, left = [], self.to_reader(), num_rows
-        while left > 0 and (batch := next(reader, None)) is not None:
-            found.append(batch.slice(0, left))
-            left -= batch.num_rows
-        return pa.Table.from_batches(found, reader.schema)
+        batches, reader, rows_left = [], self.to_reader(), num_rows
+        while rows_left > 0 and (batch := next(reader, None)) is not None:
+            batches.append(batch.slice(0, rows_left))
+            rows_left -= batch.num_rows
+        return pa.Table.from_batches(batches, reader.schema)
 
     def count_rows(self) -> int:
         """Return the number of rows of the scan."""

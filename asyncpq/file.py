@@ -434,11 +434,11 @@ class File(Unpicklable):
         try:
             with operation:
                 async with self._source.runtime.deadline(self.url):
-                    version, found = await report_on(self._source, self._version, operation, make)
+                    version, report = await report_on(self._source, self._version, operation, make)
         finally:
             self.metrics = operation.metrics
         self._adopt(version)
-        return found
+        return report
 
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
         operation = self._source.runtime.operation(name, self.url)

@@ -274,23 +274,23 @@ class _Pruning:
 
     def _comparison(self, left: object, op: str, right: object, truth: bool) -> Expression | None:
         compare = _OPS[op]
-        found, literal = self._column(left), right
-        if found is None:
-            found, literal, compare = self._column(right), left, _MIRRORED[compare]
-        values = None if found is None else _values(literal, found[1])
-        if found is None or values is None or values == (None,):
+        column, literal = self._column(left), right
+        if column is None:
+            column, literal, compare = self._column(right), left, _MIRRORED[compare]
+        values = None if column is None else _values(literal, column[1])
+        if column is None or values is None or values == (None,):
             return None
-        name, (value,) = found[0], values
+        name, (value,) = column[0], values
         compare = compare if truth else _INVERSE[compare]
         rows = _compared(name, compare, value)
         # eq_missing and ne_missing take null for a value of its own
         return Or((rows, IsNull(name))) if op.endswith("Validity") and compare == "!=" else rows
 
     def _boolean(self, argument: object, others: list[object], function: object, truth: bool) -> Expression | None:
-        found = self._column(argument)
-        if found is None:
+        column = self._column(argument)
+        if column is None:
             return None
-        name, type_ = found
+        name, type_ = column
         match function, others:
             case ("IsNull" | "IsNotNull", []):
                 return IsNull(name) if (function == "IsNull") is truth else Not(IsNull(name))
@@ -310,16 +310,16 @@ class _Pruning:
         return None
 
     def _text(self, argument: object, text: object, function: object, truth: bool) -> Expression | None:
-        found = self._column(argument)
-        values = None if found is None or found[1] != pl.String else _values(text, pl.String())
-        if found is None or values is None or not isinstance(values[0], str):
+        column = self._column(argument)
+        values = None if column is None or column[1] != pl.String else _values(text, pl.String())
+        if column is None or values is None or not isinstance(values[0], str):
             return None
         rows: Expression
         match function:
             case "StartsWith":
-                rows = StartsWith(found[0], values[0])
+                rows = StartsWith(column[0], values[0])
             case {"Contains": {"literal": True}}:
-                rows = Contains(found[0], values[0])
+                rows = Contains(column[0], values[0])
             case _:
                 return None
         return rows if truth else Not(rows)

@@ -169,17 +169,17 @@ async def verify(
 ) -> None:
     """Compare the index with a random sample of the files. The exit code is 1 if it is wrong."""
     index = await open_existing_index(session, url, at, refreshes=True)
-    found = await index.verify(sample=sample, rows=rows, seed=seed)
-    document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(found)}  # type: ignore[typeddict-item]
+    verified = await index.verify(sample=sample, rows=rows, seed=seed)
+    document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(verified)}  # type: ignore[typeddict-item]
     if format_ is Format.JSON:
         write_document(document)
     else:
         out = console()
-        out.print(f"{plural(found.files, 'file')} and {plural(found.rows, 'row')} of the index compared")
-        print_facts(out, [("changed since", plural(found.changed, "file"))] if found.changed else [])
-        print_facts(out, [("wrong", problem) for problem in found.problems])
-        out.print("the index is wrong: drop it and build it again" if found.problems else "the index is right")
-    if found.problems:
+        out.print(f"{plural(verified.files, 'file')} and {plural(verified.rows, 'row')} of the index compared")
+        print_facts(out, [("changed since", plural(verified.changed, "file"))] if verified.changed else [])
+        print_facts(out, [("wrong", problem) for problem in verified.problems])
+        out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
+    if verified.problems:
         raise typer.Exit(FAILED)
 
 

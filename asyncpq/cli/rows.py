@@ -84,13 +84,13 @@ def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
                 "--format table cannot be written to a file",
                 hint="Choose --format csv, ndjson or another format for files.",
             )
-        found = chosen or _BY_ENDING.get(os.path.splitext(output)[1].lower())
-        if found is None:
+        row_format = chosen or _BY_ENDING.get(os.path.splitext(output)[1].lower())
+        if row_format is None:
             raise InvalidOptionError(
                 f"--output {output}: the file's name does not imply a format",
                 hint="Add --format csv, json, ndjson, arrow or parquet.",
             )
-        return found
+        return row_format
     terminal = sys.stdout.isatty()
     if chosen in _BINARY and terminal:
         raise InvalidOptionError(

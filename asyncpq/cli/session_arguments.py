@@ -181,12 +181,12 @@ async def opened(session: Session, url: str, index: str | None = None) -> AsyncI
         file = await session.open_file(url)
     except ObjectNotFoundError as missing:
         try:
-            found = await open_files(session, url)
+            lake = await open_files(session, url)
         except ObjectNotFoundError:
             missing.hint = "Look for a mistyped folder, bucket or file."
             raise missing from None
-        async with found:
-            yield found
+        async with lake:
+            yield lake
         return
     async with file:
         yield file

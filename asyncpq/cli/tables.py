@@ -63,10 +63,10 @@ async def target_of(session: Session, url: str) -> OpenArguments:
 
 def _format(error: InvalidOptionError) -> TableFormat:
     """Return the format of the table that ``error`` is about; raise any other error."""
-    found = next((format_ for text, format_ in _FORMATS if text in error.message), None)
-    if found is None:
+    table_format = next((format_ for text, format_ in _FORMATS if text in error.message), None)
+    if table_format is None:
         raise error
-    return found
+    return table_format
 
 
 def _known(url: str) -> OpenArguments:

@@ -73,11 +73,11 @@ def variant_path(text: object) -> Path:
     path: list[str | int] = []
     rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
     while rest:
-        found = _SEGMENT.match(rest)
-        if found is None or (found[1] and int(found[1]) > _MAX_POSITION):
+        match = _SEGMENT.match(rest)
+        if match is None or (match[1] and int(match[1]) > _MAX_POSITION):
             break
-        rest = rest[found.end() :]
-        path.append(int(found[1]) if found[1] else found[2] or found[3] or found[4])
+        rest = rest[match.end() :]
+        path.append(int(match[1]) if match[1] else match[2] or match[3] or match[4])
     if rest == "":
         return tuple(path)
     raise ExpressionError(f"{text!r} is not a path in a variant", hint="Write a path such as $.a, $.a[0] or $['a b'].")

@@ -193,13 +193,13 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         if isinstance(path, list):
             return [self._own_path(item) for item in path]
         text: str = type(self)._strip_protocol(path)
-        found = _PROTOCOL.match(text)
+        match = _PROTOCOL.match(text)
         target = self.target_protocol
-        if found is None or target is None or target in ("http", "https"):
+        if match is None or target is None or target in ("http", "https"):
             return text
-        protocol = found[0][:-3].lower()
+        protocol = match[0][:-3].lower()
         same = _ALIASES.get(protocol, protocol) == _ALIASES.get(target, target)
-        return text[found.end() :] if same else text
+        return text[match.end() :] if same else text
 
     def unstrip_protocol(self, name: str) -> str:
         """Return the chained url of the path ``name``, such as ``asyncpq::s3://bucket/key``."""
@@ -277,13 +277,18 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         numbers: dict[str, list[int]] = {}
         for number, path in enumerate(paths):
             numbers.setdefault(path, []).append(number)
-        reads = [self.read(path, [(firsts[at], lasts[at]) for at in some]) for path, some in numbers.items()]
+        reads = [
+            self.read(path, [(firsts[position], lasts[position]) for position in positions])
+            for path, positions in numbers.items()
+        ]
         results: list[Any] = [b""] * len(paths)
-        for some, found in zip(numbers.values(), await asyncio.gather(*reads, return_exceptions=True), strict=True):
-            if isinstance(found, BaseException) and (on_error != "return" or not isinstance(found, Exception)):
-                raise found
-            for place, at in enumerate(some):
-                results[at] = found if isinstance(found, BaseException) else found[place]
+        for positions, answer in zip(
+            numbers.values(), await asyncio.gather(*reads, return_exceptions=True), strict=True
+        ):
+            if isinstance(answer, BaseException) and (on_error != "return" or not isinstance(answer, Exception)):
+                raise answer
+            for place, position in enumerate(positions):
+                results[position] = answer if isinstance(answer, BaseException) else answer[place]
         return results
 
     async def _get_file(self, rpath: str, lpath: str, **_: Any) -> None:
@@ -335,8 +340,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     def _may_be_object(self, path: str) -> bool:
         """Return whether the path can name an object: it has a key, not only a bucket, which stores would refuse."""
         url = self._url(path)
-        found = _PROTOCOL.match(url)
-        return found is None or "/" in url[found.end() :].rstrip("/")
+        match = _PROTOCOL.match(url)
+        return match is None or "/" in url[match.end() :].rstrip("/")
 
     async def _isdir(self, path: str) -> bool:
         try:
@@ -359,24 +364,24 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._own_path(path)
-        found = await self._listing(path, deep=False) or {path: await self._info(path)}
-        return list(found.values()) if detail else list(found)
+        infos = await self._listing(path, deep=False) or {path: await self._info(path)}
+        return list(infos.values()) if detail else list(infos)
 
     async def _find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any
     ) -> Any:
         path = self._own_path(path)
         begin = len(path if path.endswith("/") or not path else f"{path}/")
-        found = {
+        infos = {
             name: info
             for name, info in (await self._listing(path, deep=maxdepth != 1)).items()
             if (withdirs or info["type"] == "file") and (maxdepth is None or name.count("/", begin) < maxdepth)
         }
-        if not found:
-            found = {path: await self._info(path)} if await self._isfile(path) else {}
+        if not infos:
+            infos = {path: await self._info(path)} if await self._isfile(path) else {}
         elif withdirs and path:
-            found = {path: _folder_info(path), **found}
-        return found if detail else list(found)
+            infos = {path: _folder_info(path), **infos}
+        return infos if detail else list(infos)
 
     async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
         """Return the infos of the objects and folders directly in a folder, sorted and keyed by path. With ``deep``,

@@ -136,21 +136,21 @@ def transposed(chunks: Sequence[Sequence[Any]], groups: Sequence[Sequence[int]])
     Args:
         chunks, groups: as :func:`layout` returns them.
     """
-    found: dict[str, list[Any]] = {name: [] for name in _FIELDS}
+    lists: dict[str, list[Any]] = {name: [] for name in _FIELDS}
     stops = dict.fromkeys(_RANGES, 0)
     for chunk in chunks:
         group, column, start, stop, dictionary, *indexes = chunk[:8]
         spans = ([start, stop], dictionary, *indexes)
         for name, span in zip(_RANGES, spans, strict=True):
             before = start if name == "dictionary" else stops[name]
-            found[f"{name}_at"].append(span[0] - before if span else 0)
-            found[f"{name}_length"].append(span[1] - span[0] if span else 0)
+            lists[f"{name}_at"].append(span[0] - before if span else 0)
+            lists[f"{name}_length"].append(span[1] - span[0] if span else 0)
             stops[name] = span[1] if span else stops[name]
         data = dictionary[1] if dictionary else start
         pages = 1 if chunk[15] == [[stop - data], [groups[group][1]], [data]] else chunk[15]
         for name, value in zip(_VALUES, (group, column, *chunk[8:15], pages), strict=True):
-            found[name].append(value)
-    return {name: _one_value(values) for name, values in found.items()}
+            lists[name].append(value)
+    return {name: _one_value(values) for name, values in lists.items()}
 
 
 _RANGES: Final = ("bytes", "dictionary", "offset_index", "column_index", "bloom")

@@ -173,30 +173,30 @@ def _dataset(document: DatasetInspection) -> Picture:
 
 
 def _metrics(document: MetricsDocument) -> Picture:
-    found = document["metrics"]
+    metrics = document["metrics"]
     drawn = _empty("metrics", "A read and its cost", document["requests"][0]["url"] if document["requests"] else "")
     drawn["headline"] = (
-        f"{counted(found.get('rows_returned', 0), 'row')}: {counted(found.get('requests', 0), 'request')} in "
-        f"{counted(found.get('rounds', 0), 'round')}, {bytes_text(found.get('bytes_fetched', 0))}"
+        f"{counted(metrics.get('rows_returned', 0), 'row')}: {counted(metrics.get('requests', 0), 'request')} in "
+        f"{counted(metrics.get('rounds', 0), 'round')}, {bytes_text(metrics.get('bytes_fetched', 0))}"
     )
-    waited, decoded = found.get("wait_s", 0.0), found.get("decode_s", 0.0)
+    waited, decoded = metrics.get("wait_s", 0.0), metrics.get("decode_s", 0.0)
     if waited or decoded:
         drawn["verdict"] = f"{seconds_text(waited)} of waiting, {seconds_text(decoded)} of decoding"
-    scanned, returned = found.get("rows_scanned", 0), found.get("rows_returned", 0)
+    scanned, returned = metrics.get("rows_scanned", 0), metrics.get("rows_returned", 0)
     drawn["facts"] = [
         ["Rows", f"{returned:,}", f"of {scanned:,} that were filtered"],
-        ["Requests", f"{found.get('requests', 0):,}", f"in {counted(found.get('rounds', 0), 'round')}"],
-        ["Fetched", bytes_text(found.get("bytes_fetched", 0)), ""],
-        ["Row groups", f"{found.get('row_groups_read', 0):,}", f"of {found.get('row_groups_total', 0):,}"],
-        ["Pages", f"{found.get('pages_read', 0):,}", f"of {found.get('pages_total', 0):,}"],
-        ["Caches", f"{found.get('cache_hits', 0):,}", "parts found"],
+        ["Requests", f"{metrics.get('requests', 0):,}", f"in {counted(metrics.get('rounds', 0), 'round')}"],
+        ["Fetched", bytes_text(metrics.get("bytes_fetched", 0)), ""],
+        ["Row groups", f"{metrics.get('row_groups_read', 0):,}", f"of {metrics.get('row_groups_total', 0):,}"],
+        ["Pages", f"{metrics.get('pages_read', 0):,}", f"of {metrics.get('pages_total', 0):,}"],
+        ["Caches", f"{metrics.get('cache_hits', 0):,}", "parts found"],
     ]
-    if found.get("files_total"):
-        drawn["facts"].insert(3, ["Files", f"{found.get('files_read', 0):,}", f"of {found['files_total']:,}"])
-    drawn["tiers"] = [[tier, found.get(f"{tier}_hits", 0)] for tier in ("memory", "disk", "shared")]
-    drawn["tiers"].append(["read", found.get("cache_misses", 0)])
+    if metrics.get("files_total"):
+        drawn["facts"].insert(3, ["Files", f"{metrics.get('files_read', 0):,}", f"of {metrics['files_total']:,}"])
+    drawn["tiers"] = [[tier, metrics.get(f"{tier}_hits", 0)] for tier in ("memory", "disk", "shared")]
+    drawn["tiers"].append(["read", metrics.get("cache_misses", 0)])
     drawn["requests"] = requests(document["requests"])
-    drawn["notes"] = [printable(reason) for reason in found.get("fallbacks", ())]
+    drawn["notes"] = [printable(reason) for reason in metrics.get("fallbacks", ())]
     return drawn
 
 
@@ -341,8 +341,8 @@ def _lake(
 
 
 def _file_fate(fates: FileFates) -> str:
-    found = {run for chunk in compact_fates(fates)["chunks"] for run in chunk[6::3]}
-    kept = [fate for fate in ("read", "shared", "disk", "memory") if fate in found]
+    seen = {run for chunk in compact_fates(fates)["chunks"] for run in chunk[6::3]}
+    kept = [fate for fate in ("read", "shared", "disk", "memory") if fate in seen]
     return kept[0] if kept else (fates["row_groups"][0] if fates["row_groups"] and not fates["chunks"] else "read")
 
 

@@ -42,15 +42,15 @@ def cells(layout: Layout) -> Iterator[Cell]:
         group, column, start, stop, dictionary = chunk[:5]
         rows = layout["groups"][group][1]
         data = (dictionary[1] if dictionary else start, stop)
-        found = read.get((group, column))
+        chunk_fates = read.get((group, column))
         if fates is None:
             fate = "plain" if chunk[-1] else "unlocated"
-        elif found is None:
+        elif chunk_fates is None:
             fate = _unread(fates["groups"][group], not wanted or column in wanted)
-        elif not chunk[-1] or found[2]:
-            fate = found[6]
+        elif not chunk[-1] or chunk_fates[2]:
+            fate = chunk_fates[6]
         else:
-            yield Cell(group, column, list(_page_runs(chunk[-1], found[4:], rows)))
+            yield Cell(group, column, list(_page_runs(chunk[-1], chunk_fates[4:], rows)))
             continue
         yield Cell(group, column, [Run(fate, *data, 0, rows)])
 
@@ -86,10 +86,12 @@ def _dictionary_fate(cell: Cell) -> str:
     return "fetched dictionary" if fate == "read" else fate
 
 
-def structures(layout: Layout, found: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
-    """Yield (meaning, start, stop) of each dictionary, index and Bloom filter, and of the footer. ``found``: the cells
-    of the file."""
-    for chunk, cell in zip(layout["chunks"], found, strict=True):
+def structures(layout: Layout, file_cells: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
+    """Yield (meaning, start, stop) of each dictionary, index and Bloom filter, and of the footer.
+
+    ``file_cells``: the cells of the file.
+    """
+    for chunk, cell in zip(layout["chunks"], file_cells, strict=True):
         dictionary = "dictionary page" if layout["fates"] is None else _dictionary_fate(cell)
         names = (dictionary, "offset index", "column index", "bloom filter")
         for name, span in zip(names, chunk[4:8], strict=True):

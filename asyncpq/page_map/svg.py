@@ -235,14 +235,14 @@ def _object(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     _grid(drawing, layout, found)
 
 
-def _ribbon(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
+def _ribbon(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
     """Draw the file's bytes as a ribbon. Each pixel shows the meaning of most of its bytes; pages that are read are
     drawn on top."""
     scale = _ROOM / max(1, layout["size"])
     shares: dict[str, list[float]] = {}
     on_top: list[tuple[str, float, float]] = []
-    spans = [(run.fate, run.start, run.stop) for cell in found for run in cell.runs]
-    for name, start, stop in [*spans, *structures(layout, found)]:
+    spans = [(run.fate, run.start, run.stop) for cell in file_cells for run in cell.runs]
+    for name, start, stop in [*spans, *structures(layout, file_cells)]:
         begin, end = start * scale, min(stop * scale, _ROOM)
         if _SWATCHES[name].rank >= palette.FETCHED:
             on_top.append((name, begin, end))
@@ -289,10 +289,10 @@ def _lane(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     drawing.text(WIDTH - _MARGIN, drawing.y, bytes_text(layout["size"]), size=12, fill=_MUTED, more=end_text)
 
 
-def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
+def _grid(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
     """Draw a grid of row groups by columns, in which row groups and columns that are read are larger."""
     read = layout["fates"] is not None
-    columns = {cell.column for cell in found if read and cell.runs[0].fate != "unread"}
+    columns = {cell.column for cell in file_cells if read and cell.runs[0].fate != "unread"}
     fates = [] if layout["fates"] is None else layout["fates"]["groups"]
     groups = {group for group, fate in enumerate(fates) if _SWATCHES[fate].rank >= palette.FETCHED}
     tall = max(150, min(420, 28 * len(layout["groups"])))
@@ -312,7 +312,7 @@ def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
             drawing.text(left - 7, y, label, size=12, fill=_MUTED, more=' text-anchor="end"')
     drawing.box("unread", left, drawing.y, _ROOM - 64, tall)
     drawn: set[tuple[float, int, str]] = set()
-    for cell in found:
+    for cell in file_cells:
         place = (across[cell.column], int(down[cell.group]), cell.runs[0].fate)
         if down[cell.group + 1] - down[cell.group] < 0.5 and len(cell.runs) == 1:
             if place in drawn:

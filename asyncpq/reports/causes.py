@@ -51,9 +51,9 @@ def causes_of(facts: Facts) -> list[Cause]:
     Of causes that save about the same, the one that explains more comes first: a layout before a cold cache.
     """
     model = ReadModel(facts)
-    found = [cause for find in _CAUSES for cause in find(facts, model)]
+    causes = [cause for find in _CAUSES for cause in find(facts, model)]
     step = max(model.now_s, 1e-9) / 20
-    kept = [cause for cause in found if (cause["saves_seconds"] or 0) >= step or (cause["saves_requests"] or 0) > 8]
+    kept = [cause for cause in causes if (cause["saves_seconds"] or 0) >= step or (cause["saves_requests"] or 0) > 8]
     return sorted(kept, key=lambda cause: -round((cause["saves_seconds"] or 0) / step))
 
 
@@ -280,11 +280,11 @@ def _no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _stale_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
-    found = next((match for line in facts.index if (match := _KNOWS.search(line))), None)
+    known = next((match for line in facts.index if (match := _KNOWS.search(line))), None)
     other_versions = [reason for reason in facts.fallbacks if "built for another version" in reason]
-    if not facts.index or (found is None and not other_versions):
+    if not facts.index or (known is None and not other_versions):
         return
-    behind = len(facts.unindexed) if found is None else int(found[2]) - int(found[1])
+    behind = len(facts.unindexed) if known is None else int(known[2]) - int(known[1])
     matched = {column.url for column in facts.columns if column.matches}
     needless = facts.unindexed - matched
     kept = [record for record in facts.log if record.url not in needless]

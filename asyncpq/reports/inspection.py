@@ -49,9 +49,9 @@ async def report_on(
             if known is None:
                 known = await source.version(RequestContext(metrics, round=metrics.rounds + 1))
             source.describe(metrics)
-            found = await make(known)
+            report = await make(known)
             await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
-            return known, found
+            return known, report
         except ObjectChangedError:
             if known is not None:
                 await source.forget(known)
@@ -417,10 +417,10 @@ def arrow_types(version: FileVersion, extensions: frozenset[str]) -> list[str]:
         schema = file_schema(version, version.metadata.schema.whole_fields, extensions)
     except AsyncpqError:
         return texts
-    for column, found in zip(version.metadata.schema.fields, schema, strict=True):
-        types = [type_ for type_, _ in leaf_types(found.type)]
-        if column.leaf_stop - column.first_leaf == 1 == len(types) and not pa.types.is_nested(found.type):
-            types = [found.type]  # a dictionary, or an extension
+    for column, arrow_field in zip(version.metadata.schema.fields, schema, strict=True):
+        types = [type_ for type_, _ in leaf_types(arrow_field.type)]
+        if column.leaf_stop - column.first_leaf == 1 == len(types) and not pa.types.is_nested(arrow_field.type):
+            types = [arrow_field.type]  # a dictionary, or an extension
         if len(types) == column.leaf_stop - column.first_leaf:
             texts[column.first_leaf : column.leaf_stop] = map(str, types)
     return texts
@@ -459,10 +459,10 @@ def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
 
 def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]:
     """Return the names of the sorted columns. Columns that the writer declares as sorted come first, in its order."""
-    found = [column["name"] for column in columns if column["sorted"] is not None]
+    sorted_names = [column["name"] for column in columns if column["sorted"] is not None]
     groups = layout.version.metadata.row_groups
     declared: list[str] = []
     if groups:
         indexes = [item.column_index for item in groups[0].sorting_columns]
         declared = [columns[index]["name"] for index in indexes if index < len(columns)]
-    return sorted(found, key=lambda name: declared.index(name) if name in declared else len(declared))
+    return sorted(sorted_names, key=lambda name: declared.index(name) if name in declared else len(declared))

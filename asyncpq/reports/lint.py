@@ -164,8 +164,8 @@ def _key_leaves(layout: FileLayout) -> list[Leaf]:
     named = [leaf for leaf in leaves if _KEY_NAME.search(leaf.path[-1])]
     filtered = [leaf for leaf in leaves if _has_filter(layout, leaf)]
     in_order = [leaf for leaf in leaves if sorted_as(layout.leaf_zones(leaf)) is not None]
-    found = list({leaf.index: leaf for leaf in (*named, *filtered, *in_order[:1])}.values())
-    return (found or leaves[:1])[:_MOST_COLUMNS]
+    candidates = list({leaf.index: leaf for leaf in (*named, *filtered, *in_order[:1])}.values())
+    return (candidates or leaves[:1])[:_MOST_COLUMNS]
 
 
 def _has_filter(layout: FileLayout, leaf: Leaf) -> bool:
@@ -250,8 +250,8 @@ async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
         if stop - start < 1024:
             continue
         context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
-        found = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        ratios[leaf] = len(compressor.compress(bytes(found.data))) / (stop - start)
+        sample = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
+        ratios[leaf] = len(compressor.compress(bytes(sample.data))) / (stop - start)
     return ratios
 
 

@@ -64,12 +64,12 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     title = "no page index" if lacking else "no ColumnIndex of the key column"
     detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
     cure = "Write page indexes, or build an index that has them."
-    found = list(subject.finding("no-page-index", title, detail, cure, shape=there))
-    if not found:  # all pages of the key may have it, so that they help little before rows are sorted
+    findings = list(subject.finding("no-page-index", title, detail, cure, shape=there))
+    if not findings:  # all pages of the key may have it, so that they help little before rows are sorted
         in_order = replace(subject, keys=KeyZones(subject.keys.zones, is_sorted=True))
         detail += " This is what page indexes save once the rows are sorted."
-        found = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
-    yield from found
+        findings = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
+    yield from findings
 
 
 def _lacks_pages(subject: Subject, leaf: int) -> bool:

@@ -47,8 +47,8 @@ class Subject:
 
     def chunks(self, leaf: int) -> list[ColumnChunk]:
         """Return a leaf's chunks that can be read and have values."""
-        found = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
-        return [item.chunk for item in found if item is not None and item.chunk.num_values]
+        indexed = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
+        return [item.chunk for item in indexed if item is not None and item.chunk.num_values]
 
     def name(self, leaf: int) -> str:
         return self.layout.version.metadata.schema.leaves[leaf].dotted

@@ -92,10 +92,10 @@ class KeyZones:
         if key is None:
             return True
         first = max(bisect_right(self._starts, start) - 1, 0)
-        found = [zone for zone in self.zones[first : bisect_left(self._starts, stop, first)] if zone.stop > start]
-        if not all(zone.known for zone in found):
+        zones = [zone for zone in self.zones[first : bisect_left(self._starts, stop, first)] if zone.stop > start]
+        if not all(zone.known for zone in zones):
             return True
-        bounds = [zone for zone in found if zone.low is not None]
+        bounds = [zone for zone in zones if zone.low is not None]
         return bool(bounds) and min(zone.low for zone in bounds) <= key <= max(zone.high for zone in bounds)
 
     def samples(self, most: int = KEYS) -> list[tuple[Any, int]]:

@@ -154,8 +154,8 @@ def paged(
     rows: dict[tuple[str, int], RowRanges] = {}
     for column in columns:
         if column.predicate:
-            place, found = (column.url, column.row_group), column.rows_of(filter_pages(column))
-            rows[place] = rows[place] & found if place in rows else found
+            place, needed = (column.url, column.row_group), column.rows_of(filter_pages(column))
+            rows[place] = rows[place] & needed if place in rows else needed
 
     def overlapping(column: ColumnRead) -> Sequence[int]:
         known = rows.get((column.url, column.row_group))

@@ -115,7 +115,7 @@ class Story:
         rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for url, ordinal, ranges in self.trace.matched:
             rows.setdefault((url, ordinal), []).extend(ranges)
-        found: list[ColumnRead] = []
+        reads: list[ColumnRead] = []
         for url, file in self.files.items():
             read: dict[tuple[int, int], list[int]] = {}
             for chunk in fates[url]["chunks"]:
@@ -128,8 +128,8 @@ class Story:
                 matched = RowRanges(sorted(rows.get((url, group.ordinal), ())))
                 for column in group.columns:
                     pages = read.get((group.ordinal, column.chunk.leaf), [])
-                    found.append(_column_read(file, group, column, pages, matched))
-        return found
+                    reads.append(_column_read(file, group, column, pages, matched))
+        return reads
 
     def time_split(self, total_s: float, log: Iterable[tuple[float, float]]) -> TimeSplit:
         """Divide the ``total_s`` seconds of the read among activities. ``log`` has the times at which each request

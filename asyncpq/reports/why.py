@@ -204,14 +204,14 @@ def _log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecor
     """Return the requests of the opening and of the read, with times as if the read began when the opening ended."""
     if opening is None:
         return sorted(metrics.log, key=lambda record: record.began)
-    found: list[RequestRecord] = []
+    records: list[RequestRecord] = []
     for call, later_s, rounds in ((opening, metrics.began - opening.ended, 0), (metrics, 0.0, opening.rounds)):
         for record in sorted(call.log, key=lambda record: record.began):
             moved = copy.copy(record)
             moved.began += later_s
             moved.round += rounds
-            found.append(moved)
-    return found
+            records.append(moved)
+    return records
 
 
 def _request(record: RequestRecord, began: float, url: str) -> Request:

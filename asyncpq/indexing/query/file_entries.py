@@ -273,18 +273,18 @@ class ListingMatch:
 
     def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
         """Return the files that may match, in the order of the listing. ``entries`` has the index's entries by id."""
-        found: list[Candidate] = []
+        matching: list[Candidate] = []
         for file, position in self._listed(selection.files):
             access, entry = selection.plans.get(file, _ALL), entries.get(file)
             if entry is None:
-                found.append(Candidate(position, file, self.files[position].validator, access))
+                matching.append(Candidate(position, file, self.files[position].validator, access))
             elif entry.may_match(access):
-                found.append(Candidate(position, file, entry.file.validator, access))
+                matching.append(Candidate(position, file, entry.file.validator, access))
         for file, position in self.unsure.items():
-            found.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
-        found += [Candidate(position, None, None, _ALL) for position in self.unknown]
-        found.sort(key=_POSITION)
-        return found
+            matching.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
+        matching += [Candidate(position, None, None, _ALL) for position in self.unknown]
+        matching.sort(key=_POSITION)
+        return matching
 
     def _listed(self, files: RowRanges) -> Iterator[tuple[int, int]]:
         """Yield id and position of those of ``files`` whose version the index knows, by id."""
