@@ -241,7 +241,7 @@ class ListedFiles:
 
     @property
     def description(self) -> str:
-        """See :class:`FileProvider`."""
+        """The prefix or pattern, and how often it is listed, as text for messages."""
         age = f"listed at most {self.max_age_s:g} s before a read" if self.max_age_s else "listed for each read"
         return f"files of {self.target}, {age}"
 

@@ -178,7 +178,10 @@ class SharedAllowance(Allowance):
         self._spending = Lock()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
-        """See :class:`Allowance`. Raises ResourceLimitError if even alone the column takes too many bytes."""
+        """Return ``select(limits)``, and count its bytes.
+
+        Raises ResourceLimitError if even alone the column takes too many bytes.
+        """
         try:
             with self._turns:
                 share = self.limits.copy()
@@ -196,7 +199,7 @@ class SharedAllowance(Allowance):
                 self._turns.release(self._threads)
 
     def spend(self, num_bytes: int) -> None:
-        """See :class:`Allowance`."""
+        """Subtract decoded bytes from the shared allowance."""
         with self._spending:
             super().spend(num_bytes)
 

@@ -211,7 +211,7 @@ class VariantPart:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes a predicate
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """See :meth:`Column.is_in`."""
+        """Return a predicate that is true where the part has one of ``values``, as :meth:`Column.is_in` does."""
         return self._test(self._part.is_in(values))
 
     def is_null(self) -> Expression:
@@ -223,19 +223,19 @@ class VariantPart:
         return self._test(self._part.is_valid())
 
     def between(self, low: object, high: object) -> Expression:
-        """See :meth:`Column.between`."""
+        """Return the predicate ``low <= part <= high``, as :meth:`Column.between` does."""
         return self._test(self._part.between(low, high))
 
     def starts_with(self, prefix: str | bytes) -> Expression:
-        """See :meth:`Column.starts_with`."""
+        """Return a predicate that is true where the part begins with ``prefix``, as :meth:`Column.starts_with` does."""
         return self._test(self._part.starts_with(prefix))
 
     def contains(self, text: str | bytes) -> Expression:
-        """See :meth:`Column.contains`."""
+        """Return a predicate that is true where the part contains ``text``, as :meth:`Column.contains` does."""
         return self._test(self._part.contains(text))
 
     def like(self, pattern: str | bytes) -> Expression:
-        """See :meth:`Column.like`."""
+        """Return a predicate that is true where the part matches a LIKE pattern, as :meth:`Column.like` does."""
         return self._test(self._part.like(pattern))
 
     def _test(self, expr: Expression) -> Expression:

@@ -380,7 +380,10 @@ class _Deadlines:
 
 
 class _Deadline:
-    """See :meth:`Runtime.deadline`. It cancels the task, and takes that back, as ``asyncio.timeout`` does."""
+    """The context manager of :meth:`Runtime.deadline`.
+
+    On expiry it cancels the task, and takes that back, as ``asyncio.timeout`` does.
+    """
 
     __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "_url")
 

@@ -170,7 +170,7 @@ class ParquetWriter:
         self._writer.close()
 
     def abandon(self) -> None:
-        """See :class:`RowWriter`."""
+        """Mark the Parquet writer as closed after an error, so that it writes no footer."""
         self._writer.is_open = False
 
     def _write(self) -> None:

@@ -112,18 +112,18 @@ class OneFile:
         return self._schema
 
     async def start(self) -> None:
-        """See :class:`ScannedFiles`."""
+        """Plan the file, if it is not planned yet."""
         await self.alone()
 
     async def alone(self) -> OneFile:
-        """See :class:`ScannedFiles`."""
+        """Plan and return this file: it is the only one of the scan."""
         if self.plan is None:
             self.plan = await self.planner.prepare(scan=self.scan)
             self._schema = self.plan.shape.schema
         return self
 
     async def planned(self) -> AsyncGenerator[OneFile]:
-        """See :class:`ScannedFiles`."""
+        """Plan this file and yield it. If nothing is to be read, it is finished first."""
         async with self.planner.deadline():
             await self.alone()
             if self.plan is not None and not self.plan.fetch_plan.row_groups:
@@ -131,7 +131,7 @@ class OneFile:
         yield self
 
     async def finish(self) -> None:
-        """See :class:`ScannedFile`."""
+        """Check that all planned rows were read, and that the file still has its version."""
         if self.plan is not None:
             self.plan.file_scan.check_complete()
             if not self.plan.file_scan.current:

@@ -58,12 +58,12 @@ class PinnedFiles:
 
     @property
     def description(self) -> str:
-        """See :class:`FileProvider`."""
+        """The description of the wrapped provider, for messages."""
         return self._source.description
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`FileProvider`."""
+        """The indexes with which the wrapped provider rules out files."""
         return self._source.indexes
 
     async def files(

@@ -156,7 +156,7 @@ async def optimize(
     building: BuildOptions,
     options: DatasetOptions,
 ) -> RewriteResult:
-    """See :meth:`asyncpq.Session.optimize`."""
+    """Rewrite a dataset for lookups; :meth:`asyncpq.Session.optimize` describes the arguments."""
     runtime.check()
     one_of("publish", publish, ("index", "plain"))
     folder = _folder(target)

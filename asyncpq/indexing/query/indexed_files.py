@@ -86,7 +86,7 @@ class IndexedFiles:
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        """The index that prunes the files, and the caller's own indexes, each described by JSON values."""
         own = [{"at": "", "description": "an index of your own", "tables": []}] * len(self._own)
         return [*(() if self.index is None else (self.index.as_dict(),)), *own]
 
@@ -334,7 +334,7 @@ class SnapshotFiles:
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        """The index that lists the files, described by JSON values."""
         return [self.index.as_dict()]
 
     @property
