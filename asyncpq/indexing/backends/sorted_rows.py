@@ -44,7 +44,7 @@ def segment_corrupt(segment: Segment, url: str, why: str, hint: str | None = Non
 def check_num_rows(segment: Segment, num_rows: int, url: str) -> None:
     """Raise CorruptIndexError if ``num_rows`` differs from the number of rows that were written to the segment."""
     if num_rows != segment.num_rows:
-        raise segment_corrupt(segment, url, f"it has {num_rows} rows, expected {segment.num_rows} rows")
+        raise segment_corrupt(segment, url, f"the segment has {num_rows} rows, expected {segment.num_rows} rows")
 
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
