@@ -72,8 +72,8 @@ class SegmentFile:
         metadata = version.metadata
         if version.size != segment.size or metadata.num_rows != segment.num_rows:
             raise CorruptIndexError(
-                f"the segment's file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} bytes and "
-                f"{segment.num_rows} rows"
+                f"the segment's file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} "
+                f"bytes and {segment.num_rows} rows"
             )
 
         def make() -> KeyGroups:
