@@ -313,11 +313,8 @@ class File(Unpicklable):
         rows = row_numbers(rows)
         distinct = sorted(set(rows))
         if distinct and distinct[0] < 0:
-            raise RowIndexError(
-                f"row {distinct[0]} is not in a file of {self.num_rows} rows",
-                url=self.url,
-                hint="Row numbers are counted from 0.",
-            )
+            message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
+            raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
         dictionaries = dictionary_names(read_dictionary)
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
         request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
