@@ -285,7 +285,7 @@ class _Batches(_Bridge[S]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let threads that use the scan at once take turns, so that each begins a read of its own."""
+        """Serialize threads that use the scan concurrently, so that each begins a read of its own."""
         self._portal.check()  # the loop's thread must not wait for one that waits for the loop
         with self._taking:
             yield
@@ -323,7 +323,7 @@ class BlockingDatasetScan(_Batches[DatasetScan]):
     )
 
 
-class _Asked(_Bridge[Q]):
+class _BlockingReads(_Bridge[Q]):
     """The blocking form of a file or dataset, for use with or without a ``with`` block."""
 
     url: _Attribute[Any, str] = _Attribute[Any, str](lambda inner: inner.url)
@@ -345,7 +345,7 @@ class _Asked(_Bridge[Q]):
         return self._portal.call(drawn())
 
 
-class BlockingFile(_Asked[File]):
+class BlockingFile(_BlockingReads[File]):
     """The blocking form of a Parquet object; see :class:`asyncpq.File`."""
 
     scan: Final = _scanning(File.scan, BlockingScan)
@@ -368,7 +368,7 @@ class BlockingFile(_Asked[File]):
     ](lambda inner: inner.embedded_indexes)
 
 
-class BlockingDataset(_Asked[Dataset]):
+class BlockingDataset(_BlockingReads[Dataset]):
     """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`."""
 
     scan: Final = _scanning(Dataset.scan, BlockingDatasetScan)

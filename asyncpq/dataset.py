@@ -90,7 +90,7 @@ class Dataset(Unpicklable):
 
     @property
     def description(self) -> str:
-        """A few words on the dataset, with the version of a table."""
+        """A short description of the dataset, with the version of a table."""
         return self._state.source.description
 
     @property
@@ -102,7 +102,7 @@ class Dataset(Unpicklable):
         return self._state
 
     async def files(self, where: object = None) -> list[str]:
-        """Return the urls of the present files, in order, without those that ``where`` rules out before any file is
+        """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
         opened."""
         ask = ScanRequest(where=self._predicate(where))
         self._runtime.check()
@@ -140,7 +140,7 @@ class Dataset(Unpicklable):
         return framed(inspect_known(self._state))
 
     async def lint(self, columns: Sequence[str] | None = None) -> Lint:
-        """Find what in the lake and in the layouts of its files makes lookups slow, and what a cure of it would save.
+        """Find the properties of the lake and of its files that make lookups slow, with the saving of each cure.
 
         The layouts of up to eight files, evenly chosen, stand for all.
 
@@ -263,16 +263,16 @@ class Dataset(Unpicklable):
         by_file: dict[str, dict[int, None]] = {}
         for url, row in asked:
             by_file.setdefault(url, {})[row] = None
-        distinct = {url: sorted(some) for url, some in by_file.items()}
+        distinct = {url: sorted(tables) for url, tables in by_file.items()}
         ask = self._ask(columns, None, read_dictionary=read_dictionary)
-        ask = ask._replace(by_file={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
+        ask = ask._replace(by_file={url: AccessPlan.rows(tables) for url, tables in distinct.items()}, exactly=True)
         found, _ = await self._collect("take", ask)
         place: dict[tuple[str, int], int] = {}
         num_rows = 0
-        for opened, some in found:
+        for opened, tables in found:
             url = opened.file.url
             place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
-            num_rows += sum(table.num_rows for table in some)
+            num_rows += sum(table.num_rows for table in tables)
         table = self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
@@ -302,7 +302,7 @@ class Dataset(Unpicklable):
         """
         if lookup is not None:
             if where is not None:
-                raise InvalidOptionError("plan() takes where= or lookup=, not both")
+                raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
             wanted = LookupKeys(lookup)
             ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
         else:
@@ -328,8 +328,8 @@ class Dataset(Unpicklable):
         count: bool = False,
         layouts: bool = True,
     ) -> WhyReport:
-        """Run a read, and return its story; see :meth:`asyncpq.File.why`. The story has the layouts of at most 20 files
-        that were read."""
+        """Run a read, and return a report on its cost; see :meth:`asyncpq.File.why`. The report has the layouts of at
+        most 20 files that were read."""
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import DatasetStory, verb_of
 

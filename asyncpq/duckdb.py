@@ -48,7 +48,7 @@ def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
 
 
 class _Pushed(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
-    """A dataset to pyarrow and DuckDB, of which only scanners read: each is a scan of ``opened``."""
+    """A ``pyarrow.dataset.Dataset`` for DuckDB. Each scanner that DuckDB creates is a scan of ``opened``."""
 
     def __init__(self, opened: BlockingFile | BlockingDataset) -> None:
         super().__init__(opened.schema.empty_table())
@@ -64,14 +64,17 @@ class _Pushed(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
         batch_size: int = DEFAULT_BATCH_SIZE,
         **hints: object,
     ) -> _Scanner:
-        """Return what reads ``columns`` of the rows for which DuckDB's ``filter`` is true. ``hints`` are not needed."""
+        """Return a scanner that reads ``columns`` of the rows for which DuckDB's ``filter`` is true.
+
+        ``hints``, other arguments of pyarrow's method, are ignored.
+        """
         if isinstance(columns, Mapping):
             self._no_rows()
         return _Scanner(self._opened, columns, filter, batch_size)
 
     def _no_rows(self, *args: object, **keywords: object) -> NoReturn:
         raise UsageError(
-            "a dataset of asyncpq.duckdb is for queries of DuckDB alone",
+            "only DuckDB's queries can read a dataset of asyncpq.duckdb",
             hint="Use the scans of the asyncpq file or dataset, which are Arrow streams.",
         )
 
@@ -80,7 +83,7 @@ class _Pushed(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 class _Scanner:
-    """One scan, as DuckDB and the methods of pyarrow's datasets use scanners."""
+    """One scan, with the methods of ``pyarrow.dataset.Scanner`` that DuckDB and pyarrow's datasets use."""
 
     def __init__(
         self,
@@ -104,33 +107,34 @@ class _Scanner:
         return pa.RecordBatchReader.from_batches(reader.schema, _filtered(reader, condition))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Iterate over the batches."""
+        """Iterate over the scan's record batches."""
         return iter(self.to_reader())
 
     def to_table(self) -> pa.Table:
-        """Return all rows."""
+        """Return all rows of the scan as one table."""
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first rows."""
-        found, reader, left = [], self.to_reader(), num_rows
-        while left > 0 and (batch := next(reader, None)) is not None:
-            found.append(batch.slice(0, left))
-            left -= batch.num_rows
-        return pa.Table.from_batches(found, reader.schema)
+        """Return the first ``num_rows`` rows as a table."""
+        batches, reader, rows_left = [], self.to_reader(), num_rows
+        while rows_left > 0 and (batch := next(reader, None)) is not None:
+            batches.append(batch.slice(0, rows_left))
+            rows_left -= batch.num_rows
+        return pa.Table.from_batches(batches, reader.schema)
 
     def count_rows(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows of the scan."""
         return sum(batch.num_rows for batch in self.to_reader())
 
 
 def rows_of(condition: pc.Expression, schema: pa.Schema) -> Expression | None:
-    """Return the predicate that DuckDB means by the pyarrow expression ``condition``; None if asyncpq has no form of it
-    and pyarrow's meaning is DuckDB's.
+    """Translate DuckDB's filter, a pyarrow expression, to a predicate with DuckDB's meaning.
+
+    Return None if asyncpq has no equivalent predicate, but pyarrow evaluates ``condition`` as DuckDB means it.
 
     Raises:
-        UnsupportedFeatureError: asyncpq has no form of it, and it may compare floats, which pyarrow compares otherwise;
-            or it does not say what DuckDB means.
+        UnsupportedFeatureError: asyncpq has no equivalent predicate, and pyarrow may evaluate the condition differently
+            from DuckDB, as for floats; or the condition does not state what DuckDB means.
     """
     try:
         translated = from_pyarrow(condition, schema)
@@ -160,7 +164,8 @@ def _nodes(expr: Expression) -> Iterator[Expression]:
 
 
 def _meant(atom: Atom, schema: pa.Schema) -> Expression:
-    """Return what DuckDB means by ``atom``: NaN is equal to itself and greater than all numbers, -0.0 equal to 0.0."""
+    """Return a predicate with DuckDB's meaning of ``atom``: NaN equals itself and exceeds all numbers; -0.0 equals
+    0.0."""
     if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
         return atom
     if isinstance(atom, Comparison):
@@ -170,7 +175,7 @@ def _meant(atom: Atom, schema: pa.Schema) -> Expression:
 
 
 def _is_float(path: str, schema: pa.Schema) -> bool:
-    """Whether the column, or the field of a struct, has floats; True where the path does not tell."""
+    """Return whether the column or struct field at ``path`` has floats; True if ``schema`` lacks the path."""
     if schema.get_field_index(path) >= 0:
         return bool(pa.types.is_floating(schema.field(path).type))
     top, *names = path.split(".")

@@ -1,8 +1,9 @@
 """Events: each call of the API is an :class:`Operation`, which reports to metrics, ``on_event``, loggers and
 OpenTelemetry.
 
-An operation owns the metrics of a call; its end adds them to the session's and reports them once to hook, logger and
-span. Each file of a read and segment of an index has a part of its own, whose rounds count from its beginning.
+An operation owns the metrics of a call. When it ends, it adds them to the session's metrics and reports them once to
+the hook, the logger and the span. Each file of a read and each segment of an index has an operation of its own, called
+a part; its rounds of requests count from its beginning.
 """
 
 from __future__ import annotations
@@ -107,7 +108,10 @@ class Operation:
         return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
-        """Return the part of one file in a dataset's read, begun after ``rounds`` rounds; see :meth:`part_ended`."""
+        """Return the operation for one file of a dataset's read, which begins after ``rounds`` rounds of requests.
+
+        Call :meth:`part_ended` when the file is finished.
+        """
         part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)

@@ -1,4 +1,4 @@
-"""One Parquet object, open for reading."""
+"""The handle of one Parquet object that is open for reading: scan, read, lookup, take, count, plan and why."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class File(Unpicklable):
         return framed(_layout(self._source, self._version))
 
     async def lint(self, columns: Sequence[str] | None = None) -> Lint:
-        """Find what in the file's layout makes lookups slow, and what a cure of it would save.
+        """Find the properties of the file's layout that make lookups slow, with the saving that each cure would bring.
 
         The result is a dict of JSON values (docs/cli.md). Savings are those of a lookup of one row with all columns.
         Where statistics do not show the order of a key column, its values are read, up to 32 MiB.
@@ -313,7 +313,8 @@ class File(Unpicklable):
         rows = row_numbers(rows)
         distinct = sorted(set(rows))
         if distinct and distinct[0] < 0:
-            raise RowIndexError(f"row {distinct[0]} is not in a file of {self.num_rows} rows", url=self.url)
+            message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
+            raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
         dictionaries = dictionary_names(read_dictionary)
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
         request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
@@ -351,7 +352,7 @@ class File(Unpicklable):
         names = column_names(columns)
         if lookup is not None:
             if where is not None:
-                raise InvalidOptionError("plan() takes where= or lookup=, not both")
+                raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
             wanted = LookupKeys(lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
@@ -380,16 +381,15 @@ class File(Unpicklable):
         count: bool = False,
         layouts: bool = True,
     ) -> WhyReport:
-        """Run a read, and return its story: what ruled out what, its requests, bytes and time, and what would make it
-        faster.
+        """Run a read, and return a report: what was pruned and why, requests, bytes, time, and what would be faster.
 
-        The story has the requests that opened the file, too, if nothing was read with this handle since.
+        If this is the first read with this handle, the report includes the requests that opened the file.
 
         Args:
             columns, where, limit: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to run, instead of ``where``.
             count: run a :meth:`count` of ``where``, which returns no rows.
-            layouts: fetch all page indexes of the file after the read, so that the story can be drawn.
+            layouts: fetch all page indexes of the file after the read, so that the report can be drawn.
         """
         from asyncpq.reports import why
         from asyncpq.reports.inspection import inspect_version
@@ -431,11 +431,11 @@ class File(Unpicklable):
         try:
             with operation:
                 async with self._source.runtime.deadline(self.url):
-                    version, found = await report_on(self._source, self._version, operation, make)
+                    version, report = await report_on(self._source, self._version, operation, make)
         finally:
             self.metrics = operation.metrics
         self._adopt(version)
-        return found
+        return report
 
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
         operation = self._source.runtime.operation(name, self.url)

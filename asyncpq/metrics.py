@@ -42,7 +42,7 @@ class RequestRecord:
     url: str = ""  # of the object or listing, safe to be shown; "" for a round trip to a database
 
     def to_dict(self, began: float) -> Request:
-        """Return the request as a document that can be written as JSON; ``began`` is when the read began."""
+        """Return the request as a JSON document. ``began``: the ``time.monotonic()`` at which the read began."""
         document: Request = {
             "url": self.url,
             "method": self.method,
@@ -77,7 +77,8 @@ class TracedPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ReadTrace:
-    """The story of one read, which it tells only if its metrics carry a trace. Times are ``time.monotonic()``."""
+    """A record of one read's steps, for ``why()``. A read fills it only if its metrics have one. Times are
+    ``time.monotonic()``."""
 
     parts: list[TracedPart] = field(default_factory=list)
     decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
@@ -87,13 +88,14 @@ class ReadTrace:
     on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
 
     def of_index(self) -> ReadTrace:
-        """Return the trace of an index's own files: their parts and times are the read's, their plans and rows not."""
+        """Return a trace for reads of the index's own files. It shares the parts and times of this trace, but not its
+        plans and matching rows."""
         return ReadTrace(self.parts, self.decoded, [], self.waited)
 
 
 @dataclass(slots=True)
 class ReadMetrics:
-    """Counts of one read."""
+    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows."""
 
     requests: int = 0  # requests sent, retries included
     retries: int = 0  # requests that repeated a failed one

@@ -138,7 +138,7 @@ def scan(
 def _opener(
     target: object, index: object, view: Literal["snapshot", "listed", "table"] | None, options: DatasetSessionKeywords
 ) -> Callable[[], AbstractContextManager[blocking.BlockingDataset]]:
-    """Return what opens ``target`` for one query, with the footers that earlier queries have left in memory."""
+    """Return a function that opens ``target`` for one query. All queries share a memory cache of footers and pages."""
     if isinstance(target, (str, os.PathLike)):
         target = os.fspath(target)
     session_options, dataset_options = split_keywords(options)
@@ -172,7 +172,7 @@ def _in_loop(opened: File | Dataset) -> Batches:
         loop = OtherThread(asyncio.get_running_loop())
     except RuntimeError as error:
         raise UsageError(
-            "an async file or dataset is passed to asyncpq.polars.scan() outside of its event loop",
+            "asyncpq.polars.scan() got an async file or dataset outside of its event loop",
             hint="Call scan() in the coroutine that uses it, or pass a file or dataset of asyncpq.blocking, or a url.",
         ) from error
 
@@ -228,10 +228,11 @@ def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 
 def rows_of(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
-    """Return a predicate that is true at least for the rows for which Polars' ``predicate`` is; None for all rows.
+    """Return a predicate that is true for all rows for which Polars' ``predicate`` is true, perhaps for more; None if
+    it would be true for every row.
 
-    It is read from the JSON form of Polars, whose literals have their columns' types by then. Parts in other forms,
-    also those of later versions of Polars, are left to Polars.
+    The predicate is translated from Polars' JSON form, in which literals have the types of their columns. Unknown
+    forms, such as those of later versions of Polars, do not prune: Polars' own filter applies them.
     """
     try:
         node = json.loads(predicate.meta.serialize(format="json"))
@@ -247,7 +248,8 @@ class _Pruning:
         self._schema = schema
 
     def rows(self, node: object, truth: bool) -> Expression | None:
-        """Return a predicate that is true at least for the rows for which ``node`` is ``truth``; None for all rows."""
+        """Return a predicate that is true for all rows where ``node`` has the result ``truth``, perhaps for more; None
+        if it would be true for every row."""
         match node:
             case {"BinaryExpr": {"left": left, "op": "And" | "Or" as op, "right": right}}:
                 return self._junction([self.rows(left, truth), self.rows(right, truth)], (op == "And") is truth)
@@ -272,23 +274,23 @@ class _Pruning:
 
     def _comparison(self, left: object, op: str, right: object, truth: bool) -> Expression | None:
         compare = _OPS[op]
-        found, literal = self._column(left), right
-        if found is None:
-            found, literal, compare = self._column(right), left, _MIRRORED[compare]
-        values = None if found is None else _values(literal, found[1])
-        if found is None or values is None or values == (None,):
+        column, literal = self._column(left), right
+        if column is None:
+            column, literal, compare = self._column(right), left, _MIRRORED[compare]
+        values = None if column is None else _values(literal, column[1])
+        if column is None or values is None or values == (None,):
             return None
-        name, (value,) = found[0], values
+        name, (value,) = column[0], values
         compare = compare if truth else _INVERSE[compare]
         rows = _compared(name, compare, value)
         # eq_missing and ne_missing take null for a value of its own
         return Or((rows, IsNull(name))) if op.endswith("Validity") and compare == "!=" else rows
 
     def _boolean(self, argument: object, others: list[object], function: object, truth: bool) -> Expression | None:
-        found = self._column(argument)
-        if found is None:
+        column = self._column(argument)
+        if column is None:
             return None
-        name, type_ = found
+        name, type_ = column
         match function, others:
             case ("IsNull" | "IsNotNull", []):
                 return IsNull(name) if (function == "IsNull") is truth else Not(IsNull(name))
@@ -308,22 +310,23 @@ class _Pruning:
         return None
 
     def _text(self, argument: object, text: object, function: object, truth: bool) -> Expression | None:
-        found = self._column(argument)
-        values = None if found is None or found[1] != pl.String else _values(text, pl.String())
-        if found is None or values is None or not isinstance(values[0], str):
+        column = self._column(argument)
+        values = None if column is None or column[1] != pl.String else _values(text, pl.String())
+        if column is None or values is None or not isinstance(values[0], str):
             return None
         rows: Expression
         match function:
             case "StartsWith":
-                rows = StartsWith(found[0], values[0])
+                rows = StartsWith(column[0], values[0])
             case {"Contains": {"literal": True}}:
-                rows = Contains(found[0], values[0])
+                rows = Contains(column[0], values[0])
             case _:
                 return None
         return rows if truth else Not(rows)
 
     def _column(self, node: object) -> tuple[str, pl.DataType] | None:
-        """Return name and type of a column, or of a field of a struct, whose comparisons mean the same to both."""
+        """Return the name and type of the column, or field of a struct, that ``node`` names; None if asyncpq and Polars
+        may compare its values differently."""
         path: list[str] = []
         while True:
             match node:
@@ -366,7 +369,7 @@ def _member(name: str, values: tuple[Scalar, ...] | None, nulls_equal: bool, tru
 
 
 def _values(node: object, type_: pl.DataType) -> tuple[Scalar, ...] | None:
-    """Return the values of a literal of ``type_``, or of a list of them; None if it is no such literal."""
+    """Return the values of a literal, or list of literals, of type ``type_``; None if ``node`` is anything else."""
     match node:
         case {"Alias": [inner, str()]}:
             return _values(inner, type_)

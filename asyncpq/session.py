@@ -111,7 +111,10 @@ class Session(Unpicklable):
             raise InvalidOptionError("memory_cache has its own budget, so memory_cache_bytes cannot be passed with it")
         hook: object = on_event
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
-            raise InvalidOptionError(f"on_event must be a function that is not async, not {on_event!r}")
+            raise InvalidOptionError(
+                f"on_event={on_event!r}: must be a function, and not an async function",
+                hint="Pass a function with one argument, the event; it may start tasks, but must not block.",
+            )
         self._disk: DiskCache | None = None
         tiers: list[DiskCache | SharedCache] = []
         if options.disk_cache is not None:
@@ -131,8 +134,10 @@ class Session(Unpicklable):
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """``session = await Session()`` enters the session where no block can hold it, as in a notebook's cells. End it
-        with ``await session.close()``."""
+        """Enter the session by ``session = await Session()``, where ``async with`` is impractical, as in notebooks.
+
+        Close it with ``await session.close()``.
+        """
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -173,7 +178,7 @@ class Session(Unpicklable):
 
     @property
     def metrics(self) -> ReadMetrics:
-        """Sums over all reads that have ended."""
+        """The summed costs of all reads that have ended."""
         return self._runtime.metrics
 
     @property
@@ -285,7 +290,7 @@ class Session(Unpicklable):
                 "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
                 them and its index may not list some.
             version: for a Delta table a version or a time, for an Iceberg table a snapshot id, a branch or tag, or a
-                time; None for the present version. It is pinned until :meth:`open_dataset` is called again.
+                time; None for the current version. It is pinned until :meth:`open_dataset` is called again.
             schema: the columns, partition columns included; columns that a file lacks are null, the others are cast,
                 if no value is lost. None: the columns of the files.
             schema_policy: "strict": all files have the columns of the first; "permissive": all footers are read, and
@@ -328,7 +333,7 @@ class Session(Unpicklable):
         """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
 
         ``on_event`` gets a :class:`asyncpq.FileEnded` for each finished file. Called again, an interrupted build
-        continues where it stopped; an index that exists is refreshed to the present files.
+        continues where it stopped; an index that exists is refreshed to the current files.
 
         Args:
             target: as in :meth:`open_dataset`.

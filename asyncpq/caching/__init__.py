@@ -1,6 +1,6 @@
-"""Caches of what was read: bytes by key, and in memory also parsed objects, until they are evicted.
+"""Caches of fetched bytes, and in memory also of parsed objects.
 
-``memory`` is asked first, then ``tiers`` in turn: ``disk``, on files of ``entry_folder``, and ``shared``, over
-``valkey_connections``. ``entry`` has the keys and the encoding outside of the process. ``single_flight`` is apart: it
-lets reads that miss the same bytes share one fetch.
+A read looks in ``memory`` first, then in each of the ``tiers``: ``disk``, which stores files in an ``entry_folder``,
+and ``shared``, a server reached through ``valkey_connections``. ``entry`` defines keys, and the encoding of entries
+outside of the process. ``single_flight`` lets concurrent reads that miss the same bytes share one fetch.
 """

@@ -54,7 +54,7 @@ class Flight(Generic[T]):
         return task.result()
 
     def pass_gate(self, gate: _Gate) -> None:
-        """Notify ``gate`` when the flight ends."""
+        """Register ``gate``, a group of flights that a read waits for, to be notified when this flight ends."""
         self._gates.append(gate)
 
     def landed(self) -> None:

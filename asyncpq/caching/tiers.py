@@ -1,11 +1,12 @@
-"""The tiers of cached bytes outside this process: their contract, the order in which they are asked, and their backoff.
+"""The cache tiers outside this process: their contract, the order in which reads use them, and their backoff.
 
 The memory tier holds parsed values and is asked directly. Each tier verifies its bytes (version, checksum,
 authentication): a doubtful entry is a miss.
 
-A read asks each tier once for all that memory lacks. What the store sent is put in the background, once it was parsed
-or decoded without an error; a closing session waits ``FLUSH_S`` for that. Objects that their store cannot tell from
-their next version, encrypted and local files, and what an index build reads once are not put here.
+A read asks each tier once, for all parts that memory lacks. Parts that the store sent are put into the tiers in the
+background, after they were parsed or decoded without an error; a session that closes waits ``FLUSH_S`` seconds for
+this. Not put into tiers: objects whose versions the store cannot tell apart, encrypted and local files, and files that
+an index build reads once.
 """
 
 from __future__ import annotations

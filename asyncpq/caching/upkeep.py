@@ -1,4 +1,4 @@
-"""What the caches outside of this process hold, and how they are emptied: on disk, and in a server."""
+"""Count and remove the entries of the caches outside of this process: on disk, and in a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def disk_cache_usage(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return the number of entries of the disk cache in the folder ``path``, and their bytes on disk.
 
     Raises:
-        InvalidOptionError: there is no such folder, or it is not one of this user alone.
+        InvalidOptionError: the folder does not exist, or other users own it or can write to it.
     """
     return await _in_folder(path, EntryFolder.usage)
 
@@ -61,6 +61,9 @@ async def _in_folder(path: str | os.PathLike[str], work: Callable[[EntryFolder],
         return await asyncio.to_thread(working)
     except FileNotFoundError:
         message = f"there is no disk cache at {options.path}"
-        raise InvalidOptionError(message, hint="Name the folder that sessions have as disk_cache.") from None
+        raise InvalidOptionError(message, hint="Pass the folder that sessions use as disk_cache.") from None
     except UnsafeFolderError as error:
-        raise InvalidOptionError(f"the folder {options.path} {error}, so it is no disk cache of this user") from error
+        raise InvalidOptionError(
+            f"the folder {options.path} {error}, so it is not a disk cache of this user",
+            hint="Pass the folder that sessions of this user use as disk_cache.",
+        ) from error

@@ -278,7 +278,7 @@ def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         unix = parts.scheme == "unix"
         if parts.fragment or (unix and parts.netloc and "@" not in parts.netloc) or (not unix and "@" in parts.path):
-            raise ValueError("a / or # that is not encoded: host or path are parts of the password")
+            raise ValueError("the password has a / or # that is not percent-encoded")
         factory: Any = ConnectionPool.from_url(url)
     except (ValueError, ValkeyError):
         # its message may quote a part of the password
@@ -336,8 +336,11 @@ async def count_keys(url: str, prefix: str, *, remove: bool, timeout_s: float) -
     except ResponseError as error:
         raise StoreError(
             f"the server of the shared cache refused the command ({type(error).__name__})",
-            hint="Its user needs the commands SCAN and, to clear, UNLINK.",
+            hint="Allow this user the commands SCAN and, to clear the cache, UNLINK.",
         ) from None
     except (*_FAILURES, ValueError) as error:
-        raise StoreError(f"the server of the shared cache cannot be reached ({type(error).__name__})") from None
+        raise StoreError(
+            f"the server of the shared cache cannot be reached ({type(error).__name__})",
+            hint="Check the url, and that the server is running.",
+        ) from None
     return count

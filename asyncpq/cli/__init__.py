@@ -1,9 +1,9 @@
 """The command line ``asyncpq``, with typer and rich (extra ``cli``).
 
-A command comes in; tables, documents, progress and pages go out. The way through: ``app.py`` has the commands, each
-group of them in a module of its own; ``targets.py`` gives each a session, with the options that all share, and opens
-what a url names; ``arguments.py`` reads columns and keys; ``running.py`` runs a command and turns errors
-into one line and an exit code, ``output.py`` writes rows and documents.
+A command comes in; tables, documents, progress and pages go out. ``commands.py`` lists the commands; each group of
+commands has a module. ``session_arguments.py`` makes the session of a command from the options that all commands share,
+and opens the file or dataset at a url. ``arguments.py`` parses columns and keys. ``running.py`` runs a command and
+turns an error into one line and an exit code. ``rows.py`` writes rows, ``output.py`` documents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 def main() -> None:
     """Run the command line with the arguments of the process."""
     try:
-        from asyncpq.cli.app import app
+        from asyncpq.cli.commands import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
             raise

@@ -1,4 +1,4 @@
-"""Arguments of the command line as values: keys in the types of their columns."""
+"""Parsing of the arguments for columns and keys: values of keys get the types of their columns."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Columns = Annotated[
 
 
 def parse_columns(text: str | None) -> list[str] | None:
-    """Return the names in ``a,b.c``; None for None, which means all columns.
+    """Split a text such as ``a,b.c`` into names of columns. Returns None, which means all columns, if ``text`` is None.
 
     Raises InvalidOptionError if there is no name in ``text``.
     """
     names = None if text is None else [name for part in text.split(",") if (name := part.strip())]
     if names == []:
-        raise InvalidOptionError("--columns: names no column", hint="Leave it out for all columns.")
+        raise InvalidOptionError("--columns has no column name", hint="Leave the option out to read all columns.")
     return names
 
 

@@ -1,4 +1,4 @@
-"""``asyncpq cache show`` and ``clear``: what the caches on disk and in a server hold."""
+"""``asyncpq cache show`` and ``clear``: count or remove the entries of a cache on disk or in a server."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def clear(
 
 async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bool) -> CacheUsage:
     if (disk is None) is (shared is None):
-        raise InvalidOptionError("name one cache", hint="Add --disk-cache FOLDER, or --shared URL.")
+        raise InvalidOptionError(
+            "the command needs exactly one cache", hint="Pass either --disk-cache FOLDER or --shared URL."
+        )
     if disk is not None:
         removed = await clear_disk_cache(disk) if clear else None
         entries, held = await disk_cache_usage(disk)

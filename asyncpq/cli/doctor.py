@@ -11,8 +11,8 @@ from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, FLAG, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
-from asyncpq.cli.targets import opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
 from asyncpq.opening.targets import names_many

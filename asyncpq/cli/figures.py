@@ -25,7 +25,7 @@ def count_text(number: int | None) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """Return a percentage."""
+    """Return the percentage that ``part`` is of ``whole``, as text."""
     return f"{100 * part / whole:.1f}%" if whole else ""
 
 
@@ -39,8 +39,8 @@ def print_table(
 ) -> None:
     """Print a table that fits the width of ``out``.
 
-    ``columns`` are headings with "left", "right" or "text". Columns of "text" share the width that the others leave;
-    what does not fit of them is cut. Cells are plain text: characters that would change the terminal are escaped.
+    ``columns`` are pairs of a heading and "left", "right" or "text". Columns of "text" share the width that the other
+    columns leave, and longer cells are cut. Cells are plain text: control characters are escaped.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     natural = [max([cell_len(text), *(cell_len(row[at]) for row in cells)]) for at, (text, _) in enumerate(columns)]
@@ -74,7 +74,10 @@ def print_table(
 
 
 def _shared(wanted: Sequence[int], width: int) -> list[int]:
-    """Share ``width`` characters fairly: none gets more than it wants, the rest get equal parts."""
+    """Divide ``width`` characters among columns and return the width of each: at most the width that it wants.
+
+    Columns that want more than an equal share get equal parts of what the others leave.
+    """
     given: dict[int, int] = {}
     for number, (want, at) in enumerate(sorted((want, at) for at, want in enumerate(wanted))):
         given[at] = max(_LEAST, min(want, _MOST, width // (len(wanted) - number)))
@@ -83,19 +86,19 @@ def _shared(wanted: Sequence[int], width: int) -> list[int]:
 
 
 def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print a line for each (name, value) that has a value; what does not fit is cut."""
+    """Print one line for each (name, value) pair whose value is not empty. Longer lines are cut to the width."""
     for name, value in facts:
         if value:
             out.print(Text.assemble((f"{name:16} ", "dim"), printable(value)), overflow="ellipsis", no_wrap=True)
 
 
 def console() -> Console:
-    """Return a console on stdout, as wide as the terminal; 80 characters where there is none, unless COLUMNS says
-    otherwise."""
+    """Return a console on stdout. It is as wide as the terminal; without a terminal it has 80 characters, or the number
+    in the environment variable COLUMNS."""
     return _Console(highlight=False, soft_wrap=False)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to :func:`asyncpq.cli.running.run`: rich would end the process with code 1."""
+        """Re-raise the error for :func:`asyncpq.cli.running.run`: rich would end the process with code 1."""
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""``asyncpq inspect``: what a file, prefix, pattern or table holds, and how it is laid out."""
+"""``asyncpq inspect``: show the contents and the layout of a file, prefix, pattern or table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_ta
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.running import FLAG
-from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
+from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
@@ -42,14 +42,14 @@ _ENCODINGS: Final = {
 
 
 class Format(enum.StrEnum):
-    """How a report is written."""
+    """The output formats of a report."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class Order(enum.StrEnum):
-    """The order of columns."""
+    """The orders in which ``inspect`` lists columns."""
 
     FILE = "file"
     SIZE = "size"
@@ -101,7 +101,11 @@ async def inspect(
             _show_file(console(), document, pages=pages, sort=sort, all_rows=all_rows)
             return
         if pages is not None:
-            raise InvalidOptionError("--pages lists the pages of one file, and the url names several", url=url)
+            raise InvalidOptionError(
+                "--pages lists the pages of one file, but the url names several",
+                url=url,
+                hint="Pass the url of one file; without --pages, inspect lists the files.",
+            )
         lake = await target.inspect(pages=not no_pages)
     write_pictures(lake, html, svg, png)
     if format_ is Format.JSON:
@@ -148,7 +152,7 @@ def _print_facts(out: Console, document: Inspection) -> None:
 
 
 def _having(columns: Sequence[ColumnReport], what: _Index, row_groups: int) -> str:
-    """Return which columns have an index, in words."""
+    """Return a phrase for people that says which columns have the index ``what``, such as "all" or their names."""
     having = [column["name"] for column in columns if column[what]]
     if not having:
         return "none"

@@ -1,4 +1,4 @@
-"""How rows and documents are written."""
+"""Write JSON documents to stdout."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ Png = Annotated[
 
 
 def check_folders(*paths: Path | None) -> None:
-    """Raise OSError for a file whose folder is not there, before a read begins, which may take long."""
+    """Raise OSError if the folder of one of the files does not exist. Called before a read, which may take long."""
     for path in paths:
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def write_pictures(document: Document, html: Path | None, svg: Path | None, png: Path | None) -> None:
-    """Write the pictures of ``document`` that have a path, and say so on stderr. None is ever half-written.
+    """Write each picture of ``document`` that has a path, atomically, and print its path to stderr.
 
     Raises:
         InvalidOptionError: a PNG is wanted and its package is not installed.

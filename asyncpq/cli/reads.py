@@ -15,7 +15,7 @@ import typer
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
-from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
+from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Progress
@@ -36,7 +36,7 @@ Where = Annotated[
 
 
 class CountFormat(enum.StrEnum):
-    """How a number is written."""
+    """The output formats of a count."""
 
     TEXT = "text"
     JSON = "json"
@@ -111,7 +111,7 @@ async def take(
     async with opened(session, url) as target:
         if isinstance(target, Dataset):
             raise InvalidOptionError(
-                f"{safe_url(url)} names many files, and row numbers are those of one file",
+                f"{safe_url(url)} names many files, but row numbers count the rows of one file",
                 hint="Name one of its files; `asyncpq inspect` lists them.",
             )
         await _write(await target.take(rows, parse_columns(columns)), form, output, target)
@@ -141,7 +141,7 @@ async def count(
 
 @contextmanager
 def _hinting_at_quotes(where: str | None) -> Iterator[None]:
-    """Add the hint that text stands in single quotes to the error about a "column" that may be a text."""
+    """Add a hint about quotes to the error for an unknown column in double quotes, which may be meant as a text."""
     try:
         yield
     except ColumnNotFoundError as error:
@@ -152,7 +152,7 @@ def _hinting_at_quotes(where: str | None) -> Iterator[None]:
 
 @contextmanager
 def _progress(session: Session, form: RowFormat = RowFormat.TABLE, output: str | None = None) -> Iterator[ProgressBars]:
-    """Show the progress of the reads in the block, unless rows go to the same terminal meanwhile."""
+    """Show the progress of the reads in the block, unless rows are written to the same terminal at the same time."""
     with ProgressBars() as bars, session.runtime.watched(bars):
         if output is None and form is not RowFormat.TABLE and sys.stdout.isatty():
             bars.close()

@@ -1,6 +1,7 @@
-"""How rows are written: as a table, JSON, NDJSON, CSV, Arrow or Parquet, to stdout or a file, batch by batch.
+"""Write rows as a table, JSON, NDJSON, CSV, Arrow or Parquet, to stdout or a file, batch by batch.
 
-A file is written beside its name and renamed when it is complete. Only a table keeps rows, those that it shows.
+A file is written under a temporary name, and renamed when it is complete. Only the table format keeps rows in memory:
+the rows that it shows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LEAST: Final = 8  # characters of the narrowest column of a table, its gap incl
 
 
 class RowFormat(enum.StrEnum):
-    """How rows are written."""
+    """The output formats of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -74,20 +75,28 @@ def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
     """Return the format to write.
 
     Raises:
-        InvalidOptionError: the format is binary and would be written to a terminal, or nothing tells it.
+        InvalidOptionError: the format is binary and would be written to a terminal; or the user chose no format, and
+            the file's name does not imply one.
     """
     if output is not None:
         if chosen is RowFormat.TABLE:
-            raise InvalidOptionError("--format table is for people, not for a file", hint="Write csv, or ndjson.")
-        found = chosen or _BY_ENDING.get(os.path.splitext(output)[1].lower())
-        if found is None:
             raise InvalidOptionError(
-                f"--output {output}: its name tells no format", hint="Add --format csv, json, ndjson, arrow or parquet."
+                "--format table cannot be written to a file",
+                hint="Choose --format csv, ndjson or another format for files.",
             )
-        return found
+        row_format = chosen or _BY_ENDING.get(os.path.splitext(output)[1].lower())
+        if row_format is None:
+            raise InvalidOptionError(
+                f"--output {output}: the file's name does not imply a format",
+                hint="Add --format csv, json, ndjson, arrow or parquet.",
+            )
+        return row_format
     terminal = sys.stdout.isatty()
     if chosen in _BINARY and terminal:
-        raise InvalidOptionError(f"--format {chosen} is binary", hint="Name a file, -o FILE, or pipe it to a program.")
+        raise InvalidOptionError(
+            f"--format {chosen} is binary, so it is not written to a terminal",
+            hint="Name a file with -o FILE, or pipe the output to a program.",
+        )
     return chosen or (RowFormat.TABLE if terminal else RowFormat.NDJSON)
 
 
@@ -114,7 +123,7 @@ def row_writer(
                 writer = _writer(format_, sink, url, schema, to_file=output is not None)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InvalidOptionError(
-                f"{format_} cannot hold these columns: {error}", hint="Name others with --columns."
+                f"{format_} cannot hold these columns: {error}", hint="Choose other columns with --columns."
             ) from error
         try:
             yield writer
@@ -125,7 +134,7 @@ def row_writer(
 
 
 class _Pipe:
-    """stdout as a file whose position is known, which pyarrow's writers ask for."""
+    """A file object over stdout that counts the written bytes, because pyarrow's writers need a position."""
 
     closed = False
 
@@ -154,7 +163,7 @@ class _Pipe:
         return False
 
     def close(self) -> None:
-        """Leave stdout open."""
+        """Do nothing: stdout stays open for the process."""
 
 
 @contextmanager
@@ -200,7 +209,7 @@ def _writer(format_: RowFormat, sink: Any, url: str, schema: pa.Schema, *, to_fi
 
 
 class _Table:
-    """The first rows, and columns that fit the width, with a line about the others."""
+    """A writer of the table format: it shows the first rows and the columns that fit, and a line about the others."""
 
     def __init__(self, schema: pa.Schema, shown: int, total: int | None) -> None:
         self._schema = schema
@@ -217,7 +226,7 @@ class _Table:
         self._rows.extend(map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(shown.num_rows)])
 
     def abandon(self) -> None:
-        """Show nothing."""
+        """End without showing the table."""
 
     def finish(self) -> None:
         out = console()

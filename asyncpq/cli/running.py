@@ -1,4 +1,4 @@
-"""How a command runs: one event loop, one line for an error, one exit code for each kind of end.
+"""Run a command in an event loop. An error ends the process with one line on stderr and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage (options, names, expressions), 3 not found, 4 not allowed (credentials,
 rights), 5 ``lint --strict`` has findings, 130 interrupted.
@@ -44,7 +44,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The options that stand before the command."""
+    """The options that a user writes before the command, such as ``--debug``."""
 
     debug: bool = False
 
@@ -53,10 +53,10 @@ _UsageError: Final = cast("type[Exception]", typer.BadParameter.__base__)  # typ
 
 
 class Commands(TyperGroup):
-    """A group of commands whose wrong usage ends as every other error does: with one line, and its exit code."""
+    """A group of commands that reports wrong usage like every other error: with one line and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # typer calls it by keyword
-        """Run the command that the arguments name, and end the process, unless ``standalone_mode`` is false."""
+        """Run the command in ``args``. With ``standalone_mode`` the process ends afterwards."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
@@ -79,7 +79,7 @@ def _tell_usage(error: Any) -> int:
 
 @contextmanager
 def interruptible(hint: str) -> Iterator[None]:
-    """Say ``hint`` if Ctrl-C interrupts the block, which ends the process. Only for the task of :func:`run`."""
+    """Print ``hint`` if Ctrl-C interrupts the block and so ends the process. Only for the task of :func:`run`."""
     try:
         yield
     except asyncio.CancelledError:

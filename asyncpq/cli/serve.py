@@ -1,4 +1,4 @@
-"""``asyncpq serve``: datasets over HTTP."""
+"""``asyncpq serve``: start the HTTP service from the command line."""
 
 from __future__ import annotations
 

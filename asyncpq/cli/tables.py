@@ -1,4 +1,4 @@
-"""Tables that urls of the command line name: folders of Delta and Iceberg tables, and tables of a DuckLake."""
+"""Find out whether a url of the command line names a table: a Delta or Iceberg folder, or a table of a DuckLake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
 
 
 class OpenArguments(NamedTuple):
-    """What a url names, as arguments of a session: of ``open_dataset``, ``build_index`` and ``optimize``."""
+    """Arguments for ``open_dataset``, ``build_index`` or ``optimize`` of a session, which a url was converted to."""
 
     target: Any
     format: TableFormat | None = None
@@ -35,7 +35,7 @@ class OpenArguments(NamedTuple):
 
 
 def names_table(url: str) -> bool:
-    """Return whether a url shows that it names a table."""
+    """Return whether the text of a url alone shows that the url names a table."""
     return url.startswith(_DUCKLAKE) or url.endswith(".metadata.json")
 
 
@@ -50,7 +50,7 @@ async def open_files(session: Session, url: str, index: str | None = None) -> Da
 
 
 async def target_of(session: Session, url: str) -> OpenArguments:
-    """Return what ``url`` names. A prefix is listed, to see whether it is the folder of a table."""
+    """Return the arguments with which a session opens ``url``. A prefix is listed to find out if it is a table."""
     known = _known(url)
     if known.is_table:
         return known
@@ -63,14 +63,14 @@ async def target_of(session: Session, url: str) -> OpenArguments:
 
 def _format(error: InvalidOptionError) -> TableFormat:
     """Return the format of the table that ``error`` is about; raise any other error."""
-    found = next((format_ for text, format_ in _FORMATS if text in error.message), None)
-    if found is None:
+    table_format = next((format_ for text, format_ in _FORMATS if text in error.message), None)
+    if table_format is None:
         raise error
-    return found
+    return table_format
 
 
 def _known(url: str) -> OpenArguments:
-    """Return what a url names by itself: a table, or what may be files."""
+    """Return the arguments with which a session opens ``url``, without a request: a table, or else files."""
     if url.startswith(_DUCKLAKE):
         return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE)))
     return OpenArguments(url, "iceberg" if url.endswith(".metadata.json") else None)
@@ -82,12 +82,13 @@ def _lake_table(text: str) -> object:
 
     catalog, _, table = text.rpartition("#")
     if not catalog or not table:
-        raise InvalidOptionError("the url of a DuckLake names no table", hint=_LAKE_HINT)
+        raise InvalidOptionError("the url of a DuckLake lacks the name of a table", hint=_LAKE_HINT)
     return DuckLakeTable(_database(catalog), table)
 
 
 def _database(catalog: str) -> str:
-    """Return SQLAlchemy's url of a catalog: that is a url, or a file of SQLite or DuckDB, also as DuckDB names it."""
+    """Return SQLAlchemy's url of a catalog. ``catalog`` is such a url, or the path of a SQLite or DuckDB file, perhaps
+    with DuckDB's prefix such as ``sqlite:``."""
     if "://" in catalog:
         return catalog.replace("postgres://", "postgresql://", 1) if catalog.startswith("postgres:") else catalog
     path = catalog.removeprefix("sqlite:").removeprefix("duckdb:")
@@ -99,4 +100,4 @@ def _database(catalog: str) -> str:
         return f"sqlite:///{os.path.abspath(path)}"
     if head[8:12] == _DUCKDB_MAGIC:
         return f"duckdb:///{os.path.abspath(path)}"
-    raise InvalidOptionError("the file is no database of SQLite or DuckDB", url=path, hint=_LAKE_HINT)
+    raise InvalidOptionError("the file is not a SQLite or DuckDB database", url=path, hint=_LAKE_HINT)

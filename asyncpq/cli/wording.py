@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: its options in the place of Python's arguments."""
+"""Translate error messages for the command line: names of its options replace Python's arguments."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Raise RetryOptions.max_attempts to retry more often.", "Try again later."),
     ("Raise RetryOptions.read_timeout_s if the store is slow.", "The store may be slow: try again later."),
     # indexes
-    ("at: is needed, as", "--at is needed, as"),
+    ("at: is missing, and", "--at is missing, and"),
     ("at: is inside the dataset", "--at is inside the dataset"),
     ("at: the index of one file", "--at: the index of one file"),
     ("at='s3://bucket/indexes/trips/'", "--at s3://bucket/indexes/trips/"),
@@ -94,7 +94,7 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     # files
     ('; pass on_bad_file="skip" to leave out files that are not Parquet.', "; a pattern of the others leaves it out."),
     (', or pass on_bad_file="skip" to leave out files that are not Parquet.', "."),
-    ("Name the folder that sessions have as disk_cache.", "Name the folder that other commands had as --disk-cache."),
+    ("Pass the folder that sessions use as disk_cache.", "Name the folder that other commands had as --disk-cache."),
     ('Leave out view= and index=; or add format="parquet" to read every file, live or not.', "Leave out --index."),
     ('Open that folder by itself; or pass format="parquet", to read every file that is there.', "Name that folder."),
     ('Write them again; or pass format="parquet" to read every file that is there.', "Write them again."),

@@ -233,7 +233,7 @@ def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
 
 
 def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
-    """Return the unit to which a file's timestamps of type ``kind`` are converted; None if they stay as they are."""
+    """Return the unit to which a file's timestamps of type ``kind`` are converted; None if they are not converted."""
     unit = None if field is None else field.resolution
     return unit if unit is not None and is_finer(kind, unit) else None
 

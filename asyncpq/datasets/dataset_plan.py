@@ -31,7 +31,7 @@ _VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetPlan:
-    """The plan of a read of many files, which has not fetched any data.
+    """The plan of a read of many files. No data has been fetched.
 
     Attributes:
         url: url of the dataset.
@@ -137,7 +137,7 @@ class DatasetPlan:
         return framed(self.to_dict(layouts=True))
 
     def _estimates(self) -> list[dict[str, Any]]:
-        """Return the seconds of each strategy, the sums over the files, which are read side by side."""
+        """Return the estimated seconds of each read strategy, summed over the files."""
         seconds: dict[str, float] = {}
         for plan in self.files:
             for name, estimate in plan.estimates:

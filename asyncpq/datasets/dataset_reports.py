@@ -1,4 +1,4 @@
-"""Reports on a dataset: its files as they are listed, and the layouts of some of them."""
+"""Reports on a dataset: the list of its files, and the layouts of a sample of them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LINTED: Final = 8  # files of a dataset whose layouts are looked at
 
 
 def inspect_known(state: DatasetState) -> DatasetInspection:
-    """Return the document of a dataset without I/O: the files of the last listing, and no layout."""
+    """Describe a dataset as a JSON document without I/O: the files of the last listing, and no layout."""
     listed = state.source.known
     return _described(state, () if listed is None else listed.files, None, ReadMetrics())
 
 
 async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: bool) -> DatasetInspection:
-    """Return the document of a dataset, with the layout of its first file; no other file is opened."""
+    """Describe a dataset as a JSON document, with the layout of its first file. No other file is opened."""
     files = (await state.source.files(ScanRequest(), operation)).files
     sample = None
     if files:
@@ -69,7 +69,7 @@ def _described(
 
 
 async def lint_dataset(state: DatasetState, operation: Operation, columns: Sequence[str] | None) -> Lint:
-    """Return the findings about a dataset, and about the layouts of some of its files, evenly chosen.
+    """Return the findings of ``lint`` about a dataset and about the layouts of a sample of its files, evenly chosen.
 
     Raises:
         ColumnNotFoundError: the dataset does not have one of ``columns``.
@@ -109,8 +109,8 @@ async def lint_dataset(state: DatasetState, operation: Operation, columns: Seque
 async def of_file(
     state: DatasetState, file: DataFile, operation: Operation, make: Callable[[OpenedFile, ReadMetrics], Awaitable[T]]
 ) -> T | None:
-    """Open one file and return what ``make`` says of it; None if the file is bad, with the reason among the fallbacks
-    of ``operation``."""
+    """Open one file and return the result of ``make`` for it. Return None if the file is bad, and add the reason to the
+    fallbacks of ``operation``."""
     part = operation.part(file.url, operation.metrics.rounds)
     try:
         opened = await OpenedFile.open(state.runtime, 0, file, part, tail_hint=state.url, scan=False)
@@ -128,7 +128,8 @@ async def of_file(
 
 
 class DatasetStory:
-    """The story of one read of a dataset, whose ``operation`` has not begun; see :mod:`asyncpq.reports.why`."""
+    """Records one read of a dataset and makes its report; see :mod:`asyncpq.reports.why`. ``operation`` is that of the
+    read, which has not begun."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class DatasetStory:
         return [*self._story.plans().values()]
 
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
-        """Return the story after the read of ``files``, which returned ``rows`` rows; ``plan`` is what it did."""
+        """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: rows returned."""
         metrics, story = self._operation.metrics, self._story
         # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
         planned = {
@@ -191,7 +192,7 @@ class DatasetStory:
         return report
 
     def _later(self) -> Operation:
-        """Return an operation for what is fetched after the read, and is no part of its cost."""
+        """Return an operation for requests after the read, which do not count towards the read's cost."""
         return self._state.runtime.operation("inspect", self._state.url)
 
     def _others(self, files: DatasetFiles, planned: Collection[str], unread: str) -> list[FileSummary]:

@@ -1,4 +1,4 @@
-"""List the files of a prefix or a pattern, or take those of a list of urls."""
+"""List the files of a dataset's target: a prefix, a pattern, or a list of urls."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def parse_target(target: object) -> Target:
     if isinstance(target, (list, tuple)):
         urls = tuple(_text(url) for url in target)
         if not urls:
-            raise InvalidOptionError("the list of urls is empty, and a dataset must have at least one file")
+            raise InvalidOptionError("the list of urls is empty, but a dataset must have at least one file")
         for url in urls:
             if url.endswith("/"):
                 raise InvalidOptionError(
@@ -303,7 +303,8 @@ def _listing(
 ) -> Listing:
     if partitioning is not None and partitioning.names is not None and not root:
         raise InvalidOptionError(
-            "partitioning by folder names needs a prefix: patterns and lists of urls have no root to count folders from"
+            "partitioning by folder names needs a prefix: patterns and lists of urls have no root folder",
+            hint='Open the prefix, or pass partitioning="hive".',
         )
     urls = [url for url, _, _ in entries]
     partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class DatasetColumns(NamedTuple):
-    """The columns of a dataset."""
+    """The columns of a dataset, to which the columns of each file are matched."""
 
     schema: pa.Schema  # names and types of the columns, including partition columns
     fields: tuple[TableField, ...] | None  # a table's columns with their ids in the files; None if matched by name
@@ -206,7 +206,11 @@ class OpenedFile:
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
             if ask.exactly and access is not None and not (access & deleted).is_none:
-                raise RowIndexError(f"requested rows are deleted in the table: {access & deleted}", url=version.url)
+                raise RowIndexError(
+                    f"requested rows are deleted in the table: {access & deleted}",
+                    url=version.url,
+                    hint="Request only rows that a scan of the table returns.",
+                )
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found

@@ -26,7 +26,7 @@ _INT32 = re.compile(r"-?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The layout of column values in paths."""
+    """The rule by which the folders in a file's path give values of partition columns."""
 
     # the columns of the folders below the root, in their order; None for hive's ``key=value``
     names: tuple[str, ...] | None = None
@@ -58,7 +58,9 @@ def parse_partitioning(
     known = _types(types)
     if partitioning is None:
         if known:
-            raise InvalidOptionError('partition_types needs partitioning="hive" or a list of names, but it is None')
+            raise InvalidOptionError(
+                'partition_types= requires partitioning="hive" or a list of names, but partitioning is None'
+            )
         return None
     columns = {column.name: column.type for column in reversed(list(schema or ()))}  # the first of equal names counts
     if partitioning == "hive":

@@ -157,7 +157,7 @@ class ListingCost(NamedTuple):
 
 
 class FileSet(NamedTuple):
-    """The files of one read."""
+    """The files that a provider returns for one read, with facts about how they were found."""
 
     files: Sequence[DataFile]  # in the order of the dataset
     listed_at: float | None = None  # time.monotonic() when the listing was requested; None if it proves no version
@@ -241,7 +241,7 @@ class ListedFiles:
 
     @property
     def description(self) -> str:
-        """See :class:`FileProvider`."""
+        """The prefix or pattern, and how often it is listed, as text for messages."""
         age = f"listed at most {self.max_age_s:g} s before a read" if self.max_age_s else "listed for each read"
         return f"files of {self.target}, {age}"
 

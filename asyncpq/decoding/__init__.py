@@ -1,7 +1,8 @@
 """Pages to Arrow: the only room that decodes values, with pyarrow.
 
-In come fetched pages and a plan of rows; out come Arrow tables of exactly the matching rows. ``row_group_reader`` hands
-the pages to sources of rows: ``leaf_sources`` decode with ``leaf``, ``field_source`` with ``nested``. ``splice`` puts
-pages into small Parquet files for pyarrow's reader (``arrow``) after ``decoded_size`` has bounded what comes out.
-``filter`` evaluates the predicate; ``schema_adapter`` and ``casts`` turn a file's columns into a dataset's.
+Fetched pages and a plan come in; Arrow tables of exactly the matching rows go out. ``row_group_reader`` passes the
+pages to the sources of each column: ``leaf_sources`` decodes flat columns with ``leaf``, ``field_source`` nested ones
+with ``nested``. ``decoded_size`` limits the decoded bytes, then ``splice`` puts the pages into a small Parquet file for
+pyarrow's reader (``arrow``). ``filter`` evaluates the predicate. ``schema_adapter`` and ``casts`` convert a file's
+columns to a dataset's.
 """

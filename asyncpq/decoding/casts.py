@@ -39,7 +39,7 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A file's column, or a part of one."""
+    """A column of a file, or a part of a nested one, with its type: the source of a cast."""
 
     type: pa.DataType  # its whole type in the file
     ordinal: int  # of the top-level field, or of the part among its siblings
@@ -90,7 +90,7 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
     """
     source = match.source
     if source is None:
-        raise ValueError("a column that the file lacks has no cast")
+        raise ValueError("the file lacks the column, so there is no type to cast from")
     cast_array: Cast | None
     if match.is_shredded:
         cast_array = partial(_restored, restoring(type_), match.field.type)
@@ -113,7 +113,7 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: p
                 hint="Read fewer rows at once, or give the dataset's column a type such as large_string.",
             ) from error
         raise SchemaMismatchError(
-            f"a value of the file, of type {type_}, is no value of the dataset's type {target}: {error}",
+            f"a value of the file, of type {type_}, has no equal value of the dataset's type {target}: {error}",
             hint="Read the file alone, or give the dataset's column a wider type.",
         ) from error
 
@@ -208,7 +208,7 @@ def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Ar
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
     """Return the elements for fixed-size lists of ``size`` elements, with ``size`` nulls for each null list."""
     if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
-        raise pa.ArrowInvalid(f"a list does not have {size} elements")
+        raise pa.ArrowInvalid(f"a list does not have {size} elements, as the fixed-size list type requires")
     if not lists.null_count:
         return values
     one, width = plain_scalar(1, pa.int64()), plain_scalar(max(1, size), pa.int64())

@@ -1,6 +1,6 @@
-"""Literals that their columns decide: times relative to now, and literals of SQL, which have no type of their own.
+"""Resolve literals whose value depends on their column: times relative to now, and SQL literals without a type.
 
-:func:`resolve_literals` replaces them by plain values once the types of the columns are known.
+:func:`resolve_literals` replaces them with plain values once the types of the columns are known.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _number(text: str, type_: pa.DataType) -> Scalar:
         return int(exact) if exact == exact.to_integral_value() else exact
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError("it is out of the type's range")
+        raise ValueError("the number is out of the type's range")
     if pa.types.is_float32(type_):
         try:
             return float(struct.unpack("<f", struct.pack("<f", number))[0])
@@ -114,6 +114,6 @@ def _moment(text: str, type_: Any) -> Scalar:
     zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
     if (zone is None) is not (type_.tz is None):
         if zone is None:
-            raise ValueError("it has no offset: write +00:00 behind it for UTC")
-        raise ValueError("the column's times have no zone: write it without the offset")
+            raise ValueError("the time has no offset: write +00:00 behind it for UTC")
+        raise ValueError("the column's times have no zone: write the time without an offset")
     return value

@@ -278,7 +278,7 @@ class LeafSize:
 
 
 class ValueSlot(NamedTuple):
-    """The size of one value of a leaf."""
+    """The bytes that one value of a leaf takes when decoded."""
 
     bits: int  # with its levels, and with all slots that a null above it may take
     has_lengths: bool  # values differ in size; ``bits`` does not count their bytes

@@ -140,7 +140,7 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
 def _without_zone(value: Scalar) -> Scalar:
     """Return the value; raise TypeError for a time of day with a zone, since pyarrow would drop the zone."""
     if isinstance(value, dt.time) and value.tzinfo is not None:
-        raise TypeError("times of day have no time zone")
+        raise TypeError("a time of day with a time zone cannot be compared: pyarrow's times of day have no zone")
     return value
 
 
@@ -156,7 +156,7 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
         elif isinstance(value, _SAME_KIND[type(fine)]):
             moments.append(nanoseconds(value))
         else:
-            raise TypeError(f"{value!r} among values of {type_}")
+            raise TypeError(f"the list mixes {value!r} with values of type {type_}")
     return pa.array(moments, type_)
 
 
@@ -194,7 +194,7 @@ class EngineAtom:
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
-    """Return what is wrong with a UUID, date or time that is given as text, and the cure; None for other literals."""
+    """Return a reason and a hint for an error if ``expr`` compares a UUID, date or time with text; None otherwise."""
     text = next((value for value in expr.literals if isinstance(value, str)), None)
     example = _example(type_)
     if text is None or not isinstance(expr, (tree.Comparison, tree.In, tree.KeyIn)) or example is None:

@@ -151,7 +151,7 @@ class FilterCompiler:
         self._compared: _Compared = {}
 
     def compile(self, expr: Expression) -> Filter:
-        """Do what :func:`compile_filter` does."""
+        """Compile a predicate for this compiler's columns, as :func:`compile_filter` does."""
         compiler = _Compiler(self.types, self._compared)
         evaluate = compiler.compile(expr)
         return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
@@ -178,7 +178,7 @@ class _Compiler:
         make = self._OF_ATOMS.get(type(expr))
         if make is not None:
             return make(self, expr)
-        raise PredicateTypeError(f"{expr!r} is not a predicate, but a {type(expr).__name__}")
+        raise PredicateTypeError(f"{expr!r} is a {type(expr).__name__}, expected a predicate")
 
     def _column(self, name: str) -> _Column:
         column = _Column(name, self._types)

@@ -33,7 +33,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class PartialField(NamedTuple):
-    """Some leaves of a field."""
+    """The rows of a nested field, cut to some of its leaves."""
 
     leaves: tuple[int, ...]  # their ordinals in the file's schema, ascending
     array: pa.Array  # the rows, as pyarrow gives the field cut to these leaves

@@ -40,7 +40,7 @@ _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them f
 
 
 class DataPage(NamedTuple):
-    """A data page as fetched."""
+    """A data page as it was fetched: still encoded and compressed."""
 
     data: bytes | memoryview  # header and payload
     first_row: int  # counted in the row group
@@ -127,7 +127,7 @@ class PackedPage(NamedTuple):
 
     @property
     def page(self) -> DataPage:
-        """The page as fetched."""
+        """The page as it was fetched: still encoded and compressed."""
         return DataPage(self.data, self.first_row, self.stop_row - self.first_row)
 
     def indices(self, positions: Sequence[int]) -> list[int] | None:
@@ -348,7 +348,7 @@ class _Parts(NamedTuple):
     compressed: bool
 
     def content(self, codec: int, leaf: Leaf) -> bytes:
-        """Return ``values`` decompressed."""
+        """Return the page's encoded values, decompressed."""
         return _decompressed(self.values, codec, self.size, leaf) if self.compressed else bytes(self.values)
 
 

@@ -125,7 +125,7 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The rows that the filter accepted."""
+    """The rows of one piece of a row group that were filtered, and a mask of those that match."""
 
     rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
     mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
@@ -158,7 +158,7 @@ class Allowance:
         return array
 
     def spend(self, num_bytes: int) -> None:
-        """Count decoded bytes."""
+        """Subtract decoded bytes from the allowance."""
         self.limits.max_decoded_bytes = max(0, self.limits.max_decoded_bytes - num_bytes)
 
 
@@ -178,7 +178,10 @@ class SharedAllowance(Allowance):
         self._spending = Lock()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
-        """See :class:`Allowance`. Raises ResourceLimitError if even alone the column takes too many bytes."""
+        """Return ``select(limits)``, and count its bytes.
+
+        Raises ResourceLimitError if even alone the column takes too many bytes.
+        """
         try:
             with self._turns:
                 share = self.limits.copy()
@@ -196,7 +199,7 @@ class SharedAllowance(Allowance):
                 self._turns.release(self._threads)
 
     def spend(self, num_bytes: int) -> None:
-        """See :class:`Allowance`."""
+        """Subtract decoded bytes from the shared allowance."""
         with self._spending:
             super().spend(num_bytes)
 

@@ -252,7 +252,9 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
         hint = f"Its parts are {known}." if known else None
         raise ColumnNotFoundError("the dataset's column has no part with this path", column=f"{name}.{path}", hint=hint)
     if len(matching) > 1:
-        raise AmbiguousColumnError("several parts of the column have this path", column=f"{name}.{path}")
+        raise AmbiguousColumnError(
+            "several parts of the column have this path", column=f"{name}.{path}", hint="Select the whole column."
+        )
     index, part = matching[0]
     return index, path[len(part) + 1 :]
 

@@ -90,7 +90,7 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
         rows = [known[text] if is_there else nothing for text, is_there in zip(texts, valid, strict=True)]
         values = group(array, rows)
         if any(value is None and is_there for value, is_there in zip(values, valid, strict=True)):
-            raise _malformed("it has no value")
+            raise _malformed("a value is missing")
         metadata = {text: names.metadata() for text, names in known.items()}
         values = [value if is_there else b"" for value, is_there in zip(values, valid, strict=True)]
         encoded = [metadata[text] if is_there else b"" for text, is_there in zip(texts, valid, strict=True)]
@@ -293,17 +293,17 @@ def _encoded_object(ids: Sequence[int], values: Sequence[bytes]) -> bytes:
 def variant_names(metadata: bytes) -> list[str]:
     """Decode the names in a variant's metadata, by id."""
     if not metadata or metadata[0] & 15 != 1:
-        raise _malformed(f"its metadata is of version {metadata[0] & 15 if metadata else 0}, not 1")
+        raise _malformed(f"the metadata has version {metadata[0] & 15 if metadata else 0}, expected 1")
     size = (metadata[0] >> 6) + 1
     count = _number(metadata, 1, size)
     ends = [_number(metadata, position, size) for position in range(1 + size, 1 + size * (count + 2), size)]
     begin = 1 + size * (count + 2)
     if begin + ends[-1] > len(metadata) or any(a > b for a, b in itertools.pairwise(ends)):
-        raise _malformed("a name in its metadata lies outside of the metadata")
+        raise _malformed("the metadata refers to a name outside of the metadata")
     try:
         return [metadata[begin + a : begin + b].decode() for a, b in itertools.pairwise(ends)]
     except UnicodeDecodeError:
-        raise _malformed("a name in its metadata is not valid UTF-8") from None
+        raise _malformed("a name in the metadata is not valid UTF-8") from None
 
 
 def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
@@ -331,5 +331,5 @@ def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
 
 def _number(data: bytes, position: int, size: int) -> int:
     if position + size > len(data):
-        raise _malformed("it is cut off")
+        raise _malformed("the bytes end inside a value")
     return int.from_bytes(data[position : position + size], "little")

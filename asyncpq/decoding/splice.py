@@ -324,7 +324,7 @@ def _encoded(text: str) -> bytes:
 
 
 class LeafContent(NamedTuple):
-    """One leaf's content of a spliced file."""
+    """The pages of one leaf that are put into a spliced file."""
 
     chunk: ColumnChunk
     dictionary: bytes  # a dictionary page with its header; empty for none

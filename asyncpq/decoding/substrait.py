@@ -188,9 +188,9 @@ def _fields(data: bytes) -> Message:
             case 5:
                 value, pos = data[pos : pos + 4], pos + 4
             case _:
-                raise IndexError("unknown protobuf wire type")
+                raise IndexError("the protobuf message has an unknown wire type")
         if pos > len(data):
-            raise IndexError("protobuf message cut short")
+            raise IndexError("the protobuf message ends inside a field")
         fields.setdefault(tag >> 3, []).append(value)
     return fields
 

@@ -83,7 +83,9 @@ def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], An
         )
     restore = restoring(storage) if "typed_value" in names else None
     if restore is None and any(storage.field(name).type not in BINARIES for name in ("metadata", "value")):
-        raise PredicateTypeError(f"{asked}: {source} is no variant: its parts are not binary", column=asked.column)
+        raise PredicateTypeError(
+            f"{asked}: {source} is not a variant: its metadata and value must be binary", column=asked.column
+        )
     cast = _casting(asked.type)
 
     def read(array: Any) -> Any:
@@ -109,12 +111,12 @@ def _array(parts: list[Any], type_: Any) -> pa.Array:
 
 def _cast_part(value: bytes | None, metadata: bytes | None, path: Path, cast: Cast) -> Any:
     if value is None or metadata is None:
-        raise _malformed("it has no value or no metadata")
+        raise _malformed("the value or the metadata is missing")
     try:
         part = _part(value, metadata, path)
         kind, decoded = ("null", None) if part is None else variant_value(part)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise _malformed("a value is cut off") from error
+        raise _malformed("the bytes end inside a value") from error
     return None if kind == "null" else cast(kind, decoded)
 
 
@@ -312,8 +314,8 @@ def _to_string(kind: str, value: Any) -> str | None:
         try:
             return str(value.decode())
         except UnicodeDecodeError:
-            raise _refused("binary that is no UTF-8", "string") from None
-    raise _refused(f"of kind {kind}", "string")
+            raise _refused("binary that is not valid UTF-8", "string") from None
+    raise _refused(f"a value of kind {kind}", "string")
 
 
 def _java_text(kind: str, value: float) -> str:

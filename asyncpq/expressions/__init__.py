@@ -1,8 +1,8 @@
-"""Predicates on columns. What users write comes in, trees and sets of values go out; no files, no pyarrow.
+"""Predicates on columns. Users' conditions come in, trees and sets of values go out; no files, no pyarrow.
 
-``scalars`` brings literals into plain types, ``builder`` makes trees of ``col()`` and ``filters=`` lists, ``tree`` is
-their nodes, ``analysis`` tells which values give a comparison each of its results. ``simplify`` shortens predicates,
-resolves ``now()`` and applies the analysis to a predicate alone, ``tokens`` splits text into words.
+``scalars`` converts literals to plain types. ``builder`` makes trees from ``col()`` and ``filters=`` lists, and
+``tree`` defines the nodes. ``analysis`` says for which values of a column a comparison is true, false or null.
+``simplify`` shortens predicates and resolves ``now()``. ``tokens`` splits text into words.
 """
 
 from asyncpq.expressions.analysis import Interval as Interval

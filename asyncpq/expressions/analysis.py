@@ -25,7 +25,7 @@ _SURROGATES: Final = (0xD800, 0xDFFF)
 
 
 class Truth(enum.Enum):
-    """The three results of a predicate."""
+    """The three results that a predicate may have for a row: true, false and null."""
 
     TRUE = enum.auto()
     FALSE = enum.auto()
@@ -141,7 +141,7 @@ EVERYTHING: Final[Intervals] = (Interval(),)
 
 
 class ResultValues(NamedTuple):
-    """A set that contains every value for which a comparison has one result; other values too unless ``exact``."""
+    """A set of all values for which a comparison has a given result. Unless ``exact``, it may have more values."""
 
     values: Intervals | Points  # those other than null and NaN: intervals that ascend and do not meet, or points
     null: bool  # nulls, NaN are members
@@ -157,7 +157,7 @@ class ResultValues(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no value gives the result."""
+        """Whether the set is empty: the comparison has the result for no value, null or NaN."""
         values = self.values
         held = values.keys or values.inverted if isinstance(values, Points) else values
         return not (held or self.null or self.nan)
@@ -211,8 +211,9 @@ def follow(
     ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are true; an AND is false, or
     null, only where one of its arguments is. An OR mirrors the AND.
 
-    ``atom``: returns the answer for one comparison and result. ``all_of``: intersects answers; everything for none.
-    ``any_of``: unites answers; nothing for none. Both get iterables that compute the answers lazily.
+    ``atom`` returns the answer for one comparison and result. ``all_of`` returns the intersection of answers, and all
+    rows if there are no answers. ``any_of`` returns their union, and no rows if there are none. Both get iterables that
+    compute the answers lazily.
     """
     if isinstance(expr, tree.Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
@@ -264,7 +265,9 @@ def texts_needed(
 
 
 def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
-    """Return the values for which ``atom`` may have the result ``truth``; for two columns, the values of either.
+    """Return the values for which ``atom`` may have the result ``truth``.
+
+    For a comparison of two columns, the result holds for the values of both columns.
 
     ``domain``: the rules by which literals compare. Raises TypeError if ``atom`` is not a comparison.
     """
@@ -300,9 +303,9 @@ def _comparison(atom: tree.Comparison, truth: Truth, domain: ValueDomain) -> Res
 
 
 def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValues:
-    """Return the values for which ``column op NaN`` is true, or if not ``wanted`` false.
+    """Return the values for which the result of ``column op NaN`` is ``wanted``.
 
-    Only != is true, for every value; for Spark, NaN equals itself and is greater than all other values.
+    Only ``!=`` is true, and it is true for every value. In Spark, NaN equals itself and exceeds all other values.
     """
     if not domain.spark:
         return _VALID if wanted is (op == "!=") else NOTHING
@@ -438,7 +441,7 @@ def _end(interval: Interval) -> _Cut:
 
 
 def intervals(values: Intervals | Points) -> Intervals:
-    """Convert a set of values to intervals."""
+    """Convert a set of values (intervals, or points perhaps inverted) to ascending intervals."""
     if not isinstance(values, Points):
         return values
     points = tuple([Interval(key, key) for key in values.keys])

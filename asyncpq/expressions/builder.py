@@ -134,12 +134,12 @@ class Column(tree.NamedColumn):
     def variant_get(self, path: str, type: str) -> VariantPart:
         """Return a part of a VARIANT column as a value of a type, to be compared like a column.
 
-        The part is null where there is none, or where it cannot be cast, as in Spark's ``try_variant_get``; times are
-        in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double, bool,
-        string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
+        As in Spark's ``try_variant_get``, the part is null where the variant lacks it, or where it cannot be cast.
+        Times are in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double,
+        bool, string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
 
         Raises:
-            ExpressionError: not a path, or not a type.
+            ExpressionError: ``path`` is not a path, or ``type`` is not the name of a type.
         """
         return VariantPart(self.name, variant_path(path), variant_type(type), path)
 
@@ -211,38 +211,38 @@ class VariantPart:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes a predicate
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """See :meth:`Column.is_in`."""
+        """Return a predicate that is true where the part has one of ``values``, as :meth:`Column.is_in` does."""
         return self._test(self._part.is_in(values))
 
     def is_null(self) -> Expression:
-        """Return a predicate that is true where there is no such part of the type."""
+        """Return a predicate that is true where the variant lacks this part, or where it cannot be cast to the type."""
         return self._test(self._part.is_null())
 
     def is_valid(self) -> Expression:
-        """Return a predicate that is true where there is such a part of the type."""
+        """Return a predicate that is true where the variant has this part, and it can be cast to the type."""
         return self._test(self._part.is_valid())
 
     def between(self, low: object, high: object) -> Expression:
-        """See :meth:`Column.between`."""
+        """Return the predicate ``low <= part <= high``, as :meth:`Column.between` does."""
         return self._test(self._part.between(low, high))
 
     def starts_with(self, prefix: str | bytes) -> Expression:
-        """See :meth:`Column.starts_with`."""
+        """Return a predicate that is true where the part begins with ``prefix``, as :meth:`Column.starts_with` does."""
         return self._test(self._part.starts_with(prefix))
 
     def contains(self, text: str | bytes) -> Expression:
-        """See :meth:`Column.contains`."""
+        """Return a predicate that is true where the part contains ``text``, as :meth:`Column.contains` does."""
         return self._test(self._part.contains(text))
 
     def like(self, pattern: str | bytes) -> Expression:
-        """See :meth:`Column.like`."""
+        """Return a predicate that is true where the part matches a LIKE pattern, as :meth:`Column.like` does."""
         return self._test(self._part.like(pattern))
 
     def _test(self, expr: Expression) -> Expression:
         def of_part(atom: tree.Atom) -> Expression:
             if isinstance(atom, tree.ColumnComparison):
                 raise ExpressionError(
-                    f"{atom}: a part of a variant is not compared with a column",
+                    f"{atom}: a part of a variant cannot be compared with a column",
                     column=self._column,
                     hint="Compare it with a value.",
                 )

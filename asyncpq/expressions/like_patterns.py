@@ -1,4 +1,7 @@
-"""ANSI's LIKE as predicates. ANSI has no escape character unless ESCAPE names one; :class:`tree.Like` has backslash."""
+"""Conversion of SQL's LIKE to predicates.
+
+In ANSI SQL a pattern has an escape character only if ESCAPE names one. In :class:`tree.Like` it is the backslash.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,15 @@ def like(column: str, pattern: str, escape: str | None) -> Expression:
 
 
 def _pieces(pattern: str, escape: str | None) -> list[tuple[str, bool]]:
-    """Return the characters of a pattern, each with whether it is a wildcard; several ``%`` in a row are one."""
+    """Return pairs of a character of the pattern and whether it is a wildcard. Several ``%`` in a row become one."""
     pieces: list[tuple[str, bool]] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, "")
             if escaped not in ("%", "_", escape):
-                raise ValueError(f"{escape!r} stands before {escaped!r}" if escaped else f"it ends with {escape!r}")
+                wrong = f"is followed by {escaped!r}" if escaped else "ends the pattern"
+                raise ValueError(f"the escape character {escape!r} {wrong}; it must be followed by %, _ or itself")
             pieces.append((escaped, False))
         elif character != "%" or not pieces or pieces[-1] != ("%", True):
             pieces.append((character, character in "%_"))

@@ -237,7 +237,7 @@ def _from_arrow(value: Any) -> Scalar:
     if family == "timestamp":
         return _from_arrow_timestamp(value, inner * NANOSECONDS[kind.unit])
     if family == "date64" and inner % _DAY_MILLISECONDS:
-        raise ValueError("a date64 must be a midnight, and this value is not")
+        raise ValueError("a date64 must be a midnight, but this value has a time of day")
     return as_scalar(value.as_py())
 
 
@@ -396,6 +396,6 @@ def show(value: Scalar) -> str:
 
 
 def show_many(values: tuple[Scalar, ...]) -> str:
-    """Return the text of the first few literals and the number of all, for messages."""
+    """Return a text for messages: the first few literals, and how many there are in all."""
     shown = ", ".join(map(show, values[:_REPR_VALUES]))
     return f"[{shown}]" if len(values) <= _REPR_VALUES else f"[{shown}, ... {len(values)} values]"

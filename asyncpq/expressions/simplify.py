@@ -1,9 +1,9 @@
-"""Shorter predicates, points in time for ``now()``, and the values that columns may have where a predicate is true.
+"""Shorten predicates, resolve ``now()``, and find the values that columns may have where a predicate is true.
 
-Contradictions are predicates that no value can meet. Every set of values is a superset. A literal stands for its
-Python value, as it does for the filter wherever a column's type holds the literal, and for numbers of integer and
-decimal columns. pyarrow casts other literals, which may round them: the caller names such atoms in ``inexact``, and
-they say nothing of values.
+A contradiction is a predicate that is true for no value. Every set of values found here is a superset. Literals are
+compared by their Python values. The exact filter does the same where the column's type holds the literal, and for
+numbers of integer and decimal columns. pyarrow casts other literals and may round them: the caller passes comparisons
+with such literals as ``inexact``, and they rule out no values.
 """
 
 from __future__ import annotations
@@ -148,7 +148,11 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
         try:
             moment = now.astimezone(dt.UTC) + value.offset
         except OverflowError as error:
-            raise ExpressionError(f"{show(value)} is out of datetime's range", column=column) from error
+            raise ExpressionError(
+                f"{show(value)} is out of datetime's range",
+                column=column,
+                hint="Compare with a time in the years 1 to 9999.",
+            ) from error
         return moment.replace(tzinfo=None) if column in zoneless else moment
 
     def replaced(atom: tree.Atom) -> tree.Atom:
@@ -351,7 +355,7 @@ def _kind(value: Any) -> str | None:
 
 
 def _kind_of(parts: Intervals) -> str | None:
-    """Return the kind of literals that the intervals' ends are; None if the intervals have no ends."""
+    """Return the kind of the literals at the ends of the intervals; None if the intervals have no ends."""
     ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
     return next(map(_kind, ends), None)
 
@@ -390,7 +394,7 @@ _NEVER: Final = ValueDomain(lambda _: _FOREIGN)
 
 
 def _domain_of(atom: tree.Atom) -> ValueDomain:
-    """Return the order in which the atom's literals compare; of several kinds of literals, that of the first."""
+    """Return the rules by which the atom's literals compare. If their kinds differ, the first one's kind decides."""
     kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
     return _NEVER if kind is None else _domain(kind)
 

@@ -1,6 +1,7 @@
 """Literals of SQL that state their type, such as ``DATE '2024-05-01'`` or ``CAST('1.50' AS DECIMAL(5, 2))``.
 
-All functions raise ValueError or ArithmeticError for a text that is not of the type, or would be changed by it.
+All functions raise ValueError or ArithmeticError for a text that is not a value of the type, or that a conversion would
+change.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def typed_literal(target: str, value: Any, lengths: Sequence[int] = ()) -> Scala
     if not isinstance(value, Untyped) or value.is_number:
         if target == "BOOLEAN" and isinstance(value, bool):
             return value
-        raise ValueError(f"{target} is written in quotes")
+        raise ValueError(f"a value of type {target} must be written in quotes")
     if lengths:
-        raise ValueError(f"{target} with a precision may round")
+        raise ValueError(f"{target} with a precision is not supported, because it may round the value")
     return make(value.text)
 
 
@@ -113,7 +114,7 @@ def _nanoseconds(hours: str, minutes: str, seconds: str | None, fraction: str | 
 def _zoned(text: str) -> Scalar:
     value = moment(text)
     if (value.timezone if isinstance(value, Timestamp) else value.tzinfo) is None:
-        raise ValueError("it has no offset, such as +00:00")
+        raise ValueError("the time has no offset from UTC, such as +00:00")
     return value
 
 
@@ -140,7 +141,7 @@ def _decimal_of(value: Any) -> Decimal:
         return Decimal(value)
     number = Decimal(value.text.strip()) if isinstance(value, Untyped) else None
     if number is None or not number.is_finite():
-        raise ValueError("it is not a finite number")
+        raise ValueError("the value is not a finite number")
     return number
 
 
@@ -148,9 +149,9 @@ def _integer(target: str, number: Decimal) -> int:
     bits = _BITS.get(target)
     low, high = (0, 1 << _BITS[target[1:]]) if bits is None else (-1 << bits - 1, 1 << bits - 1)
     if number != number.to_integral_value():
-        raise ValueError("engines round it differently")
+        raise ValueError("SQL engines disagree on how to round the value")
     if not low <= number < high:
-        raise ValueError(f"it is out of the range of {target}")
+        raise ValueError(f"the value is out of the range of {target}")
     return int(number)
 
 
@@ -161,14 +162,14 @@ def _decimal(number: Decimal, lengths: Sequence[int]) -> Decimal:
     _, digits, exponent = number.normalize().as_tuple()
     assert isinstance(exponent, int), "it is finite"
     if -exponent > scale or len(digits) + exponent > precision - scale:
-        raise ValueError(f"DECIMAL({precision}, {scale}) does not hold it exactly")
+        raise ValueError(f"DECIMAL({precision}, {scale}) cannot represent the number exactly")
     return number
 
 
 def _text(value: Any, lengths: Sequence[int]) -> str:
     text = value.text if isinstance(value, Untyped) else str(value)
     if isinstance(value, (float, dt.date, dt.timedelta)) or (isinstance(value, Untyped) and value.is_number):
-        raise ValueError("engines write it differently as text")
+        raise ValueError("SQL engines disagree on how to write the value as text")
     if lengths and len(text) > lengths[0]:
-        raise ValueError(f"it has more than {lengths[0]} characters")
+        raise ValueError(f"the text has more than {lengths[0]} characters")
     return text

@@ -38,10 +38,10 @@ _MAX_POSITION: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VariantTest(tree.Atom):
-    """A comparison of a part of a VARIANT column: ``test`` of the part as a value of ``type``.
+    """A comparison with a part of a VARIANT column: the part is cast to ``type``, and ``test`` compares the result.
 
-    The part is null where the VARIANT is null, has no such part, or the part cannot be cast, as Spark's
-    ``try_variant_get``.
+    As in Spark's ``try_variant_get``, the part is null where the VARIANT is null or lacks the part, and where the part
+    cannot be cast.
     """
 
     operator: ClassVar[str] = "variant_get"
@@ -69,22 +69,23 @@ class VariantTest(tree.Atom):
 
 
 def variant_path(text: object) -> Path:
-    """Parse a path such as ``$.a[0]['b c']``. Raises ExpressionError."""
+    """Parse a path such as ``$.a[0]['b c']``. Raises ExpressionError if ``text`` is not a path."""
     path: list[str | int] = []
     rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
     while rest:
-        found = _SEGMENT.match(rest)
-        if found is None or (found[1] and int(found[1]) > _MAX_POSITION):
+        match = _SEGMENT.match(rest)
+        if match is None or (match[1] and int(match[1]) > _MAX_POSITION):
             break
-        rest = rest[found.end() :]
-        path.append(int(found[1]) if found[1] else found[2] or found[3] or found[4])
+        rest = rest[match.end() :]
+        path.append(int(match[1]) if match[1] else match[2] or match[3] or match[4])
     if rest == "":
         return tuple(path)
     raise ExpressionError(f"{text!r} is not a path in a variant", hint="Write a path such as $.a, $.a[0] or $['a b'].")
 
 
 def variant_type(name: object) -> str:
-    """Return the name of a type of parts, whichever of its names is given. Raises ExpressionError."""
+    """Return asyncpq's name of a type of variant parts; ``name`` may also be Spark's. Raises ExpressionError for an
+    unknown name."""
     kind = _TYPES.get(name) if isinstance(name, str) else None
     decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
     if decimal is not None:

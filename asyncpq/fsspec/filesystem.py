@@ -1,4 +1,4 @@
-"""The filesystem: paths of fsspec become urls of asyncpq, which the session of the running event loop reads."""
+"""The fsspec filesystem. It converts fsspec's paths to urls, and reads them with the running event loop's session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from asyncpq.errors import (
     nearest,
 )
 from asyncpq.events import Operation, OperationName
-from asyncpq.fsspec.files import AsyncObjectFile, ObjectFile, file_info, info_of
+from asyncpq.fsspec.open_files import AsyncObjectFile, ObjectFile, file_info, info_of
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.byte_ranges import present_version, read_ranges
 from asyncpq.objects.opening import open_source
@@ -103,12 +103,12 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     @property
     def loop(self) -> Any:
-        """The event loop of the blocking calls; a forked process gets one of its own."""
+        """The event loop that runs the blocking calls. A forked process gets a new one."""
         self._leave_parent()
         return self._loop
 
     def _leave_parent(self) -> None:
-        """Forget the loop and sessions of the parent process, whose threads and connections are not here."""
+        """After a fork, drop the parent process's event loop and sessions, whose threads do not exist here."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._sessions = weakref.WeakKeyDictionary()
@@ -121,12 +121,15 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         """
         if self.asynchronous:
             raise UsageError(
-                "a blocking call of an asynchronous filesystem",
+                "a blocking method was called on a filesystem with asynchronous=True",
                 hint="Await fs.open_async(path), or fs._cat_file(path).",
             )
         loop = self.loop
         if asyncio._get_running_loop() is loop:
-            raise UsageError("a blocking call in the event loop that it would wait for", hint="Call it in a thread.")
+            raise UsageError(
+                "a blocking method was called inside the event loop that has to run it, which would never end",
+                hint="Call the method in another thread, such as by asyncio.to_thread().",
+            )
         future = asyncio.run_coroutine_threadsafe(work(*arguments, **options), loop)
         try:
             return future.result()
@@ -135,7 +138,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
             raise
 
     async def session(self) -> Session:
-        """Return the session of the running event loop, which the first call makes."""
+        """Return the session of the running event loop. The first call creates it."""
         self._leave_parent()
         loop = asyncio.get_running_loop()
         entering = self._sessions.get(loop)
@@ -145,22 +148,22 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     @property
     def metrics(self) -> ReadMetrics:
-        """Sums over all reads of the blocking calls in this process."""
+        """The summed costs of all blocking reads in this process."""
         metrics: ReadMetrics = self.wait_for(self.session).metrics
         return metrics
 
     async def _close(self) -> None:
-        """End the session of the running event loop; the next call makes a new one."""
+        """Close the session of the running event loop. The next call of :meth:`session` creates a new one."""
         entering = self._sessions.pop(asyncio.get_running_loop(), None)
         if entering is not None:
             await (await entering).close()
 
     def close(self) -> None:
-        """End the session of the blocking calls, with its connections; the next call makes a new one."""
+        """Close the session of the blocking calls with its connections. The next blocking call creates a new one."""
         self.wait_for(self._close)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Do nothing: listings are not cached, and the cache policy says how long versions are."""
+        """Do nothing: listings are not cached, and the session's cache policy says how long versions are cached."""
 
     @asynccontextmanager
     async def _operation(self, name: OperationName, url: str) -> AsyncIterator[tuple[ObjectSource, Operation]]:
@@ -186,20 +189,20 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text if stripped.endswith(":") else stripped or text[:1]
 
     def _own_path(self, path: Any) -> Any:
-        """Return a path, or each of a list, without the protocols that this filesystem adds."""
+        """Remove the protocols that this filesystem adds from a path, or from each path of a list."""
         if isinstance(path, list):
             return [self._own_path(item) for item in path]
         text: str = type(self)._strip_protocol(path)
-        found = _PROTOCOL.match(text)
+        match = _PROTOCOL.match(text)
         target = self.target_protocol
-        if found is None or target is None or target in ("http", "https"):
+        if match is None or target is None or target in ("http", "https"):
             return text
-        protocol = found[0][:-3].lower()
+        protocol = match[0][:-3].lower()
         same = _ALIASES.get(protocol, protocol) == _ALIASES.get(target, target)
-        return text[found.end() :] if same else text
+        return text[match.end() :] if same else text
 
     def unstrip_protocol(self, name: str) -> str:
-        """Return the chained url of a path."""
+        """Return the chained url of the path ``name``, such as ``asyncpq::s3://bucket/key``."""
         url = self._url(self._own_path(name))
         return f"asyncpq::{url if _PROTOCOL.match(url) else f'file://{url}'}"
 
@@ -211,14 +214,18 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     # -- bytes ------------------------------------------------------------------------------------
 
     async def version(self, path: str) -> ObjectVersion:
-        """Return the version that the object of ``path`` has."""
+        """Return the current version of the object at ``path``."""
         async with self._operation("open", self._url(self._own_path(path))) as (source, operation):
             return await present_version(source, RequestContext(operation.metrics))
 
     async def read(
         self, path: str, ranges: Sequence[tuple[int | None, int | None]], version: ObjectVersion | None = None
     ) -> list[bytes]:
-        """Return ranges, which are given as slices are, of one version of an object; by default of the present one."""
+        """Return byte ranges of one version of an object; by default of the current version.
+
+        ``ranges`` are pairs of start and stop like those of a slice: negative numbers count from the object's end, None
+        means its beginning or end.
+        """
 
         def of(size: int) -> list[tuple[int, int]]:
             return [slice(start, stop).indices(size)[:2] for start, stop in ranges]
@@ -239,7 +246,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
                     operation.restarts()
 
     async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
-        """Return the version with ``validator``, without a request."""
+        """Return the version of the object at ``path`` that ``validator`` identifies. No request is sent."""
         async with self._operation("open", self._url(self._own_path(path))) as (source, _):
             source.handle.learn(validator)
             return source.object_version(validator)
@@ -257,24 +264,31 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """Return the bytes of each range; those of one object are read at once, and merged where that costs less.
+        """Return the bytes of each range. Ranges of one object are read concurrently, and merged where that costs less.
 
-        ``max_gap`` and ``batch_size`` are ignored: the session's options say what is merged and sent at once.
+        ``max_gap`` and ``batch_size`` are ignored: the session's options control merging and concurrency.
         """
         firsts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
         lasts = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if not len(paths) == len(firsts) == len(lasts):
-            raise InvalidOptionError("paths, starts and ends must have one length")
+            raise InvalidOptionError(
+                "paths, starts and ends have different lengths", hint="Pass one start and one end for each path."
+            )
         numbers: dict[str, list[int]] = {}
         for number, path in enumerate(paths):
             numbers.setdefault(path, []).append(number)
-        reads = [self.read(path, [(firsts[at], lasts[at]) for at in some]) for path, some in numbers.items()]
+        reads = [
+            self.read(path, [(firsts[position], lasts[position]) for position in positions])
+            for path, positions in numbers.items()
+        ]
         results: list[Any] = [b""] * len(paths)
-        for some, found in zip(numbers.values(), await asyncio.gather(*reads, return_exceptions=True), strict=True):
-            if isinstance(found, BaseException) and (on_error != "return" or not isinstance(found, Exception)):
-                raise found
-            for place, at in enumerate(some):
-                results[at] = found if isinstance(found, BaseException) else found[place]
+        for positions, answer in zip(
+            numbers.values(), await asyncio.gather(*reads, return_exceptions=True), strict=True
+        ):
+            if isinstance(answer, BaseException) and (on_error != "return" or not isinstance(answer, Exception)):
+                raise answer
+            for place, position in enumerate(positions):
+                results[position] = answer if isinstance(answer, BaseException) else answer[place]
         return results
 
     async def _get_file(self, rpath: str, lpath: str, **_: Any) -> None:
@@ -304,7 +318,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return ObjectFile(self, path, version, block_size, cache_type, cache_options)
 
     async def open_async(self, path: str, mode: str = "rb", **_: Any) -> AsyncObjectFile:
-        """Open an object for ``await file.read()``, pinned to its present version."""
+        """Open an object for ``await file.read()``. The file is pinned to the object's current version."""
         if mode != "rb":
             _read_only(path)
         return AsyncObjectFile(self, self._own_path(path), await self.version(path))
@@ -324,10 +338,10 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         raise missing or ObjectNotFoundError("there is no object and no folder of this name", url=safe_url(path))
 
     def _may_be_object(self, path: str) -> bool:
-        """Return whether the path has a key: stores refuse the url of a bucket alone."""
+        """Return whether the path can name an object: it has a key, not only a bucket, which stores would refuse."""
         url = self._url(path)
-        found = _PROTOCOL.match(url)
-        return found is None or "/" in url[found.end() :].rstrip("/")
+        match = _PROTOCOL.match(url)
+        return match is None or "/" in url[match.end() :].rstrip("/")
 
     async def _isdir(self, path: str) -> bool:
         try:
@@ -350,27 +364,28 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._own_path(path)
-        found = await self._listing(path, deep=False) or {path: await self._info(path)}
-        return list(found.values()) if detail else list(found)
+        infos = await self._listing(path, deep=False) or {path: await self._info(path)}
+        return list(infos.values()) if detail else list(infos)
 
     async def _find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any
     ) -> Any:
         path = self._own_path(path)
         begin = len(path if path.endswith("/") or not path else f"{path}/")
-        found = {
+        infos = {
             name: info
             for name, info in (await self._listing(path, deep=maxdepth != 1)).items()
             if (withdirs or info["type"] == "file") and (maxdepth is None or name.count("/", begin) < maxdepth)
         }
-        if not found:
-            found = {path: await self._info(path)} if await self._isfile(path) else {}
+        if not infos:
+            infos = {path: await self._info(path)} if await self._isfile(path) else {}
         elif withdirs and path:
-            found = {path: _folder_info(path), **found}
-        return found if detail else list(found)
+            infos = {path: _folder_info(path), **infos}
+        return infos if detail else list(infos)
 
     async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
-        """Return the infos of objects and folders below a folder by path, in order; of its children unless ``deep``."""
+        """Return the infos of the objects and folders directly in a folder, sorted and keyed by path. With ``deep``,
+        the result covers all levels below the folder."""
         runtime = (await self.session()).runtime
         url = self._url(path)
         base = url if url.endswith("/") else f"{url}/"
@@ -411,7 +426,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
 
 def _blocking_form(name: str) -> Callable[..., Any]:
-    """Return the blocking form of the coroutine method ``_name``."""
+    """Return a blocking method that runs the coroutine method ``_<name>`` to its end."""
 
     @wraps(getattr(AsyncpqFileSystem, f"_{name}"))
     def call(self: AsyncpqFileSystem, *arguments: Any, **options: Any) -> Any:
@@ -435,7 +450,7 @@ async def _entered(options: dict[str, Any]) -> Session:
 def _read_only(path: Any) -> NoReturn:
     shown = safe_url(path) if isinstance(path, str) else None
     raise UnsupportedStoreError(
-        "asyncpq's filesystem only reads", url=shown, hint="Write with the filesystem of the url without asyncpq::."
+        "asyncpq's filesystem cannot write", url=shown, hint="Write with the filesystem of the url without asyncpq::."
     )
 
 

@@ -1,9 +1,9 @@
 """External indexes of a dataset's files, kept beside them (docs/indexes.md).
 
-``build/`` makes segments and snapshots from files; ``manifest/`` has the snapshots' model; ``backends/`` store both;
-``query/`` finds the rows for predicates of reads. All share the model (``index_model``), the kinds that users name
-(``kinds``), the handle (``index``), and the encodings of keys and payloads (``key_encoding``, ``blooms``,
-``entry_encoding``).
+``build/`` makes segments and snapshots from files. ``manifest/`` models a snapshot. ``backends/`` store segments and
+manifests. ``query/`` finds the rows that may match a read's predicate. ``index`` has the handle that users hold,
+``kinds`` the kinds of index that they choose, ``index_model`` the classes that all modules share. ``key_encoding``,
+``blooms`` and ``entry_encoding`` encode keys and payloads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, ValkeyBackend
-    from asyncpq.indexing.backends.sql import SqlBackend
+    from asyncpq.indexing.backends.sql_backend import SqlBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
     from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
@@ -56,7 +56,7 @@ __all__ = [
 # A read through an index loads no builder: each module loads when one of its names is first used.
 _MODULES = {
     "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend"),
-    "asyncpq.indexing.backends.sql": ("SqlBackend",),
+    "asyncpq.indexing.backends.sql_backend": ("SqlBackend",),
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
     "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),

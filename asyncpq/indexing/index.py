@@ -57,7 +57,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """Numbers of files that differ between a listing of now and the snapshot.
+    """The numbers of files in which the current listing differs from the snapshot.
 
     Attributes:
         new: number of files that the snapshot lacks.

@@ -36,7 +36,7 @@ from asyncpq.parquet.bloom_filter import (
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.parquet.writer_faults import Claim
-from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
+from asyncpq.pruning.bloom_probes import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
@@ -119,7 +119,7 @@ class ChunkFilter:
         return [whole] if cost >= whole.stop - whole.start else parts
 
     def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
-        """Keep the parts of the filter that serve ``hashes``; ``fetched`` says whether requests were sent for them.
+        """Keep the fetched parts of the filter that ``hashes`` need. ``fetched``: whether requests were sent for them.
 
         Raises FormatError if the filter must not be used.
         """
@@ -395,5 +395,8 @@ def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
 
 
 def _kept(version: FileVersion, start: int) -> ContentKey:
-    """Return the key of a filter in the memory cache: an empty range, which no fetched part has."""
+    """Return the key of a filter in the memory cache.
+
+    Its range is empty, so it differs from the keys of fetched parts.
+    """
     return version.key("bloom_filter", start, start)

@@ -1,4 +1,4 @@
-"""Any bytes of one version of an object, of whatever format: ranges come in, their bytes go out.
+"""Read any byte ranges of one version of an object of any format.
 
 The first GET is a suffix range, as for Parquet files, without a HEAD: it gives size and validator, and the bytes that a
 reader of Parquet asks for first. Later GETs are pinned to that version. Caches keep each range as it was asked for, so
@@ -114,7 +114,7 @@ async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, c
 
 
 def _head(part: tuple[int, int], tail: Tail | None) -> tuple[int, int]:
-    """Return what to ask for of a range: what lies before the object's ``tail``, if the range reaches into that."""
+    """Return the part of a range that must be fetched: without the bytes that the object's ``tail`` already has."""
     start, stop = part
     return (start, tail.start) if tail is not None and start < tail.start < stop else part
 

@@ -1,10 +1,10 @@
-"""Which range GETs fetch a set of byte ranges: a pure function, every knob an argument.
+"""Merge byte ranges into few range GETs. A pure function: every parameter is an argument.
 
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
 ranges become one GET when the gap between them is small, and larger gaps are closed only while a
 round has more ranges than run at once. :mod:`asyncpq.objects.prices` sets the knobs.
 
-It sees only ranges that no cache had.
+The caller passes only ranges that no cache has.
 """
 
 from __future__ import annotations

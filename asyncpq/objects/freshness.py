@@ -65,17 +65,17 @@ class Freshness:
     # -- what was seen ----------------------------------------------------------------------------
 
     def validated_by(self, result: RangeResult, version: ObjectVersion, sent: float) -> None:
-        """Note the response to a GET sent at ``sent``: it validates ``version``, unless the policy uses age alone."""
+        """Record that a GET sent at ``sent`` validated ``version``, unless the cache policy uses age alone."""
         if result.validates and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def seen(self, version: ObjectVersion, sent: float) -> None:
-        """Note that a listing requested at ``sent`` names this version: that validates it as well."""
+        """Record that a listing requested at ``sent`` has this version, which also validates it."""
         if version.can_validate and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def point_to(self, version: ObjectVersion, sent: float) -> None:
-        """Note that the object had ``version`` at ``sent``."""
+        """Record in every tier that the object had ``version`` at ``sent``."""
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             if pointer is not None and sent <= pointer.validated_at:
@@ -116,7 +116,7 @@ class Freshness:
         return pointer
 
     def keep(self, pointer: Pointer) -> None:
-        """Set the last seen version."""
+        """Store ``pointer`` as the last seen version, in this object and in the memory cache."""
         self._own_pointer = pointer
         self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 

@@ -1,6 +1,6 @@
-"""Makes an :class:`ObjectSource` of a url, through the session's stores and caches.
+"""Open an :class:`ObjectSource` for a url, with the session's stores and caches.
 
-:func:`held_source` makes one of bytes that the process already has, such as rows that a table's catalog keeps.
+:func:`held_source` makes a source from bytes in memory, such as rows that a table's catalog stores.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class HeldObject:
         self._validator = Validator(len(content), etag=f'"{digest}"')
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+        """Do nothing: the content in memory never changes."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        """Return the last ``length`` bytes of the content, or all of a shorter one."""
         if not self._content:
             raise NotParquetError("the object is empty", url=self.url)
         return self._fetch(max(0, len(self._content) - length), len(self._content), context)
@@ -44,7 +44,7 @@ class HeldObject:
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        """Return the bytes ``[start, stop)`` of the content."""
         if stop > len(self._content):
             raise InvalidResponseError(
                 f"the object ends at byte {len(self._content)}, before the range does",

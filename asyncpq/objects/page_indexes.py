@@ -105,8 +105,8 @@ class PageIndexes:
     def _look_up(
         self, requests: Sequence[IndexRequest]
     ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:
-        """Use the page indexes in memory. Return those to fetch, and the requests whose bounds need more work, with
-        the part of them that memory has."""
+        """Use the page indexes that are in memory. Return the keys of indexes to fetch, and the requests whose bounds
+        are not parsed yet, each with the part that memory has."""
         metrics = self.context.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
@@ -162,8 +162,8 @@ class PageIndexes:
         parsed: Any,
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
     ) -> bool:
-        """Whether the pages' places are known without an OffsetIndex in memory, or will be once what is ``missing`` has
-        come."""
+        """Return whether page locations are known from elsewhere than an OffsetIndex in memory, or will be once the
+        parts in ``missing`` are fetched."""
         place = (request.row_group, request.leaf)
         if chunk.has_index and parsed is None and place not in self.version.made:
             missing.append((request, chunk.locations, chunk.chunk))
@@ -171,7 +171,8 @@ class PageIndexes:
         return self._use_learnt(request, chunk, parsed)
 
     def _use_learnt(self, request: IndexRequest, chunk: IndexedChunk, parsed: Any) -> bool:
-        """Whether page locations are known in place of an OffsetIndex of the file; else the fallback is noted."""
+        """Return whether page locations are known from an earlier read or an external index; otherwise record the
+        fallback to whole chunks."""
         place, version, metrics = (request.row_group, request.leaf), self.version, self.context.metrics
         key = _learnt_key(version, chunk)
         learnt = self.source.runtime.memory.get(key) if chunk.has_index else parsed

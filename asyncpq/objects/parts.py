@@ -31,7 +31,7 @@ PARTS_A_STEP: Final = 10  # see Runtime.off_loop
 
 
 class _Group(NamedTuple):
-    """The parts that one task fetched."""
+    """The parts that one task has fetched, and whether a response for them validated the version."""
 
     data: dict[ContentKey, bytes | memoryview]
     validated: bool
@@ -69,7 +69,7 @@ async def fetch_parts(
         admit: keep pages in memory.
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: see :func:`share_pages`.
-        prices: what decides which misses become one request; by default the present prices.
+        prices: decide which misses become one request; by default the server's current prices.
 
     Raises:
         ObjectChangedError: the object has another version now.
@@ -264,7 +264,8 @@ class _Round:
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:
-    """Return the parts in each merged range, one list a range; and the size that longer ranges are cut to."""
+    """Group the parts by the merged range that fetches them. Return the groups, and the size of the parts into which
+    longer ranges are cut."""
     if len(keys) == 1:
         return [keys], prices.part_bytes(_span(keys))
     ordered = sorted(keys, key=_start)
@@ -289,7 +290,7 @@ def _span(members: Sequence[ContentKey]) -> int:
 
 
 def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
-    """Return the groups of each task, which fetches them one after the other."""
+    """Distribute the groups over tasks. Each task fetches its groups one after another."""
     tasks: list[list[list[ContentKey]]] = []
     few: list[list[ContentKey]] = []
     left = 0
@@ -337,7 +338,7 @@ async def _fetch_groups(
 async def _get_each(
     source: ObjectSource, version: ObjectVersion, ranges: Iterable[ByteRange], context: RequestContext
 ) -> list[RangeResult]:
-    """Fetch ``ranges`` at once."""
+    """Fetch ``ranges`` concurrently, and return their results in order."""
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
     try:
         return await asyncio.gather(*tasks)
@@ -414,7 +415,7 @@ async def load_embedded_index(
             source.describe(metrics)
             try:
                 index, validated = await _embedded_index(source, known, name, context)
-            except FormatError as error:  # the present version may well be sound
+            except FormatError as error:  # the current version may well be sound
                 await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
                 raise error.locate(url=known.url) from error.__cause__
             if not validated:

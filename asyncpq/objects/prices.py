@@ -1,4 +1,4 @@
-"""What fetching costs at one server: the one model behind gaps, rounds and whole chunks.
+"""The cost model of fetching from one server, which decides on gaps, rounds and whole chunks.
 
 A round of requests takes the time to the first byte, once for each wave of connections; the CPU of each request; and
 the time of its bytes. So two ranges become one GET when the bytes between them take less time than a request, and
@@ -32,7 +32,7 @@ _MAX_SERVERS: Final = 256
 
 
 class Prices(NamedTuple):
-    """The prices of one server's bytes and requests, and the knobs that follow from them. Immutable."""
+    """The seconds that requests and bytes cost at one server, and the limits that follow from them. Immutable."""
 
     latency_s: float  # until the first byte of a response
     bandwidth_bytes_s: float  # of all connections together
@@ -45,7 +45,7 @@ class Prices(NamedTuple):
 
     @classmethod
     def initial(cls, requests: RequestOptions, limits: LimitOptions) -> Prices:
-        """Return the prices before any measurement: the options' where they fix one."""
+        """Return the prices before any measurement: those of the options, else defaults."""
         bandwidth = requests.bandwidth_bytes_s or _BANDWIDTH_BYTES_S
         return cls(
             _LATENCY_S if requests.latency_s is None else requests.latency_s,
@@ -60,19 +60,19 @@ class Prices(NamedTuple):
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes that come in the time that a request costs."""
+        """The number of bytes that take as long to receive as one more request costs; smaller gaps are merged."""
         fixed = self.fixed_gap_bytes
         return round(self.request_s * self.bandwidth_bytes_s) if fixed is None else fixed
 
     @property
     def wave_gap_bytes(self) -> int:
-        """Bytes that the store sends in the time that one more request costs when all connections are in use."""
+        """The same as :attr:`gap_bytes`, for a request that must wait because all connections are in use."""
         fixed, wait_s = self.fixed_gap_bytes, self.latency_s / self.connections
         return round((self.request_s + wait_s) * self.bandwidth_bytes_s) if fixed is None else fixed
 
     @property
     def round_bytes(self) -> float:
-        """Bytes that come in the time until a first byte."""
+        """The number of bytes that take as long to receive as a round trip, the time to the first byte, takes."""
         return self.latency_s * self.bandwidth_bytes_s
 
     def shared(self, files: int) -> Prices:
@@ -120,7 +120,7 @@ class Prices(NamedTuple):
 
 
 class _Server:
-    """The last measurements of one server."""
+    """The current prices of one server, and the last measurements from which they are computed."""
 
     __slots__ = ("bandwidths", "connections", "latencies", "prices", "requests")
 
@@ -146,7 +146,7 @@ class PriceBook:
         self._servers: LRUCache[str, _Server] = LRUCache(_MAX_SERVERS)
 
     def prices(self, server: str) -> Prices:
-        """Return the present prices of ``server``."""
+        """Return the current prices of ``server``."""
         known: _Server | None = self._servers.get(server)
         return self.initial if known is None else known.prices
 
@@ -198,6 +198,6 @@ class PriceBook:
 
 
 def _quartile(values: Iterable[float]) -> float:
-    """Return the lower quartile."""
+    """Return the lower quartile of ``values``."""
     ordered = sorted(values)
     return ordered[len(ordered) // 4]

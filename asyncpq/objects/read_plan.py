@@ -1,8 +1,8 @@
-"""What a read will fetch, row group by row group, and in which units.
+"""The plan of what a read fetches, by row group and by unit. No I/O.
 
-A *column plan* says how one leaf of one row group comes: page by page, where an OffsetIndex tells
-where pages are, or as a whole column chunk. A *unit* is what is fetched at once and
-what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
+A *column plan* says how one leaf of one row group is fetched: page by page if an OffsetIndex locates the pages, else as
+a whole column chunk. A *unit* is a group of whole pages, or parts of chunks, in row order, that is fetched at once.
+Read-ahead counts units.
 
 A row group is read page by page, and its OffsetIndex fetched, if most of its rows are unwanted, or if a run of
 unwanted rows has more bytes than are read through to spare a request. Smaller runs are decoded and then cut away.
@@ -83,7 +83,7 @@ class Item(NamedTuple):
 
 
 class ChunkSpan(Protocol):
-    """The bytes of one leaf's column chunk."""
+    """The location of one leaf's column chunk in the object."""
 
     @property
     def leaf(self) -> int:
@@ -91,11 +91,11 @@ class ChunkSpan(Protocol):
 
     @property
     def start(self) -> int:
-        """Where the chunk begins in the object."""
+        """The offset of the chunk's first byte in the object."""
 
     @property
     def stop(self) -> int:
-        """Where the chunk ends."""
+        """The offset of the byte after the chunk."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class ColumnPlan:
         return found
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return the ranges of the pages; or of the chunk, where its pages are not known."""
+        """Return the byte ranges of the pages; that of the whole chunk if page locations are unknown."""
         if self.offsets is None:
             return [(self.chunk.start, self.chunk.stop)]
         starts, sizes = self.offsets.offsets, self.offsets.sizes
@@ -186,7 +186,7 @@ class RowGroupPlan(NamedTuple):
 
 
 class RowGroupPiece(NamedTuple):
-    """One unit's share of one row group."""
+    """The rows and pages of one row group that belong to one unit."""
 
     row_group: RowGroupPlan  # its plan
     items: tuple[Item, ...]  # what is fetched first, in row order within each column
@@ -202,7 +202,7 @@ class Unit(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """The seconds that the strategies for one read take, as far as its prices tell; decoding is not counted."""
+    """The estimated seconds of each strategy for one read. Only fetching counts, not decoding."""
 
     one_round_s: float  # all pages that may hold matching rows, at once
     two_rounds_s: float  # the filter's columns first, then the pages of the others that hold matching rows

@@ -105,7 +105,7 @@ class TailSizes:
         return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
     def learn(self, tail_hint: str, needed: int) -> None:
-        """Note that ``needed`` bytes from the end of an object with this hint would have been enough."""
+        """Record that the last ``needed`` bytes of an object with this hint held its footer and indexes."""
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
         seen.append(needed)
         self._seen.move_to_end(tail_hint)
@@ -220,7 +220,7 @@ class Runtime:
             self._pool = None
 
     def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Call ``closer`` to end the work of ``owner`` if the session closes first."""
+        """Register ``closer``, which the session calls when it closes, to end the work of ``owner``."""
         self._closers[id(owner)] = closer
 
     def unregister(self, owner: object) -> None:
@@ -239,7 +239,9 @@ class Runtime:
 
     @contextmanager
     def watched(self, watcher: Callable[[Event], None]) -> Iterator[None]:
-        """Call ``watcher``, beside the session's ``on_event``, with the events of calls that begin in the block."""
+        """Call ``watcher``, in addition to the session's ``on_event``, with the events of calls that begin in the
+        block.
+        """
         self._watchers.append(watcher)
         try:
             yield
@@ -298,8 +300,9 @@ class Runtime:
         self._stores[split_url(url)[0]] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
-        """Run ``work`` of ``steps`` steps of some 20 microseconds each (one for a column chunk, or for a part of one):
-        many would stop the event loop, so they run in a thread. Each lookup's own steps spare themselves this call."""
+        """Run ``work``, which takes about 20 microseconds for each of its ``steps`` (such as column chunks): in a
+        thread if the steps are so many that they would block the event loop. Short work can skip this call.
+        """
         return work() if steps <= INLINE_STEPS else await self.in_thread(work)
 
     async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
@@ -345,7 +348,7 @@ class Runtime:
 
 
 class _Deadlines:
-    """One timer for the deadlines of a session, which all allow the same time: the first to begin is the first to end.
+    """One timer for all deadlines of a session. They all last equally long, so the oldest deadline expires first.
 
     (``asyncio.timeout`` takes a timer and about 20 Python calls for each read, a tenth of those of a lookup in memory.)
     """
@@ -358,7 +361,7 @@ class _Deadlines:
         self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
 
     def arm(self) -> None:
-        """Set the timer, which is not set, for the first deadline."""
+        """Start the timer for the first deadline. The timer must not be running."""
         if self.running:
             ends = next(iter(self.running.values()))
             self.timer = asyncio.get_running_loop().call_later(max(0.0, ends - time.monotonic()), self._ring)
@@ -379,7 +382,10 @@ class _Deadlines:
 
 
 class _Deadline:
-    """See :meth:`Runtime.deadline`. It cancels the task, and takes that back, as ``asyncio.timeout`` does."""
+    """The context manager of :meth:`Runtime.deadline`.
+
+    On expiry it cancels the task, and takes that back, as ``asyncio.timeout`` does.
+    """
 
     __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "_url")
 
@@ -391,7 +397,7 @@ class _Deadline:
         self._cancelling = 0
 
     def expire(self) -> None:
-        """Cancel the body."""
+        """Cancel the task whose deadline has passed."""
         self._expired = True
         if self._task is not None:
             self._task.cancel()

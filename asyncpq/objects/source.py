@@ -1,4 +1,4 @@
-"""An object behind the caches: finds its present version, validates it, and loads its footer.
+"""An object behind the caches: finds its current version, validates it, and loads its footer.
 
 The first GET is a suffix range without a HEAD: its response gives footer, most indexes, size and ETag. Its bytes are
 kept, so indexes, and pages of small objects, are cut out of them without a request.
@@ -43,7 +43,7 @@ class Tail(NamedTuple):
     data: bytes
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """Return those of the parts that lie within the tail."""
+        """Return the bytes of the parts that lie completely within the tail, by key."""
         return {
             key: self.data[key.start - self.start : key.stop - self.start] for key in keys if key.start >= self.start
         }
@@ -57,7 +57,7 @@ class PackedTail(NamedTuple):
     length: int  # of what is in it
 
     def unpacked(self, data: bytes | memoryview) -> bytes:
-        """Return the tail that ``data`` is the deflated copy of. Raises CorruptFileError if the copy is damaged."""
+        """Decompress ``data``, the deflated copy of the tail. Raises CorruptFileError if the copy is damaged."""
         engine = zlib.decompressobj()
         try:
             found = engine.decompress(data, self.length + 1)
@@ -127,7 +127,7 @@ class ObjectSource:
             )
 
     def describe(self, metrics: ReadMetrics) -> None:
-        """Record in ``metrics`` how the object is read."""
+        """Record in ``metrics`` the store's guarantee, client and server for the object."""
         handle = self.handle
         metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
 
@@ -369,7 +369,7 @@ class ObjectSource:
         self.runtime.memory.put(key, version, version.weight)
 
     async def forget(self, version: ObjectVersion) -> None:
-        """Forget ``version`` in every tier."""
+        """Drop the pointer to ``version`` from memory and from every cache tier."""
         self.runtime.memory.discard(self._missing_key)  # the object is there
         await self.freshness.forget(version)
 
@@ -421,7 +421,7 @@ class ObjectSource:
         return await self._load_from_store(context)  # not shared: what was asked before is no answer
 
     def prices(self) -> Prices:
-        """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
+        """Return the current prices of requests and bytes at the object's server, as measured by the session."""
         return self._initial_prices or self.runtime.price_book.prices(self.handle.server or self._protocol)
 
     def learn_prices(

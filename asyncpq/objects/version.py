@@ -1,4 +1,4 @@
-"""One version of one object: its footer, what was derived from it, and what an index beside it knows."""
+"""One version of one object: its footer, values derived from the footer, and metadata from an external index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KnownVersion:
 
 
 class Spans:
-    """Pieces of an object's bytes in memory, which need no request."""
+    """Byte ranges of one version of an object that are held in memory, so reading them needs no request."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -58,7 +58,7 @@ class Spans:
         self.weight = sum([len(piece) + 120 for piece in self._pieces])
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """Return those of the parts that lie within known pieces."""
+        """Return the bytes of the parts that lie completely within one of the ranges in memory, by key."""
         found: dict[ContentKey, bytes] = {}
         for key in keys:
             at = bisect_right(self._starts, key.start) - 1
@@ -204,8 +204,10 @@ class FileVersion(ObjectVersion):
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def drop(self, leaf: int, what: str) -> None:
-        """Note that metadata ``what`` of a leaf's chunks contradict its pages and are not used. Safe to call from
-        threads."""
+        """Record that the metadata ``what`` of a leaf's chunks contradict its pages and must not be used.
+
+        Thread-safe.
+        """
         self.drops.setdefault(leaf, {})[what] = None
 
     def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
@@ -273,8 +275,8 @@ class FileVersion(ObjectVersion):
         return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
-        """Return the value of ``make``, called again only if the value for ``question`` was dropped. A few recent
-        values are kept, and their weight counts."""
+        """Return the cached value for ``question``; call ``make`` if there is none. Only a few recent values are kept,
+        and their weight counts."""
         value = self._recent.get(question)
         if value is None:
             value = make()

@@ -225,7 +225,7 @@ async def _schema_of(
                 return unifier.schema
     if unifier.is_empty:
         raise ObjectNotFoundError(
-            "the dataset has no file that can be read: all were skipped",
+            "the dataset has no readable file: all files were skipped as bad",
             url=state.url,
             hint='Pass on_bad_file="raise" to see the first error.',
         )

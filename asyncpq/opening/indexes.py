@@ -43,7 +43,7 @@ async def build(
     building: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """See :meth:`asyncpq.Session.build_index`."""
+    """Build an index of the dataset ``target``; :meth:`asyncpq.Session.build_index` describes the arguments."""
     runtime.check()
     options.check()
     given: Any = kinds
@@ -84,7 +84,7 @@ def place_below(files: Target | None) -> str:
     """Return the default url of the index of a prefix. Raises InvalidOptionError for other targets; None is a table."""
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
-            "at: is needed, as only the index of a prefix has a default place, which is below the prefix",
+            "at: is missing, and only the index of a prefix has a default place, which is below the prefix",
             url=None if files is None else safe_url(files.url),
             hint=_SAY_WHERE,
         )
@@ -99,7 +99,7 @@ async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, o
         store, _ = await runtime.store(files.url)
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
             raise InvalidOptionError(
-                "at: the index of one file is not kept below it, as the file's url would then be that of a folder",
+                "at: the index of one file cannot be below the file's url, since that url would become a folder",
                 url=safe_url(files.url),
                 hint=_SAY_WHERE,
             )
@@ -114,7 +114,7 @@ async def open_existing(
     snapshot: int | None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """See :meth:`asyncpq.Session.open_index`."""
+    """Open an index that was built before; :meth:`asyncpq.Session.open_index` describes the arguments."""
     runtime.check()
     options.check()
     catalog = None if target is None else catalog_of(target, options.format, options.version)

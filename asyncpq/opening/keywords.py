@@ -39,7 +39,7 @@ class SessionOptionKeywords(TypedDict, total=False):
 
 
 class OptionKeywords(SessionOptionKeywords, total=False):
-    """Keyword arguments of :class:`Session`."""
+    """The keyword-only arguments of :class:`Session`, without ``storage_options``."""
 
     memory_cache: MemoryCache | None
     disk_cache: str | os.PathLike[str] | DiskCacheOptions | None

@@ -55,7 +55,7 @@ _OF_FILES: Final = ("schema", "schema_policy", "partitioning", "partition_types"
 async def open_target(
     runtime: Runtime, target: object, options: DatasetOptions, index: object, view: View | None
 ) -> Dataset:
-    """See :meth:`asyncpq.Session.open_dataset`."""
+    """Open the dataset that ``target`` names; :meth:`asyncpq.Session.open_dataset` describes the arguments."""
     runtime.check()
     options.check()
     backend, own = _indexes(index)

@@ -1,9 +1,9 @@
-"""The page map: what a read took from a file or lake, and why, drawn on one page.
+"""The page map: a drawing that shows which pages of a file or lake a read fetched, and why.
 
-A document of ``reports/documents.py`` comes in; a page, an SVG or a PNG comes out. The way through: ``picture.py`` and
-``layouts.py`` bring every document into one compact shape, ``palette.py`` has the colours; ``html_page.py`` puts the
-picture and its drawing code (``page.html``, ``page.css``, ``js/``) into one self-contained page, ``svg.py`` draws it
-for reports.
+A document of ``reports/documents.py`` comes in; an HTML page, an SVG or a PNG comes out. ``picture.py`` and
+``layouts.py`` convert every document to one compact form, ``palette.py`` has the colours. ``html_page.py`` puts the
+data and the drawing code (``page.html``, ``page.css``, ``js/``) into one self-contained page. ``svg.py`` draws the same
+data for reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One self-contained page of a picture: no network, and nothing from a file is ever markup or code.
+"""One self-contained HTML page that draws a picture. It uses no network, and data never become markup or code.
 
 The picture is embedded as JSON whose ``<``, ``>`` and ``&`` are escaped, and drawn by scripts that set text, never
 markup. The page's Content-Security-Policy allows exactly its own style and script, by their SHA-256.
@@ -47,9 +47,10 @@ def render(document: Document) -> str:
 
 
 def framed(document: Document, height: int = 640) -> str | None:
-    """Return :func:`render`'s page in a frame of ``height`` pixels, for notebooks, whose styles it does not touch.
+    """Return the page of :func:`render` in an iframe of ``height`` pixels, so that it does not change a notebook's
+    style.
 
-    None if it is larger than 8 MB: the notebook would keep it.
+    Returns None for a page larger than 8 MB, because the notebook file would contain it.
     """
     page = render(document)
     if len(page) > _MAX_FRAMED:
@@ -61,13 +62,13 @@ def framed(document: Document, height: int = 640) -> str | None:
 
 
 def _json(value: object) -> str:
-    """Return JSON that may stand in a script element: it cannot end the element, nor begin a comment in it."""
+    """Return JSON that is safe inside a script element: it can neither end the element nor begin a comment."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_ESCAPED)
 
 
 @functools.cache
 def _policy() -> str:
-    """Return the Content-Security-Policy: only the page's own style and script."""
+    """Return the page's Content-Security-Policy, which allows only the page's own style and script."""
     return (
         f"default-src 'none'; style-src '{_digest(_style())}'; script-src '{_digest(_script())}'; "
         "base-uri 'none'; form-action 'none'"

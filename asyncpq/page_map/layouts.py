@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Layout(TypedDict):
-    """One file. ``fates`` are added where the file was, or would be, read."""
+    """The layout of one file. ``fates`` is present if the file was read, or would be by a plan."""
 
     url: str
     size: int
@@ -31,20 +31,20 @@ class Layout(TypedDict):
 
 
 class Fates(TypedDict):
-    """What became of the row groups and pages of one file."""
+    """The fate of each row group and page of one file: read, cached, or what ruled it out."""
 
     groups: list[str]
     chunks: list[list[Any]]  # row group, column, whole, predicate, then runs of pages: [start, stop, fate, ...]
 
 
 class Words:
-    """Texts, each kept once and named by its position."""
+    """A list of distinct texts, which other parts of the picture refer to by position."""
 
     def __init__(self) -> None:
         self.found: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """Return the position of ``text``, added if it is new."""
+        """Return the position of ``text`` in the list; append the text if it is new."""
         return self.found.setdefault(printable(text), len(self.found))
 
     def texts(self) -> list[str]:
@@ -83,8 +83,10 @@ def layout(document: Inspection, fates: FileFates | None) -> Layout:
 
 
 def _chunk(group: int, chunk: Chunk, rows: int, words: Words) -> list[Any]:
-    """Return row group, column, start, stop, dictionary, OffsetIndex, ColumnIndex, Bloom filter, codec and encodings,
-    uncompressed bytes, values, nulls, distinct values, min, max and pages; 0 for a range or text that is missing.
+    """Return a chunk as a list: row group, column, start, stop, dictionary, OffsetIndex, ColumnIndex, Bloom filter,
+    codec and encodings, uncompressed bytes, values, nulls, distinct values, min, max and pages.
+
+    0 stands for a missing range or text.
     """
     return [
         group,
@@ -112,7 +114,10 @@ def _short(text: str | None) -> str | int:
 
 
 def _pages(pages: PageLists, rows: int) -> list[Any]:
-    """Return sizes, rows of each page, and the starts: only the first where each page follows the one before."""
+    """Return the pages as lists of sizes, rows and starts.
+
+    If the pages are contiguous, only the first start is listed.
+    """
     starts, sizes = pages["starts"], pages["sizes"]
     lengths = [stop - start for start, stop in pairwise([*pages["first_rows"], rows])]
     if starts and starts == list(accumulate(sizes[:-1], initial=starts[0])):
@@ -121,30 +126,31 @@ def _pages(pages: PageLists, rows: int) -> list[Any]:
 
 
 def transposed(chunks: Sequence[Sequence[Any]], groups: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Return the chunks of a layout as one list for each of their fields: a tenth of the objects for a browser to make,
-    and a third of the text.
+    """Convert the chunks of a layout from one list for each chunk to one list for each field. The JSON is a third as
+    long, and a browser creates a tenth of the objects.
 
-    A range is the distance from the end of the one before (a dictionary's: from the start of its chunk), and its
-    length, 0 if it is missing. Pages are 1 where one page has all of the chunk. A list of equal values is one value.
+    A range becomes two numbers: its distance from the end of the chunk before (for a dictionary, from the start of its
+    chunk), and its length, which is 0 for a missing range. The pages of a chunk with a single page become 1. A list of
+    equal values becomes one value.
 
     Args:
         chunks, groups: as :func:`layout` returns them.
     """
-    found: dict[str, list[Any]] = {name: [] for name in _FIELDS}
+    lists: dict[str, list[Any]] = {name: [] for name in _FIELDS}
     stops = dict.fromkeys(_RANGES, 0)
     for chunk in chunks:
         group, column, start, stop, dictionary, *indexes = chunk[:8]
         spans = ([start, stop], dictionary, *indexes)
         for name, span in zip(_RANGES, spans, strict=True):
             before = start if name == "dictionary" else stops[name]
-            found[f"{name}_at"].append(span[0] - before if span else 0)
-            found[f"{name}_length"].append(span[1] - span[0] if span else 0)
+            lists[f"{name}_at"].append(span[0] - before if span else 0)
+            lists[f"{name}_length"].append(span[1] - span[0] if span else 0)
             stops[name] = span[1] if span else stops[name]
         data = dictionary[1] if dictionary else start
         pages = 1 if chunk[15] == [[stop - data], [groups[group][1]], [data]] else chunk[15]
         for name, value in zip(_VALUES, (group, column, *chunk[8:15], pages), strict=True):
-            found[name].append(value)
-    return {name: _one_value(values) for name, values in found.items()}
+            lists[name].append(value)
+    return {name: _one_value(values) for name, values in lists.items()}
 
 
 _RANGES: Final = ("bytes", "dictionary", "offset_index", "column_index", "bloom")
@@ -158,7 +164,7 @@ def _one_value(values: list[Any]) -> Any:
 
 
 def compact_fates(fates: FileFates) -> Fates:
-    """Return the compact form of what became of one file."""
+    """Return the fates of one file's row groups and pages in compact form."""
     return Fates(groups=list(fates["row_groups"]), chunks=[_chunk_fates(chunk) for chunk in fates["chunks"]])
 
 
@@ -175,7 +181,7 @@ def _chunk_fates(chunk: ChunkFates) -> list[Any]:
 
 
 class Requests(TypedDict):
-    """Requests as rows of numbers."""
+    """The requests of a read or plan, each as a list of numbers."""
 
     words: list[str]
     urls: list[str]
@@ -187,7 +193,7 @@ class Requests(TypedDict):
 
 
 def requests(sent: Sequence[Request]) -> Requests | None:
-    """Return the compact form of ``sent``, in the order of their beginnings; None without any."""
+    """Return the requests ``sent`` in compact form, ordered by the time when they began; None if there are none."""
     if not sent:
         return None
     words, urls = Words(), Words()

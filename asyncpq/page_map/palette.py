@@ -1,7 +1,8 @@
 """Colours of the page map, for light and dark pages.
 
-What was fetched or came from a cache is a full colour of Okabe and Ito's set, which people with any colour vision tell
-apart; what was ruled out is a pale pair of colours and a pattern of its own, so that no meaning hangs on a hue.
+Pages that were fetched or cached have a saturated colour of Okabe and Ito's palette, which people with any colour
+vision can distinguish. Pages that were ruled out have a pale colour and a pattern, so that no meaning depends on hue
+alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """How one meaning is drawn: fill and pattern colours, on light and on dark pages."""
+    """The fill colour, pattern and pattern colour of one meaning, for light and for dark pages."""
 
     label: str
     pattern: str  # "solid", "rise", "fall", "rows", "columns", "dots", "cross", "empty"
@@ -69,7 +70,7 @@ PARTS: Final = {
 
 
 def css() -> str:
-    """Return the rules that define two variables for each meaning, such as ``--read`` and ``--read-ink``."""
+    """Return CSS rules that define two colour variables for each meaning, such as ``--read`` and ``--read-ink``."""
     light, dark = _variables("light"), _variables("dark")
     return (
         f":root{{{light}}}\n"
@@ -79,7 +80,7 @@ def css() -> str:
 
 
 def legend() -> dict[str, list[object]]:
-    """Return label, pattern and rank of each meaning, by name."""
+    """Return the label, pattern and rank of each meaning, keyed by the meaning's name."""
     swatches = {**FATES, **STRUCTURES, **PARTS}
     return {name: [swatch.label, swatch.pattern, swatch.rank] for name, swatch in swatches.items()}
 

@@ -1,4 +1,4 @@
-"""One picture for every document: what the page and the SVG draw."""
+"""Convert every kind of document to a :class:`Picture`, the data that the HTML page and the SVG draw."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Tone = Literal["good", "fair", "poor", "plain"]
 
 
 class Picture(TypedDict):
-    """What is drawn, in plain values."""
+    """The data of a drawing, as JSON values."""
 
     kind: str  # of the document
     title: str
@@ -55,7 +55,7 @@ class Picture(TypedDict):
 
 
 def picture(document: Document) -> Picture:
-    """Return what is drawn of a document."""
+    """Return the data of the drawing of a document."""
     if document["document"] == "why":
         return _why(document)
     if document["document"] == "plan":
@@ -173,30 +173,30 @@ def _dataset(document: DatasetInspection) -> Picture:
 
 
 def _metrics(document: MetricsDocument) -> Picture:
-    found = document["metrics"]
+    metrics = document["metrics"]
     drawn = _empty("metrics", "A read and its cost", document["requests"][0]["url"] if document["requests"] else "")
     drawn["headline"] = (
-        f"{counted(found.get('rows_returned', 0), 'row')}: {counted(found.get('requests', 0), 'request')} in "
-        f"{counted(found.get('rounds', 0), 'round')}, {bytes_text(found.get('bytes_fetched', 0))}"
+        f"{counted(metrics.get('rows_returned', 0), 'row')}: {counted(metrics.get('requests', 0), 'request')} in "
+        f"{counted(metrics.get('rounds', 0), 'round')}, {bytes_text(metrics.get('bytes_fetched', 0))}"
     )
-    waited, decoded = found.get("wait_s", 0.0), found.get("decode_s", 0.0)
+    waited, decoded = metrics.get("wait_s", 0.0), metrics.get("decode_s", 0.0)
     if waited or decoded:
         drawn["verdict"] = f"{seconds_text(waited)} of waiting, {seconds_text(decoded)} of decoding"
-    scanned, returned = found.get("rows_scanned", 0), found.get("rows_returned", 0)
+    scanned, returned = metrics.get("rows_scanned", 0), metrics.get("rows_returned", 0)
     drawn["facts"] = [
         ["Rows", f"{returned:,}", f"of {scanned:,} that were filtered"],
-        ["Requests", f"{found.get('requests', 0):,}", f"in {counted(found.get('rounds', 0), 'round')}"],
-        ["Fetched", bytes_text(found.get("bytes_fetched", 0)), ""],
-        ["Row groups", f"{found.get('row_groups_read', 0):,}", f"of {found.get('row_groups_total', 0):,}"],
-        ["Pages", f"{found.get('pages_read', 0):,}", f"of {found.get('pages_total', 0):,}"],
-        ["Caches", f"{found.get('cache_hits', 0):,}", "parts found"],
+        ["Requests", f"{metrics.get('requests', 0):,}", f"in {counted(metrics.get('rounds', 0), 'round')}"],
+        ["Fetched", bytes_text(metrics.get("bytes_fetched", 0)), ""],
+        ["Row groups", f"{metrics.get('row_groups_read', 0):,}", f"of {metrics.get('row_groups_total', 0):,}"],
+        ["Pages", f"{metrics.get('pages_read', 0):,}", f"of {metrics.get('pages_total', 0):,}"],
+        ["Caches", f"{metrics.get('cache_hits', 0):,}", "parts found"],
     ]
-    if found.get("files_total"):
-        drawn["facts"].insert(3, ["Files", f"{found.get('files_read', 0):,}", f"of {found['files_total']:,}"])
-    drawn["tiers"] = [[tier, found.get(f"{tier}_hits", 0)] for tier in ("memory", "disk", "shared")]
-    drawn["tiers"].append(["read", found.get("cache_misses", 0)])
+    if metrics.get("files_total"):
+        drawn["facts"].insert(3, ["Files", f"{metrics.get('files_read', 0):,}", f"of {metrics['files_total']:,}"])
+    drawn["tiers"] = [[tier, metrics.get(f"{tier}_hits", 0)] for tier in ("memory", "disk", "shared")]
+    drawn["tiers"].append(["read", metrics.get("cache_misses", 0)])
     drawn["requests"] = requests(document["requests"])
-    drawn["notes"] = [printable(reason) for reason in found.get("fallbacks", ())]
+    drawn["notes"] = [printable(reason) for reason in metrics.get("fallbacks", ())]
     return drawn
 
 
@@ -292,7 +292,7 @@ def _time(time: TimeSplit) -> list[list[Any]]:
 
 
 def _data_bytes(document: Why) -> int:
-    """Return the bytes of data among those that were fetched; the rest are footers, indexes and listings."""
+    """Return how many of the fetched bytes are data pages; the others are footers, indexes and listings."""
     return sum(one.get("received", 0) for one in document["requests"] if one["purpose"] == "data")
 
 
@@ -319,7 +319,7 @@ def _layouts(layouts: Sequence[Inspection], files: Sequence[FileFates]) -> list[
 def _lake(
     drawn: Picture, summaries: Sequence[FileSummary], files: Sequence[FileFates], funnel: Sequence[FunnelStep]
 ) -> None:
-    """Add the files: those that summaries name, those with fates, those with layouts, and the rest by number."""
+    """Add the files of a lake to ``drawn``: files with summaries, fates or layouts by name, the others as counts."""
     by_url = {found["url"]: at for at, found in enumerate(drawn["layouts"])}
     named: dict[str, list[Any]] = {}
     for summary in summaries:
@@ -341,13 +341,13 @@ def _lake(
 
 
 def _file_fate(fates: FileFates) -> str:
-    found = {run for chunk in compact_fates(fates)["chunks"] for run in chunk[6::3]}
-    kept = [fate for fate in ("read", "shared", "disk", "memory") if fate in found]
+    seen = {run for chunk in compact_fates(fates)["chunks"] for run in chunk[6::3]}
+    kept = [fate for fate in ("read", "shared", "disk", "memory") if fate in seen]
     return kept[0] if kept else (fates["row_groups"][0] if fates["row_groups"] and not fates["chunks"] else "read")
 
 
 def _unnamed(step: FunnelStep, files: Sequence[list[Any]]) -> list[list[Any]]:
-    """Return how many files of each fate the funnel counts beyond those that are named."""
+    """Return pairs of a fate and the number of files that ``step`` counts for it and that are not in ``files``."""
     named: dict[str, int] = {}
     for _, _, _, fate, _ in files:
         if fate:
@@ -394,7 +394,7 @@ def _estimate(estimate: dict[str, Any]) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """Return ``1 file`` or ``2,000 files``."""
+    """Return a count with its noun in singular or plural, such as ``1 file`` or ``2,000 files``."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 

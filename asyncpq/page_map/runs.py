@@ -1,4 +1,4 @@
-"""Fates of all pages of a file, as runs: what the SVG draws. ``js/model.js`` does the same in the page."""
+"""Group neighbouring pages with the same fate into runs, which the SVG draws. ``js/model.js`` does so in the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncpq.page_map.layouts import Layout
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring pages of one chunk with one fate; the whole chunk where its pages are not located."""
+    """Neighbouring pages of one chunk with the same fate. If page locations are unknown, the run is the whole chunk."""
 
     fate: str
     start: int  # bytes of the file
@@ -24,7 +24,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One column chunk."""
+    """One column chunk with the runs of its pages."""
 
     group: int
     column: int
@@ -42,15 +42,15 @@ def cells(layout: Layout) -> Iterator[Cell]:
         group, column, start, stop, dictionary = chunk[:5]
         rows = layout["groups"][group][1]
         data = (dictionary[1] if dictionary else start, stop)
-        found = read.get((group, column))
+        chunk_fates = read.get((group, column))
         if fates is None:
             fate = "plain" if chunk[-1] else "unlocated"
-        elif found is None:
+        elif chunk_fates is None:
             fate = _unread(fates["groups"][group], not wanted or column in wanted)
-        elif not chunk[-1] or found[2]:
-            fate = found[6]
+        elif not chunk[-1] or chunk_fates[2]:
+            fate = chunk_fates[6]
         else:
-            yield Cell(group, column, list(_page_runs(chunk[-1], found[4:], rows)))
+            yield Cell(group, column, list(_page_runs(chunk[-1], chunk_fates[4:], rows)))
             continue
         yield Cell(group, column, [Run(fate, *data, 0, rows)])
 
@@ -62,7 +62,7 @@ def _unread(group_fate: str, wanted: bool) -> str:
 
 
 def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:
-    """Yield the runs that are read, and those between, which the page index ruled out."""
+    """Yield the runs of pages that are read, and between them the runs that the page index ruled out."""
     sizes, lengths, starts = pages
     count = len(sizes)
     if len(starts) < count:
@@ -81,14 +81,17 @@ def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:
 
 
 def _dictionary_fate(cell: Cell) -> str:
-    """Return the fate of a chunk's dictionary, which is its chunk's: any page needs all of it."""
+    """Return the fate of a chunk's dictionary: it is read if any page of the chunk is, since each page needs it."""
     fate = max((run.fate for run in cell.runs), key=lambda fate: palette.FATES[fate].rank)
     return "fetched dictionary" if fate == "read" else fate
 
 
-def structures(layout: Layout, found: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
-    """Yield dictionaries, indexes, Bloom filters and the footer: meaning, start and stop. ``found`` are the cells."""
-    for chunk, cell in zip(layout["chunks"], found, strict=True):
+def structures(layout: Layout, file_cells: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
+    """Yield (meaning, start, stop) of each dictionary, index and Bloom filter, and of the footer.
+
+    ``file_cells``: the cells of the file.
+    """
+    for chunk, cell in zip(layout["chunks"], file_cells, strict=True):
         dictionary = "dictionary page" if layout["fates"] is None else _dictionary_fate(cell)
         names = (dictionary, "offset index", "column index", "bloom filter")
         for name, span in zip(names, chunk[4:8], strict=True):

@@ -1,4 +1,4 @@
-"""The picture as SVG and PNG, for reports: the words, the funnel, the object to scale, the grid and the requests."""
+"""Draw the picture as SVG and PNG, for reports: texts, the funnel, the bytes to scale, the grid and the requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render_svg(document: Document) -> str:
 
 
 def render_png(document: Document, *, scale: int = 2) -> bytes:
-    """Return :func:`render_svg`'s picture as a PNG, ``scale`` times as large. It needs resvg-py (extra ``png``).
+    """Return the drawing of :func:`render_svg` as a PNG, ``scale`` times as large. Needs resvg-py (extra ``png``).
 
     Raises:
         InvalidOptionError: resvg-py is not installed.
@@ -65,7 +65,7 @@ def render_png(document: Document, *, scale: int = 2) -> bytes:
 
 
 class _Drawing:
-    """Elements from the top down; ``y`` is where the next one begins."""
+    """The SVG elements drawn so far, from the top down. The next element begins at the height ``y``."""
 
     def __init__(self) -> None:
         self.y = float(_MARGIN)
@@ -82,7 +82,7 @@ class _Drawing:
         self._elements.append(f'<rect {place} fill="{fill}"/>')
 
     def box(self, name: str, x: float, y: float, width: float, height: float) -> None:
-        """Draw a box with the colour of a meaning; with its pattern where there is room for one."""
+        """Draw a box in the colour of the meaning ``name``, and with its pattern if the box is large enough."""
         swatch = _SWATCHES[name]
         if swatch.pattern in _LINES and min(width, height) >= 6:
             self._used.add(name)
@@ -99,7 +99,7 @@ class _Drawing:
         self.y += 12
 
     def legend(self, entries: Iterable[tuple[str, str]]) -> None:
-        """Write names of meanings in lines, each beside its swatch."""
+        """Draw the legend: each meaning's label beside a sample of its colour and pattern."""
         x = float(_MARGIN)
         self.y += 10
         for name, text in entries:
@@ -112,7 +112,7 @@ class _Drawing:
         self.y += 14
 
     def finished(self, title: str) -> str:
-        """Return the SVG."""
+        """Return the complete SVG document with the title ``title``."""
         height = _number(self.y + _MARGIN)
         patterns = "".join([_pattern(name) for name in sorted(self._used)])
         return (
@@ -235,13 +235,14 @@ def _object(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     _grid(drawing, layout, found)
 
 
-def _ribbon(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
-    """Draw the bytes: each pixel is what most of its bytes are, but for pages that are read, which lie on top."""
+def _ribbon(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
+    """Draw the file's bytes as a ribbon. Each pixel shows the meaning of most of its bytes; pages that are read are
+    drawn on top."""
     scale = _ROOM / max(1, layout["size"])
     shares: dict[str, list[float]] = {}
     on_top: list[tuple[str, float, float]] = []
-    spans = [(run.fate, run.start, run.stop) for cell in found for run in cell.runs]
-    for name, start, stop in [*spans, *structures(layout, found)]:
+    spans = [(run.fate, run.start, run.stop) for cell in file_cells for run in cell.runs]
+    for name, start, stop in [*spans, *structures(layout, file_cells)]:
         begin, end = start * scale, min(stop * scale, _ROOM)
         if _SWATCHES[name].rank >= palette.FETCHED:
             on_top.append((name, begin, end))
@@ -271,7 +272,7 @@ def _largest(shares: dict[str, list[float]], pixel: int) -> str | None:
 
 
 def _lane(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
-    """Draw a bracket for each request, and the scale."""
+    """Draw a bracket below the ribbon for each request's byte range, and the scale in bytes."""
     scale = _ROOM / max(1, layout["size"])
     for row in sent["rows"] if sent is not None else ():
         url, _, start, stop = row[:4]
@@ -288,10 +289,10 @@ def _lane(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     drawing.text(WIDTH - _MARGIN, drawing.y, bytes_text(layout["size"]), size=12, fill=_MUTED, more=end_text)
 
 
-def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
-    """Draw row groups by columns; what is read is larger."""
+def _grid(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
+    """Draw a grid of row groups by columns, in which row groups and columns that are read are larger."""
     read = layout["fates"] is not None
-    columns = {cell.column for cell in found if read and cell.runs[0].fate != "unread"}
+    columns = {cell.column for cell in file_cells if read and cell.runs[0].fate != "unread"}
     fates = [] if layout["fates"] is None else layout["fates"]["groups"]
     groups = {group for group, fate in enumerate(fates) if _SWATCHES[fate].rank >= palette.FETCHED}
     tall = max(150, min(420, 28 * len(layout["groups"])))
@@ -311,7 +312,7 @@ def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
             drawing.text(left - 7, y, label, size=12, fill=_MUTED, more=' text-anchor="end"')
     drawing.box("unread", left, drawing.y, _ROOM - 64, tall)
     drawn: set[tuple[float, int, str]] = set()
-    for cell in found:
+    for cell in file_cells:
         place = (across[cell.column], int(down[cell.group]), cell.runs[0].fate)
         if down[cell.group + 1] - down[cell.group] < 0.5 and len(cell.runs) == 1:
             if place in drawn:
@@ -337,7 +338,8 @@ def _cell(
 
 
 def _edges(weights: Sequence[int], large: set[int], room: float, wish: float) -> list[float]:
-    """Return the edges of things in ``room``; those in ``large`` share up to 0.7 of it, ``wish`` each."""
+    """Divide ``room`` pixels among items in proportion to ``weights``, and return the edges of the items. The items in
+    ``large`` get up to ``wish`` pixels each, but together at most 0.7 of the room."""
     if len(large) == len(weights):
         large = set()
     total = sum(weights) or 1
@@ -391,7 +393,8 @@ def _waterfall(drawing: _Drawing, sent: Requests) -> None:
 
 
 def _extent(row: Sequence[Any], timed: bool) -> tuple[float, float, float]:
-    """Return where a request begins, where its first byte comes, and where it ends."""
+    """Return when a request begins, gets its first byte and ends, in microseconds. Without ``timed`` the times are
+    unknown: the request then begins at 0 and ends at the number of its bytes."""
     if not timed:
         return 0.0, 0.0, float(abs(row[3] - row[2]))
     began, first, seconds = row[7], row[8], row[9]

@@ -1,7 +1,7 @@
-"""Bytes of a Parquet file to its model, without I/O, pyarrow or asyncio.
+"""Decode the bytes of a Parquet file into a model, without I/O, pyarrow or asyncio.
 
-In come the bytes of footers, page indexes, page headers and bloom filters; out come typed, checked descriptions of
-them. ``metadata`` finds the metadata and decodes them with ``schema``, ``row_group`` and ``column_chunk``, all
-through ``thrift``. ``page_index`` and ``chunk_pages`` locate pages. ``statistics`` says what bounds prove, unless
-``writer_faults`` knows that the writer gets them wrong.
+The bytes of footers, page indexes, page headers and Bloom filters come in; typed, checked descriptions of them go out.
+``metadata`` finds the metadata and decodes them with ``schema``, ``row_group`` and ``column_chunk``, which all use
+``thrift``. ``page_index`` and ``chunk_pages`` locate pages. ``statistics`` interprets bounds; it ignores those that the
+writer gets wrong according to ``writer_faults``.
 """

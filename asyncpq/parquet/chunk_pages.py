@@ -297,9 +297,9 @@ def check_page_header(
 
 
 def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
-    """Return a text about an advisory statement in which a page's header and its chunk disagree; None if they agree.
+    """Return a message if a page's header and its chunk's metadata disagree in an advisory field; otherwise None.
 
-    The caller ignores the statement. A V2 page of a leaf that is not ``repeated`` has as many rows as values.
+    The caller then ignores the field. A V2 page of a leaf that is not ``repeated`` has as many rows as values.
     """
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
@@ -340,7 +340,7 @@ def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A whole page of a chunk."""
+    """A whole page of a column chunk: its decoded header and its bytes."""
 
     header: PageHeader
     offset: int  # of the header in the file
@@ -360,7 +360,7 @@ class PageWalker:
         padded: the chunk's span was widened because its writer understated it (PARQUET-816); bytes behind the chunk's
             last value are ignored.
         verify_crc: check that all data pages have a CRC, or that none has: a missing CRC would let a changed page pass.
-        drop: called with a text about each statement of the footer that the pages contradict and that is ignored.
+        drop: called with a message for each statement of the footer that is ignored because the pages contradict it.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ def decode_file_metadata(
 
 
 class _Footer:
-    """The fields of FileMetaData as they are read."""
+    """The fields of the Thrift struct FileMetaData, collected while it is decoded."""
 
     def __init__(self, reader: CompactReader, max_schema_elements: int) -> None:
         self._reader = reader

@@ -69,7 +69,8 @@ class BoundaryOrder(enum.IntEnum):
 class OffsetIndex:
     """The locations of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page.
 
-    Of thousands of columns each has one. Python's garbage collector does not visit tuples of integers again and again.
+    A wide file has thousands of these objects. The fields are tuples of integers, because Python's garbage collector
+    visits such tuples only once.
     """
 
     offsets: tuple[int, ...]  # file offset of the page's header

@@ -259,8 +259,8 @@ def chunk_bounds(
 
 
 def _exact_ends(statistics: ChunkStatistics, order: SortOrder) -> tuple[bool, bool]:
-    """Return whether min and max occur as values. The flags are newer than the fields. Without them, strings may be
-    truncated. INT96 bounds are rounded."""
+    """Return whether the min and the max occur as values. If the file lacks the flags that say so (older writers),
+    bounds of strings may be truncated, and all others count as exact, except INT96 bounds, which are rounded."""
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order is SortOrder.BYTES:
         return min_exact is True, max_exact is True

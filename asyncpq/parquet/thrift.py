@@ -477,8 +477,8 @@ def list_of(types: tuple[int, ...], element: bytes, *, longest: int, shortest: i
 
 
 def binary_value(longest: int) -> bytes:
-    """Return a pattern for the length of a byte string, at most ``longest``, and its bytes. Compiling it takes 8 us a
-    length. The lengths of numbers' bounds come first."""
+    """Return a pattern for a byte string of at most ``longest`` bytes with its length. Compiling takes 8 us for each
+    length. The lengths that bounds of numbers have come first."""
     lengths = [8, 4, *(n for n in range(longest + 1) if n not in (4, 8))]
     return any_of(*(byte(n) + b".{%d}" % n for n in lengths))
 

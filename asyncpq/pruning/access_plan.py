@@ -19,6 +19,8 @@ from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 
+_COUNTED: Final = "Rows and row groups are counted from 0."
+
 
 class RowGroupLayout:
     """The numbers of rows of a file's row groups, and the rows of the file at which they begin and end."""
@@ -72,7 +74,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
         """Return the access to the rows ``ranges`` of the file. Raises RowIndexError if the file has fewer rows."""
         if ranges.stop > layout.num_rows:
             outside = ranges.clip(layout.num_rows, ranges.stop).start
-            raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows")
+            raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows", hint=_COUNTED)
         whole: list[tuple[int, int]] = []
         parts: dict[int, RowRanges] = {}
         position = 0  # of the range that ``row`` is in
@@ -215,11 +217,15 @@ class GroupSet(NamedTuple):
         parts: dict[int, RowRanges] = {}
         for ordinal, (ranges, rest) in self.groups:
             if ordinal >= len(layout.counts):
-                raise RowIndexError(f"row group {ordinal} is not in a file of {len(layout.counts)} row groups")
+                raise RowIndexError(
+                    f"row group {ordinal} is not in a file of {len(layout.counts)} row groups", hint=_COUNTED
+                )
             count = layout.counts[ordinal]
             if ranges.stop > count:
                 outside = ranges.clip(count, ranges.stop).start
-                raise RowIndexError(f"row {outside} is not in row group {ordinal}, which has {count} rows")
+                raise RowIndexError(
+                    f"row {outside} is not in row group {ordinal}, which has {count} rows", hint=_COUNTED
+                )
             parts[ordinal] = ranges.complement(count) if rest else ranges
         whole = layout.filled if self.rest else RowRanges.empty()
         return ResolvedAccess(layout, whole - RowRanges.from_rows(parts), parts)

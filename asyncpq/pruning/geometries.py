@@ -48,8 +48,8 @@ def coverings(metadata: FileMetadata) -> Mapping[str, Covering]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     by_path = {leaf.path: leaf for leaf in metadata.schema.leaves if leaf.max_repetition_level == 0}
-    found = {name: _covering(column, by_path) for name, column in columns}
-    return {name: covering for name, covering in found.items() if covering is not None}
+    by_name = {name: _covering(column, by_path) for name, column in columns}
+    return {name: covering for name, covering in by_name.items() if covering is not None}
 
 
 def _covering(column: Any, leaves: Mapping[tuple[str, ...], Leaf]) -> Covering | None:

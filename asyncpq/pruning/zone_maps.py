@@ -1,4 +1,4 @@
-"""Zone maps: the :class:`Zones` of row groups, pages and files, from the statistics that there are of each.
+"""Zone maps: the bounds (:class:`Zones`) of row groups, pages and files, made from their statistics.
 
 Row groups have the statistics of their chunks in the footer, pages have ColumnIndexes (PageIndex.md), the files of a
 dataset have bounds that are known before they are opened. :func:`asyncpq.pruning.zones.rows_where` searches all three.
@@ -75,7 +75,7 @@ class RowGroupZones:
         self.weight: int = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
 
     def _meeting(self, wanted: ResultValues) -> RowRanges:
-        """Return the row groups that may have a value of the set ``wanted``, whose geometries perhaps meet a box."""
+        """Return the row groups that may have a value of the set ``wanted`` and, if it has a box, geometries in it."""
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows

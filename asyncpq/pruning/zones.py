@@ -1,11 +1,11 @@
 """Zones: bounds of one column by file, row group or page, arranged for searching.
 
-A zone is left out only where its bounds and counts prove that no row of it has the result asked for. Proofs are the
-same search: rows left over neither where a predicate may be false nor where it may be null match for certain.
+A search leaves out a zone only if its bounds and counts prove that no row of the zone has the wanted result. The same
+search proves matches: rows where the predicate can be neither false nor null certainly match. For row groups whose rows
+all match, scans skip the filter and its columns, and counts read nothing.
 
-Pages prove nothing: the OffsetIndex claims which rows they hold, until they are decoded. The deprecated statistics
-prune, but prove nothing either. Scans neither filter proven row groups nor fetch columns for their filter; counts do
-not read them.
+Bounds of pages prove no matches, because the OffsetIndex may be wrong about which rows a page holds. The deprecated
+statistics prove no matches either. Both only rule rows out.
 
 A predicate keeps its keys, converted and sorted once, for all files whose columns have the same :class:`ValueDomain`.
 """
@@ -75,7 +75,7 @@ KnownValues: TypeAlias = dict[tuple[int, Truth, ValueDomain], ResultValues]
 
 
 def known_values(atom: Atom, truth: Truth, domain: ValueDomain, known: KnownValues) -> ResultValues:
-    """Return :func:`result_values`, from ``known`` if they are there."""
+    """Return the result of :func:`result_values`, which is computed once and then kept in ``known``."""
     place = (id(atom), truth, domain)
     values = known.get(place)
     if values is None:
@@ -86,10 +86,10 @@ def known_values(atom: Atom, truth: Truth, domain: ValueDomain, known: KnownValu
 def rows_where(
     expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable], values: KnownValues | None = None
 ) -> RowRanges:
-    """Return the rows (or zones) in which ``expr`` may have the result ``truth``: those that do, perhaps others too.
+    """Return all rows (or zones) in which ``expr`` has the result ``truth``, and perhaps others.
 
     ``total``: the number of rows (or zones). ``columns``: bounds keyed by column; a comparison of another column may
-    have any result. ``values`` keeps what the comparisons of ``expr`` want, for the next search with it.
+    have any result. ``values``: a cache of the values that the comparisons of ``expr`` need, for further searches.
     """
     wanted: KnownValues = {} if values is None else values
     if isinstance(expr, Atom):  # most lookups have one key

@@ -1,7 +1,8 @@
-"""What would make a read faster: each cause with its predicted saving, the largest first.
+"""Find the causes why a read was not faster, each with the saving that its cure is predicted to bring.
 
-Each cause says which requests would be left without it; the saving is the difference in the :class:`ReadModel`. What a
-file would look like is computed from its own pages: their sizes, and which of them hold matching rows.
+For each cause the requests of the read without this cause are computed; the saving is the difference that the
+:class:`ReadModel` gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold
+matching rows.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def causes_of(facts: Facts) -> list[Cause]:
     Of causes that save about the same, the one that explains more comes first: a layout before a cold cache.
     """
     model = ReadModel(facts)
-    found = [cause for find in _CAUSES for cause in find(facts, model)]
+    causes = [cause for find in _CAUSES for cause in find(facts, model)]
     step = max(model.now_s, 1e-9) / 20
-    kept = [cause for cause in found if (cause["saves_seconds"] or 0) >= step or (cause["saves_requests"] or 0) > 8]
+    kept = [cause for cause in causes if (cause["saves_seconds"] or 0) >= step or (cause["saves_requests"] or 0) > 8]
     return sorted(kept, key=lambda cause: -round((cause["saves_seconds"] or 0) / step))
 
 
@@ -279,11 +280,11 @@ def _no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _stale_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
-    found = next((match for line in facts.index if (match := _KNOWS.search(line))), None)
+    known = next((match for line in facts.index if (match := _KNOWS.search(line))), None)
     other_versions = [reason for reason in facts.fallbacks if "built for another version" in reason]
-    if not facts.index or (found is None and not other_versions):
+    if not facts.index or (known is None and not other_versions):
         return
-    behind = len(facts.unindexed) if found is None else int(found[2]) - int(found[1])
+    behind = len(facts.unindexed) if known is None else int(known[2]) - int(known[1])
     matched = {column.url for column in facts.columns if column.matches}
     needless = facts.unindexed - matched
     kept = [record for record in facts.log if record.url not in needless]
@@ -354,7 +355,7 @@ def _far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _is_check(record: RequestRecord) -> bool:
-    """Whether a request asks only whether there is something newer than what the session knows."""
+    """Whether a request only checks if there is a newer version or snapshot than the session knows."""
     return record.purpose in ("list", "validate", "stat") or record.status == 404
 
 

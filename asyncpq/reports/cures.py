@@ -1,4 +1,4 @@
-"""How to write files that the rules of ``lint`` find nothing to say about, in code of each writer."""
+"""Code snippets that cure the findings of ``lint`` and ``why``, for each Parquet writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _delta(properties: str) -> str:
 
 
 def pages(_: str = "") -> Snippets:
-    """A page index, and pages of a few thousand rows."""
+    """Return the snippets that write a page index, and pages of a few thousand rows."""
     return {
         "pyarrow": _pyarrow(_PAGES),
         "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java 1.11 and later write page indexes",
@@ -38,7 +38,7 @@ def pages(_: str = "") -> Snippets:
 
 
 def sort(column: str) -> Snippets:
-    """Rows in the order of a column; or, where they cannot be, an index of it."""
+    """Return the snippets that sort rows by a column, and the one that builds an index of it instead."""
     return {
         "pyarrow": _pyarrow(_PAGES, f"table.sort_by({column!r})"),
         "spark": f"df.sort({column!r}).write{_SPARK_PAGES}.parquet(path)",
@@ -50,7 +50,7 @@ def sort(column: str) -> Snippets:
 
 
 def row_groups(_: str = "") -> Snippets:
-    """Row groups of a million rows."""
+    """Return the snippets that write row groups of a million rows."""
     return {
         "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
         "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
@@ -62,7 +62,7 @@ def row_groups(_: str = "") -> Snippets:
 
 
 def without_dictionary(columns: Sequence[str]) -> Snippets:
-    """Columns without a dictionary; the others keep theirs."""
+    """Return the snippets that write ``columns`` without a dictionary; other columns keep theirs."""
     spark = "".join(f'.option("parquet.enable.dictionary#{column}", "false")' for column in columns)
     properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=False)" for column in columns)
     names = f"[name for name in table.column_names if name not in {list(columns)}]"
@@ -75,7 +75,7 @@ def without_dictionary(columns: Sequence[str]) -> Snippets:
 
 
 def with_dictionary_of(columns: Sequence[str]) -> Snippets:
-    """Columns with a dictionary."""
+    """Return the snippets that write ``columns`` with a dictionary."""
     spark = "".join(f'.option("parquet.enable.dictionary#{column}", "true")' for column in columns)
     properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=True)" for column in columns)
     return {
@@ -88,7 +88,7 @@ def with_dictionary_of(columns: Sequence[str]) -> Snippets:
 
 
 def statistics(column: str) -> Snippets:
-    """Statistics of a column."""
+    """Return the snippets that write statistics of a column."""
     return {
         "pyarrow": _pyarrow(f"write_statistics=True, {_PAGES}"),
         "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
@@ -102,7 +102,7 @@ def statistics(column: str) -> Snippets:
 
 
 def codec(_: str = "") -> Snippets:
-    """Compression by zstd."""
+    """Return the snippets that compress with zstd."""
     return {
         "pyarrow": _pyarrow(f'compression="zstd", {_PAGES}'),
         "spark": f'df.write.option("compression", "zstd"){_SPARK_PAGES}.parquet(path)',
@@ -114,7 +114,7 @@ def codec(_: str = "") -> Snippets:
 
 
 def exact_bounds(column: str) -> Snippets:
-    """Bounds that are not cut; or an index, which needs none."""
+    """Return the snippets that write a column's bounds without truncation, or build an index, which needs no bounds."""
     return {
         "pyarrow": f"{_pyarrow(_PAGES)}  # bounds are not truncated",
         "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){_SPARK_PAGES}.parquet(path)',
@@ -123,7 +123,7 @@ def exact_bounds(column: str) -> Snippets:
 
 
 def short_bounds(column: str) -> Snippets:
-    """Short bounds of strings, or statistics of the columns of lookups alone."""
+    """Return the snippets that truncate the bounds of strings, or write statistics only for the columns of lookups."""
     return {
         "pyarrow": _pyarrow(f"write_statistics=[{column!r}], {_PAGES}"),
         "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){_SPARK_PAGES}.parquet(path)',
@@ -133,7 +133,7 @@ def short_bounds(column: str) -> Snippets:
 
 
 def tail(num_bytes: int) -> Snippets:
-    """A first GET that is long enough."""
+    """Return the snippet with which the first GET fetches ``num_bytes`` bytes of the object's end."""
     return {
         "asyncpq": f"Session(requests=RequestOptions(tail_bytes={num_bytes}))",
         "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
@@ -142,22 +142,22 @@ def tail(num_bytes: int) -> Snippets:
 
 
 def index(column: str) -> Snippets:
-    """An index beside the files."""
+    """Return the snippets that build an index of a column beside the files."""
     return {"asyncpq": f"asyncpq index build URL --kind keys:{column} --kind footers"}
 
 
 def footers() -> Snippets:
-    """An index of footers."""
+    """Return the snippets that build an index of footers."""
     return {"asyncpq": "asyncpq index build URL --kind footers"}
 
 
 def disk_cache() -> Snippets:
-    """A cache that outlives the process."""
+    """Return the snippet that sets a disk cache, which outlives the process."""
     return {"asyncpq": 'Session(disk_cache="/var/cache/asyncpq")'}
 
 
 def compaction(_: str = "") -> Snippets:
-    """Fewer and larger files."""
+    """Return the snippets that rewrite the rows into fewer and larger files."""
     return {
         "pyarrow": f'ds.write_dataset(ds.dataset(url), out, format="parquet", max_rows_per_file={8 * GROUP_ROWS})',
         "spark": "spark.read.parquet(url).coalesce(n).write.parquet(out)",
@@ -169,7 +169,7 @@ def compaction(_: str = "") -> Snippets:
 
 
 def purge(_: str = "") -> Snippets:
-    """Files without deleted rows."""
+    """Return the snippets that rewrite files without their deleted rows."""
     return {
         "spark": "REORG TABLE t APPLY (PURGE)  -- of Iceberg: CALL system.rewrite_data_files(table => 't')",
         "delta-rs": "DeltaTable(table).optimize.compact()",
@@ -197,5 +197,5 @@ CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
 
 
 def quoted(name: str) -> str:
-    """Return a name as an identifier of SQL."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""What works here, for a report: versions, credentials and where they came from, and how a store answers.
+"""The report of ``asyncpq doctor``: versions, the source of credentials, and how a store answers.
 
 The measurements are a few GETs of one object. Nothing is written unless the caller asks for it.
 """
@@ -51,7 +51,8 @@ _CONCERNED: Final = ("AWS_", "GOOGLE_", "AZURE_", "ASYNCPQ_", "HTTP_PROXY", "HTT
 async def diagnose(
     runtime: Runtime, caches: Mapping[str, Mapping[str, Any]], url: str | None, *, writes: bool
 ) -> Diagnosis:
-    """See :meth:`asyncpq.Session.diagnose`. ``caches`` are those of the session outside of its memory."""
+    """Return the diagnosis that :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's
+    disk and shared cache."""
     memory = {"max_bytes": runtime.memory.max_bytes, "current_bytes": runtime.memory.current_bytes}
     return {
         "document": "diagnosis",
@@ -70,13 +71,13 @@ async def diagnose(
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of packages; None for a package that is not installed."""
-    found: dict[str, str | None] = {"python": f"{platform.python_implementation()} {sys.version.split()[0]}"}
+    by_package: dict[str, str | None] = {"python": f"{platform.python_implementation()} {sys.version.split()[0]}"}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            by_package[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            by_package[package] = None
+    return by_package
 
 
 async def _store(runtime: Runtime, url: str, writes: bool) -> StoreDiagnosis:
@@ -117,14 +118,14 @@ async def _store(runtime: Runtime, url: str, writes: bool) -> StoreDiagnosis:
     return found
 
 
-async def _measure(handle: StoredObject, found: StoreDiagnosis, context: RequestContext) -> None:
-    log, supports = context.metrics.log, found["supports"]
+async def _measure(handle: StoredObject, report: StoreDiagnosis, context: RequestContext) -> None:
+    log, supports = context.metrics.log, report["supports"]
     start = time.perf_counter()
     tail = await handle.fetch_tail(_SMALL_BYTES, context=context)
-    found["first_s"] = time.perf_counter() - start
+    report["first_s"] = time.perf_counter() - start
     version = tail.validator
-    found["client"], found["server"] = handle.client, handle.server or None
-    found["guarantee"], found["size"] = str(handle.guarantee), version.size
+    report["client"], report["server"] = handle.client, handle.server or None
+    report["guarantee"], report["size"] = str(handle.guarantee), version.size
     has_statuses = handle.client not in ("file", "memory", "fsspec")
     if has_statuses:
         supports["suffix ranges"] = [(one.method, one.start) for one in log] == [("GET", -_SMALL_BYTES)]
@@ -134,7 +135,7 @@ async def _measure(handle: StoredObject, found: StoreDiagnosis, context: Request
         start = time.perf_counter()
         await handle.fetch_range(at, min(at + _SMALL_BYTES, version.size), context=context, pin=version)
         seconds.append(time.perf_counter() - start)
-    found["latency_s"] = statistics.median(seconds)
+    report["latency_s"] = statistics.median(seconds)
     if has_statuses:
         supports["ranges"] = log[-1].status == 206
         supports["If-Match"] = await _refuses_another_version(handle, version, context)
@@ -143,17 +144,17 @@ async def _measure(handle: StoredObject, found: StoreDiagnosis, context: Request
     size = min(version.size, _LARGE_BYTES)
     start = time.perf_counter()
     await handle.fetch_range(0, size, context=context, pin=version)
-    found["bandwidth_bytes_s"] = size / (time.perf_counter() - start)
+    report["bandwidth_bytes_s"] = size / (time.perf_counter() - start)
     part = min(version.size // _PARALLEL, _LARGE_BYTES)
     start = time.perf_counter()
     await asyncio.gather(
         *[handle.fetch_range(at * part, (at + 1) * part, context=context, pin=version) for at in range(_PARALLEL)]
     )
-    found["parallel_bytes_s"] = part * _PARALLEL / (time.perf_counter() - start)
+    report["parallel_bytes_s"] = part * _PARALLEL / (time.perf_counter() - start)
 
 
 async def _refuses_another_version(handle: StoredObject, version: Validator, context: RequestContext) -> bool | None:
-    """Return whether the server itself refuses a GET of another version, by status 412; None if it cannot be asked."""
+    """Return whether the server refuses a GET for another version with status 412; None if this cannot be tested."""
     if version.etag is None or not version.is_strong:
         return None
     other = Validator(version.size, '"0123456789abcdef0123456789abcdef"', version.last_modified)

@@ -1,8 +1,8 @@
-"""The shapes of the JSON documents: what the command line prints with ``--format json``, and what pages are drawn from.
+"""The types of the JSON documents, which the command line prints with ``--format json`` and the page map draws.
 
-All values are JSON's: text, whole numbers, floats, booleans, None, lists and objects. Byte ranges are ``[start, stop]``
-with ``stop`` exclusive. Seconds are wall-clock. Urls are without user info, query and secrets. Long lists of equal
-things are columns of numbers (:class:`PageLists`), so that 100,000 pages stay small.
+All values are JSON values: text, whole numbers, floats, booleans, None, lists and objects. Byte ranges are
+``[start, stop]`` with ``stop`` exclusive. Seconds are wall-clock time. Urls have no user info, query or secrets. Long
+lists of objects are stored as one list for each field (:class:`PageLists`), so that 100,000 pages stay small.
 
 docs/schemas has a JSON Schema of each document: after a change, ``ASYNCPQ_UPDATE_DOCS=1 pytest
 tests/reports/test_documents.py`` writes them anew.
@@ -33,7 +33,7 @@ class PageLists(TypedDict):
 
 
 class Chunk(TypedDict):
-    """One column of one row group."""
+    """The column chunk of one column in one row group: its location, pages, sizes and statistics."""
 
     column: int  # position in the file's ``columns``
     bytes: list[int]  # [start, stop]
@@ -53,7 +53,7 @@ class Chunk(TypedDict):
 
 
 class RowGroupReport(TypedDict):
-    """One row group of a file."""
+    """The location, rows and sizes of one row group of a file."""
 
     ordinal: int
     first_row: int
@@ -64,7 +64,7 @@ class RowGroupReport(TypedDict):
 
 
 class ColumnReport(TypedDict):
-    """One leaf of a file's schema."""
+    """One leaf column of a file: its types, sizes, indexes and order."""
 
     name: str  # dotted path
     physical_type: str
@@ -87,7 +87,7 @@ class ColumnReport(TypedDict):
 
 
 class Inspection(TypedDict):
-    """``asyncpq inspect`` of one file; :meth:`asyncpq.File.inspect`."""
+    """The document of ``asyncpq inspect`` for one file, and of :meth:`asyncpq.File.inspect`: the file's layout."""
 
     document: Literal["inspection"]
     url: str
@@ -110,7 +110,7 @@ class Inspection(TypedDict):
 
 
 class FileSummary(TypedDict):
-    """One file of a dataset."""
+    """One file of a dataset: its url, size, rows and fate."""
 
     url: str
     size: int | None
@@ -119,7 +119,7 @@ class FileSummary(TypedDict):
 
 
 class DatasetInspection(TypedDict):
-    """``asyncpq inspect`` of a prefix, pattern or table; :meth:`asyncpq.Dataset.inspect`."""
+    """The document of ``asyncpq inspect`` for a prefix, pattern or table, and of :meth:`asyncpq.Dataset.inspect`."""
 
     document: Literal["dataset inspection"]
     url: str
@@ -157,7 +157,7 @@ class Request(TypedDict):
 
 
 class ChunkFates(TypedDict):
-    """What becomes of one column chunk that is read at least in part."""
+    """The fate of a column chunk that is read at least in part, and of its pages."""
 
     row_group: int
     column: int  # position in the file's columns
@@ -169,7 +169,7 @@ class ChunkFates(TypedDict):
 
 
 class FileFates(TypedDict):
-    """What becomes of the row groups and pages of one file."""
+    """The fates of the row groups and pages of one file."""
 
     url: str
     row_groups: list[Fate]  # one for each row group
@@ -177,7 +177,7 @@ class FileFates(TypedDict):
 
 
 class RuledOut(TypedDict):
-    """How many things one kind of knowledge ruled out."""
+    """The number of files, row groups, pages or rows that one mechanism, such as statistics, ruled out."""
 
     by: str  # a Fate, or "filter" for rows
     count: int
@@ -185,7 +185,7 @@ class RuledOut(TypedDict):
 
 
 class FunnelStep(TypedDict):
-    """One step of the funnel from files to rows."""
+    """One step of the funnel from files to row groups, pages and rows: how many are left, and what ruled out others."""
 
     level: Literal["files", "row groups", "pages", "rows"]
     total: int
@@ -194,7 +194,7 @@ class FunnelStep(TypedDict):
 
 
 class PlanDocument(TypedDict):
-    """``asyncpq explain``; :meth:`asyncpq.Plan.to_dict` and :meth:`asyncpq.DatasetPlan.to_dict`."""
+    """The document of ``asyncpq explain``, :meth:`asyncpq.Plan.to_dict` and :meth:`asyncpq.DatasetPlan.to_dict`."""
 
     document: Literal["plan"]
     url: str
@@ -233,7 +233,7 @@ class MetricsDocument(TypedDict):
 
 
 class TimeSplit(TypedDict):
-    """Where the time of a read went, in seconds. The parts add up to ``total_s``."""
+    """The seconds that a read spent on each activity. They add up to ``total_s``."""
 
     total_s: float
     network_s: float  # at least one request was under way
@@ -260,7 +260,7 @@ class Cause(TypedDict):
 
 
 class Lint(TypedDict):
-    """``asyncpq lint``; :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`."""
+    """The document of ``asyncpq lint``, :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`."""
 
     document: Literal["lint"]
     url: str
@@ -273,7 +273,8 @@ class Lint(TypedDict):
 
 
 class Why(TypedDict):
-    """``asyncpq why``: the story of one read; :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`."""
+    """The document of ``asyncpq why``, :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`: what one read cost and
+    why."""
 
     document: Literal["why"]
     url: str
@@ -310,7 +311,7 @@ class IndexTableDocument(TypedDict):
 
 
 class IndexDocument(TypedDict):
-    """``asyncpq index show``: the state of an index."""
+    """The document of ``asyncpq index show``: the state of an index."""
 
     document: Literal["index"]
     url: str
@@ -326,7 +327,7 @@ class IndexDocument(TypedDict):
 
 
 class IndexBuild(TypedDict):
-    """``asyncpq index build`` and ``refresh``: what changed."""
+    """The document of ``asyncpq index build`` and ``refresh``: the changes to the index."""
 
     document: Literal["index build"]
     url: str
@@ -338,7 +339,7 @@ class IndexBuild(TypedDict):
 
 
 class IndexVerification(TypedDict):
-    """``asyncpq index verify``."""
+    """The document of ``asyncpq index verify``: the differences between the index and a sample of the files."""
 
     document: Literal["index verification"]
     url: str
@@ -349,7 +350,7 @@ class IndexVerification(TypedDict):
 
 
 class IndexUpkeep(TypedDict):
-    """``asyncpq index compact`` and ``vacuum``: what they did."""
+    """The document of ``asyncpq index compact`` and ``vacuum``: the merged and the removed parts of the index."""
 
     document: Literal["index upkeep"]
     url: str
@@ -361,7 +362,7 @@ class IndexUpkeep(TypedDict):
 
 
 class Optimization(TypedDict):
-    """``asyncpq optimize``."""
+    """The document of ``asyncpq optimize``: what was read and written, and the time of each step."""
 
     document: Literal["optimization"]
     target: str
@@ -374,7 +375,8 @@ class Optimization(TypedDict):
 
 
 class Rows(TypedDict):
-    """``asyncpq query``, ``lookup`` and ``take`` with ``--format json``; docs/cli.md lists the forms of values."""
+    """The document of ``asyncpq query``, ``lookup`` and ``take`` with ``--format json``. docs/cli.md says how values of
+    each type are written."""
 
     document: Literal["rows"]
     url: str
@@ -383,7 +385,7 @@ class Rows(TypedDict):
 
 
 class Count(TypedDict):
-    """``asyncpq count``."""
+    """The document of ``asyncpq count``: the number of rows, and the cost of the read."""
 
     document: Literal["count"]
     url: str
@@ -392,7 +394,7 @@ class Count(TypedDict):
 
 
 class StoreDiagnosis(TypedDict):
-    """How the store of one object answers. Fields after ``url`` are missing or None where an error came first."""
+    """Measurements of how a store answers requests for one object. After an error, later fields are missing or None."""
 
     url: str
     settings: dict[str, str]  # where credentials came from, endpoint, region
@@ -411,7 +413,7 @@ class StoreDiagnosis(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """``asyncpq doctor``; :meth:`asyncpq.Session.diagnose`. It holds no secrets."""
+    """The document of ``asyncpq doctor`` and :meth:`asyncpq.Session.diagnose`. It holds no secrets."""
 
     document: Literal["diagnosis"]
     versions: dict[str, str | None]  # of asyncpq, Python and packages; None: not installed
@@ -422,7 +424,7 @@ class Diagnosis(TypedDict):
 
 
 class CacheUsage(TypedDict):
-    """``asyncpq cache show`` and ``clear``."""
+    """The document of ``asyncpq cache show`` and ``clear``: the number and size of a cache's entries."""
 
     document: Literal["cache"]
     kind: Literal["disk", "shared"]

@@ -1,8 +1,7 @@
-"""Shapes of files: of one that is there, and of the same rows written in another way.
+"""Shapes of files: the sizes and places of their pages. ``lint`` compares a file's shape with that of a rewritten file.
 
-What a change leaves as it is keeps its bytes: a shape with smaller pages has the chunks of the file that is there. Page
-indexes that a file does not have are placed in front of its footer, as writers do, at sizes that follow from their
-format.
+A change of a shape keeps the bytes of everything that it does not concern: with smaller pages, chunks keep their sizes.
+Page indexes that a file lacks are placed in front of its footer, as writers do; their sizes follow from the format.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ZONE_ROWS: Final = 1024  # of the zones made of values
 
 
 def shape_of(layout: FileLayout, key: Leaf) -> Shape:
-    """Return the shape of the file that is there, for lookups by ``key``."""
+    """Return the shape of an existing file, for lookups by the column ``key``."""
     version = layout.version
     groups = []
     for group in version.metadata.row_groups:
@@ -74,7 +73,7 @@ def _bloom(version: FileVersion, known: IndexedChunk) -> tuple[int, int] | None:
 
 
 def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
-    """Return the zones of a leaf's keys, by the bounds that its pages have, or else its row groups."""
+    """Return the zones of a leaf's keys, from the bounds of its pages, or of its row groups if pages have no bounds."""
     zones: list[Zone] = []
     groups: list[Zone] = []
     for group in layout.version.metadata.row_groups:
@@ -99,8 +98,8 @@ def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
 
 
 def zones_of_values(values: pa.ChunkedArray, group_rows: Sequence[int]) -> KeyZones:
-    """Return the zones of a column's values, as ranks: the same order, whatever their type. ``group_rows`` are the rows
-    of each row group, which no zone crosses."""
+    """Return zones of a column's values. Ranks replace the values, so that all types compare alike. ``group_rows``: the
+    rows of each row group; no zone spans two row groups."""
     ranks = pc.rank(values.combine_chunks(), tiebreaker="dense")
     valid = pc.is_valid(values).combine_chunks()
     zones: list[Zone] = []
@@ -121,7 +120,7 @@ def _zone(start: int, stop: int, low: Any, high: Any, *, known: bool) -> Zone:
 
 
 def middle(low: Any, high: Any) -> Any:
-    """Return a value between two bounds: such keys are as likely as any, where values are spread evenly."""
+    """Return a value halfway between two bounds, as a typical key of evenly distributed values."""
     if isinstance(low, bool) or low == high:
         return low
     if isinstance(low, bytes):
@@ -135,15 +134,15 @@ def middle(low: Any, high: Any) -> Any:
 
 
 def page_count(rows: int, uncompressed: int) -> int:
-    """Return how many pages a chunk is advised to have."""
+    """Return the number of pages that asyncpq's own writer would make of a chunk."""
     return max(-(-rows // PAGE_ROWS), -(-uncompressed // PAGE_BYTES), 1) if rows else 0
 
 
 def with_pages(shape: Shape, counts: Callable[[int, int], int | None], key: int, bound_bytes: int) -> Shape:
-    """Return the shape with other pages.
+    """Return the shape with other numbers of pages in its chunks.
 
     Args:
-        counts: returns the number of pages of the chunk of (row group, leaf); None leaves them as they are.
+        counts: returns the new number of pages for (row group, leaf); None leaves the chunk's pages unchanged.
         bound_bytes: bytes of one bound of the key, in its ColumnIndex.
     """
     groups: list[GroupShape] = []
@@ -165,7 +164,7 @@ def with_pages(shape: Shape, counts: Callable[[int, int], int | None], key: int,
 
 
 def _even_pages(chunk: ChunkShape, rows: int, count: int) -> OffsetIndex:
-    """Return ``count`` pages of equally many rows, as a writer makes them with the advised settings."""
+    """Return the OffsetIndex of a chunk that is divided into ``count`` pages with equal numbers of rows."""
     if chunk.offsets is not None and chunk.offsets.num_pages == count:
         return chunk.offsets
     per_page = PAGE_ROWS if count == -(-rows // PAGE_ROWS) else -(-rows // count)
@@ -176,7 +175,7 @@ def _even_pages(chunk: ChunkShape, rows: int, count: int) -> OffsetIndex:
 
 
 def _placed(shape: Shape, sizes: Sequence[int]) -> Shape:
-    """Put the new indexes, which have no place yet, in front of the footer."""
+    """Return the shape with its new page indexes, of ``sizes`` bytes, placed in front of the footer."""
     at, added = shape.footer_start, iter(sizes)
 
     def place(span: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -198,9 +197,11 @@ def _placed(shape: Shape, sizes: Sequence[int]) -> Shape:
     return Shape(shape.size + total, shape.footer_start + total, tuple(groups))
 
 
-def with_dictionary(shape: Shape, leaf: int, page_bytes: Callable[[int], int]) -> Shape:
-    """Return the shape with a leaf written without its dictionary; ``page_bytes`` returns the size of a page of so many
-    rows."""
+def with_plain_pages(shape: Shape, leaf: int, page_bytes: Callable[[int], int]) -> Shape:
+    """Return the shape with a leaf written without a dictionary.
+
+    ``page_bytes`` returns the bytes of a page with a given number of rows.
+    """
     groups = []
     for group in shape.groups:
         chunk = group.chunks[leaf]
@@ -213,7 +214,7 @@ def with_dictionary(shape: Shape, leaf: int, page_bytes: Callable[[int], int]) -
 
 
 def with_smaller_pages(shape: Shape, leaf: int, ratio: float) -> Shape:
-    """Return the shape with the pages of a leaf at ``ratio`` times their bytes."""
+    """Return the shape with the bytes of a leaf's pages multiplied by ``ratio``."""
     groups = []
     for group in shape.groups:
         chunk = group.chunks[leaf]
@@ -227,7 +228,7 @@ def with_smaller_pages(shape: Shape, leaf: int, ratio: float) -> Shape:
 
 
 def _packed(shape: Shape) -> Shape:
-    """Move chunks, pages and indexes together: between them is nothing."""
+    """Return the shape without gaps between chunks, pages and indexes."""
     groups: list[GroupShape] = []
     at = old_stop = 4
     for group in shape.groups:
@@ -274,7 +275,7 @@ def _replaced(chunks: Iterable[ChunkShape], leaf: int, chunk: ChunkShape) -> tup
 
 
 def put_together(shape: Shape, keys: KeyZones, times: int) -> tuple[Shape, KeyZones]:
-    """Return the shape and keys of a file with the rows of ``times`` such files, in row groups as they are advised."""
+    """Return the shape and keys of a file with the rows of ``times`` such files, in row groups of the advised size."""
     groups = [group for group in shape.groups if group.rows]
     rows = sum(group.rows for group in groups)
     zones = [
@@ -289,8 +290,8 @@ def put_together(shape: Shape, keys: KeyZones, times: int) -> tuple[Shape, KeyZo
 
 
 def with_row_groups(shape: Shape, rows: int, per_group: int) -> Shape:
-    """Return the shape of row groups of ``rows`` rows. The chunks of a leaf are put together and cut again; their bytes
-    stay the same. ``per_group`` are the footer's bytes of one row group."""
+    """Return the shape with row groups of ``rows`` rows. The chunks of each leaf are joined and divided again, with the
+    same bytes in all. ``per_group``: bytes of the footer for one row group."""
     total = sum(group.rows for group in shape.groups)
     old = [group for group in shape.groups if group.rows]
     if not old:
@@ -318,7 +319,7 @@ def with_row_groups(shape: Shape, rows: int, per_group: int) -> Shape:
 
 
 def _cut_chunk(old: Sequence[ChunkShape], at: int, rows: int, total: int) -> ChunkShape:
-    """Return a chunk of ``rows`` of the ``total`` rows of a leaf's ``old`` chunks, at the byte ``at``."""
+    """Return a chunk at the byte ``at`` with ``rows`` of the ``total`` rows in a leaf's ``old`` chunks."""
     share = rows / total
     size = round(sum(chunk.stop - chunk.start for chunk in old) * share)
     plain = round(sum(chunk.plain_bytes for chunk in old) * share)

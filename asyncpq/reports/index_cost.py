@@ -1,8 +1,8 @@
-"""What a lookup through an index of kinds ``keys`` and ``footers`` costs, before there is one.
+"""Predict the cost of a lookup through an index of kinds ``keys`` and ``footers`` that is not built yet.
 
-A session reads the manifest, the index's rows of the key, of the file and of its footer, and then the data. The sizes
-of the segments follow from the rows of the lake: how the folder backend cuts and compresses them was measured on
-columns of numbers and texts, in order and not (``tests/reports/test_index_cost.py`` holds it to real indexes).
+A lookup reads the manifest, then the index's rows for the key, for the file and for its footer, and then the data. The
+sizes of the segments are computed from the number of rows. The constants were measured with the folder backend, on
+sorted and unsorted columns of numbers and texts; ``tests/reports/test_index_cost.py`` compares them with real indexes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class IndexedLake:
 
 
 def indexed_lake(subjects: Sequence[Subject], num_files: int, *, in_order: bool) -> IndexedLake:
-    """Return what an index of a lake's key would be made of, from lookups by the key in some of its ``num_files``."""
+    """Return the lake for :func:`index_cost`, estimated from ``subjects``: some of its ``num_files`` files.
+
+    ``in_order``: the files follow one another by the key.
+    """
     rows, compressed, lengths = 0, 0.0, list[int]()
     for subject in subjects:
         rows += subject.layout.version.metadata.num_rows
@@ -72,7 +75,7 @@ def indexed_lake(subjects: Sequence[Subject], num_files: int, *, in_order: bool)
 
 
 def index_cost(lake: IndexedLake) -> LookupCost:
-    """Return the requests and bytes of one lookup's reads of the index, its manifest included."""
+    """Return the requests and bytes that one lookup spends on the index, including its manifest."""
     per_row = lake.value_bytes * _RUN_SHARE if lake.in_order else lake.value_bytes + _PLACE_BYTES
     keys = _segment(lake.rows * (lake.key_bytes + _NUMBERS_BYTES), lake.rows * per_row, lake.whole_bytes)
     footers = lake.files * (lake.columns + 1)  # rows

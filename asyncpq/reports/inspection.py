@@ -1,7 +1,7 @@
-"""What a file holds and how it is laid out: :meth:`asyncpq.File.inspect` and :meth:`asyncpq.Dataset.inspect`.
+"""Describe the contents and layout of files, for :meth:`asyncpq.File.inspect` and :meth:`asyncpq.Dataset.inspect`.
 
-A damaged index is reported as absent, with the reason among the document's ``fallbacks``: so is what a read would not
-use. A column whose metadata cannot be read has chunks of no bytes.
+A damaged index is reported as absent, and the document's ``fallbacks`` have the reason. The same holds for statistics
+and indexes that reads do not use. A column whose metadata cannot be read has chunks of no bytes.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ T = TypeVar("T")
 async def report_on(
     source: ObjectSource, version: FileVersion, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]
 ) -> tuple[FileVersion, T]:
-    """Return the object's present version and ``make(version)``, made again if the object changed meanwhile."""
+    """Return the object's current version and the result of ``make(version)``. If the object changes during the call,
+    start again."""
     metrics, known = operation.metrics, None if source.freshness.is_expired(version) else version
     while True:
         try:
             if known is None:
                 known = await source.version(RequestContext(metrics, round=metrics.rounds + 1))
             source.describe(metrics)
-            found = await make(known)
+            report = await make(known)
             await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
-            return known, found
+            return known, report
         except ObjectChangedError:
             if known is not None:
                 await source.forget(known)
@@ -73,8 +74,8 @@ class FileLayout:
     bounds: dict[Place, ChunkBounds] = field(default_factory=dict)
 
     def leaf_zones(self, leaf: Leaf) -> Iterator[tuple[Any, Any, int] | None]:
-        """Yield (min, max, rows) of each page of a leaf's chunks, or of the whole chunk where its pages have no
-        bounds; None where neither is known. Chunks and pages of nulls alone are left out."""
+        """Yield (min, max, rows) of each page of a leaf, or of a whole chunk if its pages have no bounds. Yield None
+        for a chunk without known bounds. Chunks and pages that have only nulls are left out."""
         for group in self.version.metadata.row_groups:
             if not group.num_rows:
                 continue
@@ -91,8 +92,8 @@ class FileLayout:
 
 
 def inspect_memory(source: ObjectSource, version: FileVersion) -> Inspection:
-    """Describe one version of a file without I/O: with those page indexes that are in memory, and the others as the
-    footer states them."""
+    """Describe one version of a file without I/O. Page indexes that are in memory are described; of others the document
+    has only what the footer states."""
     layout = _unread_layout(source, version, ReadMetrics())
     _read_chunks(layout)
     layout.indexes.find(_index_requests(layout))
@@ -109,7 +110,8 @@ def _index_requests(layout: FileLayout) -> list[IndexRequest]:
 
 
 async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics, *, pages: bool) -> FileLayout:
-    """Read the chunks of a version and, if ``pages``, the page indexes of all of them in one round."""
+    """Return the layout of a version's column chunks. With ``pages``, read the page indexes of all chunks in one round
+    of requests."""
     layout = _unread_layout(source, version, metrics)
     await source.runtime.in_thread(partial(_read_chunks, layout))
     if pages:
@@ -162,7 +164,7 @@ async def inspect_version(
     """Describe one version of a file.
 
     Args:
-        metrics: count the requests; their fallbacks are the document's.
+        metrics: counts the requests. Its ``fallbacks`` go into the document.
         pages: fetch all page indexes; without them the document has no pages, and a damaged index shows as present.
         page_bounds: names of columns whose pages have ``mins`` and ``maxs`` in the document.
 
@@ -176,8 +178,8 @@ async def inspect_version(
 
 
 def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozenset[int] = frozenset()) -> Inspection:
-    """Return the document of a layout that was read with or without ``pages``. The pages of the leaves ``bounded`` have
-    their bounds."""
+    """Return the document that describes a layout. ``pages``: page indexes were read. ``bounded``: ordinals of the
+    leaves whose pages are listed with their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
     stops = _Stops(version, layout.chunks.values())
@@ -222,7 +224,8 @@ def _cut(text: str) -> str:
 
 
 class _Stops:
-    """The ends of pieces of which the footer has only the beginning: each ends at the latest where the next begins."""
+    """The ends of structures for which the footer has only the beginning. Each ends where the next one begins, at the
+    latest."""
 
     def __init__(self, version: FileVersion, chunks: Iterable[IndexedChunk]) -> None:
         starts = {version.footer_start}
@@ -306,7 +309,7 @@ def _add_page_bounds(layout: FileLayout, leaf: Leaf, groups: Sequence[RowGroupRe
 
 
 def _unreadable(version: FileVersion, ordinal: int, leaf: Leaf) -> Chunk:
-    """Return what the footer says of a chunk that cannot be read, such as one that is encrypted."""
+    """Return the description of a chunk that cannot be read, such as an encrypted one, as far as the footer has it."""
     span, codec, size, values, encodings = [0, 0], "unknown", 0, 0, list[str]()
     try:
         chunk = version.metadata.row_groups[ordinal].parse_chunk(leaf.index)
@@ -345,8 +348,8 @@ def _codec(code: int) -> str:
 
 
 def encodings_of(chunk: ColumnChunk) -> list[str]:
-    """Return the encodings of a chunk's data pages; of all its pages, levels included, where they are not told
-    apart."""
+    """Return the encodings of a chunk's data pages. If the footer does not list these separately, return the encodings
+    of all pages and levels."""
     codes: Iterable[int] = chunk.encodings
     if chunk.encoding_stats:
         codes = [item.encoding for item in chunk.encoding_stats if item.page_type in _DATA_PAGES] or codes
@@ -407,17 +410,17 @@ def _logical(logical: LogicalType) -> str:
 
 
 def arrow_types(version: FileVersion, extensions: frozenset[str]) -> list[str]:
-    """Return the Arrow types of all leaves as text; the physical type where pyarrow has none."""
+    """Return the Arrow type of each leaf as text; the physical type for leaves that pyarrow cannot represent."""
     leaves = version.metadata.schema.leaves
     texts = [leaf.physical_type.name.lower() for leaf in leaves]
     try:
         schema = file_schema(version, version.metadata.schema.whole_fields, extensions)
     except AsyncpqError:
         return texts
-    for column, found in zip(version.metadata.schema.fields, schema, strict=True):
-        types = [type_ for type_, _ in leaf_types(found.type)]
-        if column.leaf_stop - column.first_leaf == 1 == len(types) and not pa.types.is_nested(found.type):
-            types = [found.type]  # a dictionary, or an extension
+    for column, arrow_field in zip(version.metadata.schema.fields, schema, strict=True):
+        types = [type_ for type_, _ in leaf_types(arrow_field.type)]
+        if column.leaf_stop - column.first_leaf == 1 == len(types) and not pa.types.is_nested(arrow_field.type):
+            types = [arrow_field.type]  # a dictionary, or an extension
         if len(types) == column.leaf_stop - column.first_leaf:
             texts[column.first_leaf : column.leaf_stop] = map(str, types)
     return texts
@@ -427,8 +430,8 @@ def arrow_types(version: FileVersion, extensions: frozenset[str]) -> list[str]:
 
 
 def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
-    """Return the order in which the zones' bounds follow one another without overlap; None if they do not, if bounds
-    are missing, or if there is one zone or value only: statistics then show no order."""
+    """Return the order in which the zones' bounds follow one another without overlap. Return None if the zones overlap,
+    if bounds are missing, or if there is only one zone or value, which shows no order."""
     known: list[tuple[Any, Any]] = []
     for zone in zones:
         if zone is None:
@@ -442,8 +445,10 @@ def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
 
 
 def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
-    """Return whether no value of ``low`` need be above a value of ``high``. A max of bytes may be a truncated value,
-    increased by one in its last byte."""
+    """Return whether all values within ``low`` may be at most those within ``high``; both are pairs of min and max.
+
+    A max of bytes may be a truncated value that was increased by one in its last byte.
+    """
     top, bottom = low[1], high[0]
     if top <= bottom:
         return True
@@ -453,11 +458,11 @@ def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
 
 
 def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]:
-    """Return the sorted columns; those that the writer declares first, in its order."""
-    found = [column["name"] for column in columns if column["sorted"] is not None]
+    """Return the names of the sorted columns. Columns that the writer declares as sorted come first, in its order."""
+    sorted_names = [column["name"] for column in columns if column["sorted"] is not None]
     groups = layout.version.metadata.row_groups
     declared: list[str] = []
     if groups:
         indexes = [item.column_index for item in groups[0].sorting_columns]
         declared = [columns[index]["name"] for index in indexes if index < len(columns)]
-    return sorted(found, key=lambda name: declared.index(name) if name in declared else len(declared))
+    return sorted(sorted_names, key=lambda name: declared.index(name) if name in declared else len(declared))

@@ -1,6 +1,6 @@
-"""Arrow arrays as JSON's values: one form for each type, the same in JSON, NDJSON, CSV and on the terminal.
+"""Convert Arrow arrays to JSON values. Each type has one form, which is the same in JSON, NDJSON, CSV and on terminals.
 
-docs/cli.md ("Values") lists the forms. Text of bytes, UUIDs, dates and times is what ``--key`` and ``--where`` take.
+docs/cli.md ("Values") lists the forms. ``--key`` and ``--where`` accept bytes, UUIDs, dates and times in these forms.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _float(value: float) -> float | str:
 
 
 def _duration(value: int, per_second: int) -> str:
-    """Return a length of time in ISO 8601, in seconds."""
+    """Return a duration as ISO 8601 text in seconds, such as ``PT1.5S``. ``value`` counts units of which ``per_second``
+    make one second."""
     seconds, fraction = divmod(abs(value), per_second)
     digits = len(str(per_second)) - 1
     text = f"PT{seconds}.{fraction:0{digits}}S" if fraction else f"PT{seconds}S"
@@ -110,7 +111,7 @@ def _nested(array: pa.Array) -> list[Any]:
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Return names that differ: a name that occurs again has ``_2``, ``_3``, ... behind it."""
+    """Make names unique: append ``_2``, ``_3``, ... to repetitions of a name."""
     taken: dict[str, None] = {}
     for name in names:
         number, new = 1, name
@@ -122,9 +123,9 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.LargeStringArray:
-    """Return each row as the text of an object between ``begin`` and ``end``.
+    """Return each row of a batch as a JSON object in text form; ``begin`` and ``end`` replace its braces.
 
-    Columns are written by Arrow and joined: objects of three columns take a sixth of the CPU of json.dumps.
+    Arrow's kernels format and join the columns: objects of three columns take a sixth of the CPU time of json.dumps.
     """
     pieces: list[Any] = []
     for number, (name, column) in enumerate(zip(unique_names(batch.schema.names), batch.columns, strict=True)):
@@ -135,7 +136,7 @@ def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.
 
 
 def json_text(value: Any) -> str:
-    """Return one of ``json_values`` as JSON on one line."""
+    """Return a value of :func:`json_values` as JSON text on one line."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
@@ -158,7 +159,7 @@ def _json_texts(array: pa.Array) -> pa.LargeStringArray:
 
 
 def _unescaped(array: pa.Array) -> pa.LargeStringArray | None:
-    """Return strings in quotes; None if one of them has a character that JSON escapes, or is not UTF-8."""
+    """Return strings in double quotes; None if a string has a character that JSON must escape, or is not UTF-8."""
     try:
         texts = array.cast(pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:

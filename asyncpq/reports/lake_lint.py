@@ -1,7 +1,7 @@
-"""What makes lookups in a lake of many files slow.
+"""Find the causes of slow lookups in a lake of many files.
 
-A lookup lists the files, opens each that nothing rules out, and reads data of those whose bounds may hold the key. The
-layouts of some files stand for all.
+A lookup lists the files, opens each file that is not ruled out, and reads data from files whose bounds may hold the
+key. The predictions extrapolate from the layouts of a sample of the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MANY_FILES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeFacts:
-    """What is known of a lake before files are opened."""
+    """Facts about a lake that are known before files are opened."""
 
     sizes: Sequence[int | None]  # of its files
     deletes: int  # files with deleted rows
@@ -38,9 +38,9 @@ class LakeFacts:
 
 
 def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
-    """Return the findings about a lake, and those about the files of it that were linted.
+    """Return the findings about a lake as a whole and about its linted files.
 
-    The saving of a file's finding is that of all files that a lookup reads.
+    The saving of a finding about a file is multiplied by the number of files that a lookup reads.
     """
     findings: list[Cause] = []
     for column in dict.fromkeys(name for item in linted for name in item.columns):
@@ -52,7 +52,9 @@ def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
 
 
 def _files_with(files: Sequence[Linted], column: str, num_files: int) -> float:
-    """Return how many of the dataset's files may hold a key of one of them, by the bounds of those that were linted."""
+    """Estimate in how many of the dataset's ``num_files`` files a key of one file may occur, by the bounds of the
+    linted files.
+    """
     if any(item.ends[column] is None for item in files):
         return float(num_files)
     ends = [item.ends[column] for item in files]
@@ -66,7 +68,7 @@ def _files_with(files: Sequence[Linted], column: str, num_files: int) -> float:
 
 
 def _merged(findings: Sequence[Sequence[Cause]], files_read: float) -> list[Cause]:
-    """Return one finding for each rule and column, with the mean saving of a file times the files that are read."""
+    """Return one finding for each rule and column. Its saving is the mean saving of a file times ``files_read``."""
     by_rule: dict[tuple[str, str | None], list[Cause]] = {}
     for some in findings:
         for cause in some:
@@ -118,8 +120,8 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
 
 
 def _put_together(lake: LakeFacts, subject: Subject, times: int, num_files: int, read: float) -> LookupCost:
-    """Return the cost of a lookup in ``num_files`` files with the rows of ``times`` files each; ``read`` of those may
-    have a key."""
+    """Return the cost of a lookup after compaction: in ``num_files`` files, each with the rows of ``times`` old files.
+    ``read``: the number of the new files that may have a key."""
     keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
     shape, keys = put_together(subject.shape, keys, times)
     one = replace(subject.model, tail_bytes=lake.first_bytes, learns=False).mean_cost(shape, keys)

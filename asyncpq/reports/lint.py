@@ -1,7 +1,7 @@
-"""What makes lookups in a file or lake slow: :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`.
+"""Find the causes of slow lookups in a file or lake, for :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`.
 
-Savings are those of one lookup of one row by a column, in a session that has seen nothing of the file yet. Where a
-file's statistics do not show the order of a key column, its values are read, up to 32 MiB.
+Savings are predicted for one lookup of one row by a column, in a session with empty caches. If a file's statistics do
+not show the order of a key column, its values are read, up to 32 MiB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """The findings about one file."""
+    """The result of linting one file: its findings, and the lookups that were examined."""
 
     findings: list[Cause]
     columns: list[str]
@@ -67,7 +67,7 @@ async def lint_version(
     """Lint one version of a file, for lookups by ``columns`` that return all columns.
 
     Args:
-        one_of_many: other files of the folder were opened before, which have shown how large footers are.
+        one_of_many: the file is in a folder whose other files were opened before, so the size of footers is known.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: a name of ``columns`` is not that of one column.
@@ -115,7 +115,7 @@ def _findings(subject: Subject) -> list[Cause]:
 
 
 def ordered(findings: Iterable[Cause]) -> list[Cause]:
-    """Return the findings without repetitions, the largest saving first."""
+    """Sort findings by their saving, the largest first, and drop duplicates."""
     best: dict[tuple[str, str | None], Cause] = {}
     for cause in findings:
         known = best.get((cause["id"], cause["column"]))
@@ -127,7 +127,7 @@ def ordered(findings: Iterable[Cause]) -> list[Cause]:
 def lint_document(
     url: str, linted: Sequence[Linted], findings: Iterable[Cause], prices: str, operation: Operation
 ) -> Lint:
-    """Return the document of one or several files."""
+    """Return the JSON document of the findings about one or several files."""
     return Lint(
         document="lint",
         url=url,
@@ -141,7 +141,7 @@ def lint_document(
 
 
 def prices_text(prices: Prices) -> str:
-    """Return what predictions assume of the server."""
+    """Return a text with the latency and bandwidth that the predictions assume."""
     return (
         f"{prices.latency_s * 1000:.3g} ms to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
         f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once"
@@ -157,15 +157,15 @@ def _named_leaves(layout: FileLayout, columns: Sequence[str]) -> list[Leaf]:
 
 
 def _key_leaves(layout: FileLayout) -> list[Leaf]:
-    """Return the leaves that lookups are likely to be by: the file is sorted by them, they have Bloom filters, or their
-    names end in id or key; else the first column that can be compared."""
+    """Return the leaves that are likely keys of lookups: the file is sorted by the leaf, it has Bloom filters, or its
+    name ends in "id" or "key". If there are none, return the first leaf whose values can be compared."""
     leaves = [leaf for leaf in layout.version.metadata.schema.leaves if not leaf.max_repetition_level]
     leaves = [leaf for leaf in leaves if leaf.physical_type not in (PhysicalType.BOOLEAN, PhysicalType.INT96)]
     named = [leaf for leaf in leaves if _KEY_NAME.search(leaf.path[-1])]
     filtered = [leaf for leaf in leaves if _has_filter(layout, leaf)]
     in_order = [leaf for leaf in leaves if sorted_as(layout.leaf_zones(leaf)) is not None]
-    found = list({leaf.index: leaf for leaf in (*named, *filtered, *in_order[:1])}.values())
-    return (found or leaves[:1])[:_MOST_COLUMNS]
+    candidates = list({leaf.index: leaf for leaf in (*named, *filtered, *in_order[:1])}.values())
+    return (candidates or leaves[:1])[:_MOST_COLUMNS]
 
 
 def _has_filter(layout: FileLayout, leaf: Leaf) -> bool:
@@ -185,7 +185,8 @@ def _ends(layout: FileLayout, leaf: Leaf) -> tuple[object, object] | None:
 
 
 async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[KeyZones, KeyZones | None]:
-    """Return the zones of a key that reads go by, and those of its values, where these had to be read."""
+    """Return the zones by which reads prune a key column, and the exact zones of its values; None instead of the exact
+    zones if the values did not have to be read."""
     zones = zones_of(layout, leaf)
     places = [(group.ordinal, leaf.index) for group in layout.version.metadata.row_groups if group.num_rows]
     chunks = [layout.chunks[place].chunk for place in places if place in layout.chunks]
@@ -212,8 +213,8 @@ async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[
 async def _readable_rows(
     layout: FileLayout, operation: Operation, columns: Sequence[str], rows: RowRanges | None = None
 ) -> pa.Table | None:
-    """Return columns of a file; None if they cannot be read: the layout alone is then linted. ``rows`` are the rows to
-    read, None for all."""
+    """Return columns of a file; None if they cannot be read, so that only the layout is linted. ``rows``: the rows to
+    read; None for all rows."""
     source, version = layout.source, layout.version
     access = None if rows is None else AccessPlan.row_ranges(rows)
     part = operation.part(source.handle.url, operation.metrics.rounds)
@@ -232,7 +233,8 @@ async def _readable_rows(
 
 
 async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
-    """Return zstd's compressed size by the plain size, from a sample of the largest uncompressed columns, by leaf."""
+    """Return by leaf the ratio of zstd's compressed size to the uncompressed size, measured on a sample of the largest
+    columns that are not compressed."""
     plain: dict[int, tuple[int, int]] = {}
     for (_, leaf), known in layout.chunks.items():
         chunk = known.chunk
@@ -248,8 +250,8 @@ async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
         if stop - start < 1024:
             continue
         context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
-        found = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        ratios[leaf] = len(compressor.compress(bytes(found.data))) / (stop - start)
+        sample = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
+        ratios[leaf] = len(compressor.compress(bytes(sample.data))) / (stop - start)
     return ratios
 
 

@@ -1,6 +1,7 @@
-"""The rules of ``lint``: what of a file's layout makes lookups by a column slow, and what its cure would save.
+"""The rules of ``lint``. Each finds one property of a file's layout that makes lookups by a column slow.
 
-A rule looks at the layout, changes the file's shape as its cure would, and compares the costs of a lookup.
+A rule yields a finding with the predicted saving: it changes the file's shape as the cure would, and compares the costs
+of a lookup before and after.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from asyncpq.reports.file_shapes import (
     PAGE_ROWS,
     middle,
     page_count,
-    with_dictionary,
     with_pages,
+    with_plain_pages,
     with_row_groups,
     with_smaller_pages,
 )
@@ -49,7 +50,7 @@ _FIXED: Final = {
 
 
 def no_page_index(subject: Subject) -> Iterator[Cause]:
-    """Columns that a lookup reads without an OffsetIndex, or a key without a ColumnIndex."""
+    """Yield a finding if a lookup reads columns without an OffsetIndex, or the key has no ColumnIndex."""
     shape, key = subject.shape, subject.model.key
     lacking = [leaf for leaf in subject.leaves if _lacks_pages(subject, leaf)]
     unbounded = not _without_statistics(subject) and any(
@@ -63,12 +64,12 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     title = "no page index" if lacking else "no ColumnIndex of the key column"
     detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
     cure = "Write page indexes, or build an index that has them."
-    found = list(subject.finding("no-page-index", title, detail, cure, shape=there))
-    if not found:  # all pages of the key may have it, so that they help little before rows are sorted
+    findings = list(subject.finding("no-page-index", title, detail, cure, shape=there))
+    if not findings:  # all pages of the key may have it, so that they help little before rows are sorted
         in_order = replace(subject, keys=KeyZones(subject.keys.zones, is_sorted=True))
         detail += " This is what page indexes save once the rows are sorted."
-        found = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
-    yield from found
+        findings = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
+    yield from findings
 
 
 def _lacks_pages(subject: Subject, leaf: int) -> bool:
@@ -81,9 +82,11 @@ def _lacks_pages(subject: Subject, leaf: int) -> bool:
 def _counts(
     subject: Subject, *, only_without: bool = False, only_bounds: bool = False
 ) -> Callable[[int, int], int | None]:
-    """Return a function that gives the advised number of pages of the chunk of (row group, leaf); None where the chunk
-    has about so many, or pages at all if ``only_without``. With ``only_bounds``, those of the key alone change, which
-    then have bounds."""
+    """Return a function that gives the advised number of pages for a (row group, leaf), or None to keep its pages.
+
+    Chunks that have about the advised number of pages keep them. ``only_without``: chunks with an OffsetIndex keep
+    their pages. ``only_bounds``: only the key's chunks change; afterwards they have bounds.
+    """
     used = frozenset(subject.leaves)
 
     def count(ordinal: int, leaf: int) -> int | None:
@@ -109,7 +112,7 @@ def _bound_bytes(subject: Subject) -> int:
 
 
 def large_pages(subject: Subject) -> Iterator[Cause]:
-    """Pages of more rows or bytes than a lookup of one row needs."""
+    """Yield a finding if pages have far more rows or bytes than a lookup of one row needs."""
     counts = _counts(subject, only_without=False)
     large = [
         subject.name(leaf)
@@ -131,7 +134,7 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
 
 
 def unsorted(subject: Subject) -> Iterator[Cause]:
-    """A key that statistics find in many row groups and pages."""
+    """Yield a finding if a key may be in many row groups and pages according to statistics, as rows are not sorted."""
     zones = subject.keys.zones
     if subject.keys.is_sorted or len(zones) < 2 or _without_statistics(subject):
         return
@@ -152,7 +155,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
 
 
 def bounds(subject: Subject) -> Iterator[Cause]:
-    """Bounds of pages or row groups that are truncated until they overlap, or are not there."""
+    """Yield a finding if bounds of pages or row groups are missing, or so short that they overlap."""
     zones, groups = subject.keys.zones, [group for group in subject.shape.groups if group.rows]
     if subject.exact is None or subject.exact is subject.keys or not groups or _without_statistics(subject):
         return  # they are as they should be, or there are no statistics at all
@@ -169,7 +172,9 @@ def bounds(subject: Subject) -> Iterator[Cause]:
 
 
 def _like(subject: Subject) -> KeyZones:
-    """Return the exact zones, with keys alone that lookups of the present zones have: both costs are of the same."""
+    """Return the exact zones restricted to the keys that the current zones are tested with, so that the costs before
+    and after the cure are those of the same lookups.
+    """
     assert subject.exact is not None, "the rule asked"
     known = [zone for zone in subject.keys.zones if zone.key is not None]
     if not known or len(known) == len(subject.keys.zones):
@@ -184,7 +189,7 @@ def _like(subject: Subject) -> KeyZones:
 
 
 def truncated(zones: Sequence[Zone]) -> bool:
-    """Return whether most zones have bounds that differ in their last byte alone, if at all."""
+    """Return whether in most zones the min and max are equal or differ only in the last byte, so they are truncated."""
     known = [zone for zone in zones if isinstance(zone.low, bytes) and len(zone.low) >= 16]
     same = sum(zone.low[:-1] == zone.high[: len(zone.low) - 1] for zone in known)
     return len(known) > 1 and same * 2 > len(known)
@@ -194,7 +199,7 @@ def truncated(zones: Sequence[Zone]) -> bool:
 
 
 def no_statistics(subject: Subject) -> Iterator[Cause]:
-    """A key whose chunks have no min and max."""
+    """Yield a finding if chunks of the key have no min and max."""
     without = _without_statistics(subject)
     if not without or _disbelieved(subject):
         return
@@ -210,18 +215,18 @@ def no_statistics(subject: Subject) -> Iterator[Cause]:
 
 
 def _without_statistics(subject: Subject) -> int:
-    """Return how many row groups no statistics of the key rule out."""
+    """Return the number of row groups without usable statistics of the key."""
     return sum(1 for group in subject.shape.groups if group.rows and not group.bounded)
 
 
 def _disbelieved(subject: Subject) -> str | None:
-    """Return why statistics of the column are not believed; None if they are."""
+    """Return the reason why the key's statistics are not used although the file has them; None if they are used."""
     start = f"{subject.leaf.dotted}: statistics not used, "
     return next((text.removeprefix(start) for text in subject.layout.metrics.fallbacks if text.startswith(start)), None)
 
 
 def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
-    """Statistics that are there and not used, since their writer is known to get them wrong."""
+    """Yield a finding if reads ignore the key's statistics, because the file's writer is known to get them wrong."""
     reason = _disbelieved(subject)
     if reason is None or not _without_statistics(subject):
         return
@@ -261,7 +266,7 @@ def _claimed_zones(subject: Subject) -> KeyZones | None:
 
 
 def row_groups(subject: Subject) -> Iterator[Cause]:
-    """Row groups of few rows, which make footers long, or of many."""
+    """Yield a finding if row groups have so few rows that the footer is long, or too many rows."""
     groups = [group for group in subject.shape.groups if group.rows]
     if not groups:
         return
@@ -286,7 +291,7 @@ def row_groups(subject: Subject) -> Iterator[Cause]:
 
 
 def large_footer(subject: Subject) -> Iterator[Cause]:
-    """A footer that the first GET does not bring whole."""
+    """Yield a finding if the footer is longer than the first GET."""
     shape, version = subject.shape, subject.layout.version
     footer = shape.size - shape.footer_start
     if footer <= subject.model.tail_bytes or subject.model.learns:
@@ -308,7 +313,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
 
 
 def wide_bounds(subject: Subject) -> Iterator[Cause]:
-    """Long strings in the footer's statistics, where they make it longer than the first GET."""
+    """Yield a finding if long strings in the footer's statistics make the footer longer than the first GET."""
     excess = 0
     for known in subject.layout.chunks.values():
         statistics = known.chunk.statistics
@@ -331,7 +336,7 @@ def wide_bounds(subject: Subject) -> Iterator[Cause]:
 
 
 def dictionaries(subject: Subject) -> Iterator[Cause]:
-    """Dictionaries that are larger than the pages that they save."""
+    """Yield a finding if a column's dictionary costs a lookup more bytes than it saves."""
     large: dict[bool, list[int]] = {True: [], False: []}  # by whether the writer gave them up
     for leaf in subject.leaves:
         sizes = [group.chunks[leaf].dictionary_bytes for group in subject.shape.groups if group.chunks[leaf].offsets]
@@ -350,7 +355,7 @@ def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: 
         width = _plain_width(subject, leaf) or 1.0
         sizes = [group.chunks[leaf].dictionary_bytes for group in shape.groups if group.rows]
         size += sum(sizes) / len(sizes)
-        shape = with_dictionary(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
+        shape = with_plain_pages(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
     yield from subject.finding(
         "dictionary-fallback" if given_up else "huge-dictionary",
         "dictionaries were given up half-way" if given_up else "dictionaries are large",
@@ -362,7 +367,7 @@ def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: 
 
 
 def _plain_width(subject: Subject, leaf: int) -> float | None:
-    """Return the compressed bytes of a value without a dictionary, about; None if nothing shows it."""
+    """Estimate the compressed bytes of one value without a dictionary; None if the file gives no clue."""
     schema_leaf = subject.layout.version.metadata.schema.leaves[leaf]
     chunks = subject.chunks(leaf)
     size, plain = (
@@ -381,7 +386,7 @@ def _plain_width(subject: Subject, leaf: int) -> float | None:
 
 
 def no_dictionary(subject: Subject) -> Iterator[Cause]:
-    """Strings of few distinct values without a dictionary."""
+    """Yield a finding if string columns with few distinct values have no dictionary."""
     shape, few = subject.shape, list[int]()
     for leaf, (distinct, rows) in subject.distinct.items():
         pages = [group.chunks[leaf].offsets for group in subject.shape.groups]
@@ -408,7 +413,7 @@ def no_dictionary(subject: Subject) -> Iterator[Cause]:
 
 
 def codecs(subject: Subject) -> Iterator[Cause]:
-    """Pages without compression, or with a slow codec."""
+    """Yield a finding if pages are uncompressed, or compressed with a slow codec."""
     plain = [leaf for leaf in subject.leaves if subject.ratios.get(leaf, 1.0) < 0.8]
     if plain:
         shape = subject.shape

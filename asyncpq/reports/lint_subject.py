@@ -1,6 +1,6 @@
-"""Lookups by one column of one file, and the findings about them.
+"""The lookups by one column of one file, which the rules of ``lint`` examine.
 
-A finding says nothing where its cure saves less than 5 % of a lookup's time, no request, and less than a quarter of the
+A finding is dropped if its cure saves less than 5 % of a lookup's time, no request, and less than a quarter of the
 bytes.
 """
 
@@ -25,7 +25,7 @@ _LEAST_BYTES: Final = 64 * KIB
 
 @dataclass(slots=True)
 class Subject:
-    """Lookups by one column of one file."""
+    """The lookups by one column of one file, with the layout and the models that the rules need."""
 
     layout: FileLayout
     leaf: Leaf
@@ -47,8 +47,8 @@ class Subject:
 
     def chunks(self, leaf: int) -> list[ColumnChunk]:
         """Return a leaf's chunks that can be read and have values."""
-        found = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
-        return [item.chunk for item in found if item is not None and item.chunk.num_values]
+        indexed = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
+        return [item.chunk for item in indexed if item is not None and item.chunk.num_values]
 
     def name(self, leaf: int) -> str:
         return self.layout.version.metadata.schema.leaves[leaf].dotted
@@ -65,8 +65,8 @@ class Subject:
         model: LookupModel | None = None,
         snippets: Snippets | None = None,
     ) -> Iterator[Cause]:
-        """Yield the finding, if the cure saves enough. With the cure the file has the ``shape`` and the ``keys``, and
-        lookups the ``model``; what is None stays as it is."""
+        """Yield the finding if its cure saves enough. ``shape``, ``keys`` and ``model`` describe the file and its
+        lookups after the cure; None means that the cure does not change them."""
         after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
         saved = self.before - after
         share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
@@ -88,15 +88,15 @@ class Subject:
 
 
 def severity(share: float) -> Literal["high", "medium", "low"]:
-    """Return how much a saving of this share of a lookup matters."""
+    """Return the severity of a finding whose cure saves the fraction ``share`` of a lookup's time."""
     return "high" if share >= 0.4 else "medium" if share >= 0.15 else "low"
 
 
 def cost_text(cost: LookupCost) -> str:
-    """Return a cost in words."""
+    """Return a cost as text: requests, bytes and seconds."""
     return f"{cost.requests:.1f} requests and {cost.num_bytes:,.0f} bytes"
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names with commas, the first few of them."""
+    """Join names with commas; after ``most`` names, say how many follow."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

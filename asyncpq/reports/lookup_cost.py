@@ -1,9 +1,9 @@
-"""The cost of one lookup in one file, from the file's layout alone: requests, bytes and seconds.
+"""Predict the requests, bytes and seconds of one lookup in one file from the file's layout alone.
 
-A :class:`Shape` says where the pieces of a file are, :class:`KeyZones` which rows may have which keys. The cost is that
-of a session that has seen nothing of the file: its first GET, what of the footer and the page indexes that leaves,
-Bloom filters, and the data. Pages are chosen, and requests merged, by the planner's own code (``objects.read_plan``,
-``objects.prices``), so that what is said of a layout that does not exist yet is what reads of it will do.
+A :class:`Shape` has the locations of a file's chunks, pages and indexes. :class:`KeyZones` say which rows may have
+which keys. The prediction is for a session with empty caches. It counts the first GET, the rest of the footer and of
+the page indexes, Bloom filters, and the data. The planner's own code (``objects.read_plan``, ``objects.prices``)
+chooses pages and merges requests, so predictions for a layout that does not exist yet agree with later reads of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _A_HASH: Final = 0x9E3779B185EBCA87  # of some value: its block is inside the fi
 
 @dataclass(frozen=True, slots=True)
 class ChunkShape:
-    """Where one column chunk is."""
+    """The location of one column chunk, its pages and its indexes."""
 
     start: int
     stop: int
@@ -44,7 +44,7 @@ class ChunkShape:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """Where the chunks of one row group are."""
+    """The number of rows of one row group, and the locations of its column chunks."""
 
     rows: int
     chunks: tuple[ChunkShape, ...]  # of all leaves
@@ -53,7 +53,7 @@ class GroupShape:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where the pieces of a file are."""
+    """The size of a file, and the locations of its footer and its row groups."""
 
     size: int
     footer_start: int
@@ -73,10 +73,10 @@ class Zone(NamedTuple):
 
 @dataclass(slots=True)
 class KeyZones:
-    """Zones of all rows of a file, in order.
+    """The zones of all rows of a file, in order.
 
-    ``is_sorted``: as if the rows were sorted by the key. ``groups``: zones by the statistics of row groups, which may
-    be closer than those of pages; None if they are the same.
+    ``is_sorted``: the rows count as sorted by the key. ``groups``: zones from the statistics of row groups, which may
+    have tighter bounds than those of pages; None if the two are the same.
     """
 
     zones: Sequence[Zone]
@@ -88,18 +88,18 @@ class KeyZones:
         self._starts = [zone.start for zone in self.zones]
 
     def may_hold(self, key: Any, start: int, stop: int) -> bool:
-        """Return whether some of the rows may have the key, by the bounds of the rows together. None is any key."""
+        """Return whether any row of ``[start, stop)`` may have ``key`` according to the bounds; None is any key."""
         if key is None:
             return True
         first = max(bisect_right(self._starts, start) - 1, 0)
-        found = [zone for zone in self.zones[first : bisect_left(self._starts, stop, first)] if zone.stop > start]
-        if not all(zone.known for zone in found):
+        zones = [zone for zone in self.zones[first : bisect_left(self._starts, stop, first)] if zone.stop > start]
+        if not all(zone.known for zone in zones):
             return True
-        bounds = [zone for zone in found if zone.low is not None]
+        bounds = [zone for zone in zones if zone.low is not None]
         return bool(bounds) and min(zone.low for zone in bounds) <= key <= max(zone.high for zone in bounds)
 
     def samples(self, most: int = KEYS) -> list[tuple[Any, int]]:
-        """Return at most so many keys with a row that has them, evenly distributed over the rows."""
+        """Return at most ``most`` pairs of a key and a row that has it, evenly distributed over the rows."""
         zones = [zone for zone in self.zones if zone.key is not None] or list(self.zones)
         ends = list(itertools.accumulate(zone.stop - zone.start for zone in zones))
         total = ends[-1] if ends else 0
@@ -109,7 +109,7 @@ class KeyZones:
 
 
 class LookupCost(NamedTuple):
-    """What a lookup costs, on average over some keys."""
+    """The cost of a lookup, averaged over several keys."""
 
     requests: float
     num_bytes: float
@@ -132,7 +132,7 @@ class _Span(NamedTuple):
 
 
 class _Hit(NamedTuple):
-    """A row group that statistics leave: the rows that may have the key, and one that has it."""
+    """A row group that statistics do not rule out: the rows that may have the key, and one row that has it."""
 
     ordinal: int
     rows: RowRanges
@@ -141,13 +141,13 @@ class _Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupModel:
-    """Lookups by one key column that return some columns.
+    """A model of lookups by one key column that return some columns.
 
     Attributes:
         key: the key's leaf.
         others: the other leaves that are returned.
-        tail_bytes: size of the first GET, in a folder of which no file was opened.
-        learns: whether other files of the folder were opened: the first GET then brings what theirs needed.
+        tail_bytes: size of the first GET if no file of the folder was opened before.
+        learns: whether other files of the folder were opened before: the first GET is then as large as theirs needed.
         blooms: whether Bloom filters may be used.
     """
 
@@ -160,7 +160,7 @@ class LookupModel:
     learns: bool = False
 
     def mean_cost(self, shape: Shape, keys: KeyZones) -> LookupCost:
-        """Return the mean cost of lookups of keys that are in the file."""
+        """Return the mean cost of lookups by keys that occur in the file."""
         most = KEYS if len(self.others) < _MANY_COLUMNS else _FEW_KEYS
         costs = [self._cost(shape, keys, *sample) for sample in keys.samples(most)]
         if not costs:
@@ -247,7 +247,8 @@ class LookupModel:
     def _after_blooms(
         self, shape: Shape, groups: list[tuple[_Hit, RowGroupPlan]], tail_start: int, tally: _Tally
     ) -> list[tuple[_Hit, RowGroupPlan]]:
-        """Return the groups that Bloom filters leave, where fetching these may save more than it costs."""
+        """Return the row groups that Bloom filters do not rule out. Filters are fetched only if they may save more than
+        they cost."""
         ranges: list[tuple[int, int]] = []
         for hit, _ in groups:
             span = shape.groups[hit.ordinal].chunks[self.key].bloom_filter
@@ -296,7 +297,7 @@ class _Tally:
     seconds: float = 0.0
 
     def round(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Add a round of requests."""
+        """Add one round of concurrent requests for ``spans``, as pairs of start and stop."""
         self.requests += len(spans)
         self.num_bytes += sum([stop - start for start, stop in spans])
         self.seconds += self.prices.round_s(spans)

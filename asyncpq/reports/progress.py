@@ -1,6 +1,7 @@
-"""The progress of a long call, on stderr, with rate and time left: what ``progress=True`` and the command line show.
+"""Show the progress of a long call on stderr, with rate and remaining time, for ``progress=True`` and the command line.
 
-Nothing is shown where stderr is neither a terminal nor a notebook, nor before the first second has passed. rich draws.
+Nothing is shown if stderr is neither a terminal nor a notebook, or during the first second. The package rich draws the
+bars.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WAIT_S: Final = 1.0
 
 
 class ProgressBars:
-    """One bar for each step of a call; a session's hook for events. Use it as a context manager.
+    """An event hook of a session that draws a progress bar for each step of a call. Use it as a context manager.
 
     Raises UsageError if rich is not installed.
     """
@@ -54,7 +55,7 @@ class ProgressBars:
         self.close()
 
     def close(self) -> None:
-        """Draw nothing more, such as before other text goes to the terminal. Idempotent."""
+        """Stop drawing, for example before other text is written to the terminal. Idempotent."""
         self._closed = True
         if self._drawn is not None:
             self._drawn.stop()

@@ -1,6 +1,7 @@
-"""The cost of a read, and of what it would be otherwise: the model that predicts what causes cost.
+"""A model of the cost of a read, which predicts how much faster the read would be without a cause of slowness.
 
-A read is its rounds of requests, which cost what the plan's prices say (:mod:`asyncpq.objects.prices`).
+The model sees a read as rounds of concurrent requests. The plan's prices (:mod:`asyncpq.objects.prices`) give the
+seconds of each round.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a read that has ended."""
+    """Facts about a read that has ended."""
 
     log: Sequence[RequestRecord]  # all requests, those that opened the file or dataset included
     prices: Prices
@@ -43,7 +44,7 @@ Rounds = dict[int, list[int]]  # bytes of each request, by round
 
 
 class ReadModel:
-    """The cost of a read's rounds, and of what they would be otherwise."""
+    """The cost of a read's rounds of requests, and the cost of changed rounds."""
 
     def __init__(self, facts: Facts) -> None:
         self._prices = facts.prices
@@ -72,10 +73,10 @@ class ReadModel:
         column: str | None = None,
         snippets: dict[str, str] | None = None,
     ) -> Iterator[Cause]:
-        """Yield the cause if it saves anything.
+        """Yield the cause if the read would cost less without it.
 
-        ``data`` (by round) and ``metadata`` are the requests left without it, None if they stay; ``saves`` are the
-        seconds, requests and bytes themselves where no requests are left out.
+        ``data`` (by round) and ``metadata`` are the requests that the read would need without the cause; None if they
+        do not change. ``saves`` gives the saved seconds, requests and bytes directly instead.
         """
         seconds, requests, num_bytes = saves or (0.0, 0, 0)
         if saves is None:
@@ -126,7 +127,8 @@ def size_of(rounds: Rounds) -> int:
 def pieces_of(
     columns: Iterable[ColumnRead], pages_of: Callable[[ColumnRead], Sequence[int]], *, dictionaries: bool = True
 ) -> list[int]:
-    """Return the bytes of each request for the pages that ``pages_of`` names of each column, and for its dictionary."""
+    """Return the bytes of each request that reads some pages of the columns, with their dictionaries if
+    ``dictionaries``. ``pages_of`` returns the pages of a column to read."""
     pieces: list[int] = []
     for column in columns:
         pages = pages_of(column)
@@ -144,13 +146,16 @@ def pieces_of(
 def paged(
     columns: Sequence[ColumnRead], model: ReadModel, filter_pages: Callable[[ColumnRead], Sequence[int]]
 ) -> list[list[int]]:
-    """Return the requests, by round, of a read whose filter needs ``filter_pages``: with the pages of the other columns
-    for the same rows, or with those of the matching rows in a second round, whichever costs less."""
+    """Return the bytes of each request, by round, of a read whose filter needs the pages that ``filter_pages`` returns.
+
+    The pages of the other columns are read for the same rows in the same round, or for the matching rows in a second
+    round, whichever costs less.
+    """
     rows: dict[tuple[str, int], RowRanges] = {}
     for column in columns:
         if column.predicate:
-            place, found = (column.url, column.row_group), column.rows_of(filter_pages(column))
-            rows[place] = rows[place] & found if place in rows else found
+            place, needed = (column.url, column.row_group), column.rows_of(filter_pages(column))
+            rows[place] = rows[place] & needed if place in rows else needed
 
     def overlapping(column: ColumnRead) -> Sequence[int]:
         known = rows.get((column.url, column.row_group))
@@ -163,10 +168,10 @@ def paged(
 
 
 def fetched(column: ColumnRead) -> Sequence[int]:
-    """Return the pages that were read."""
+    """Return the ordinals of the column's pages that were read."""
     return column.fetched
 
 
 def wanted(column: ColumnRead) -> Sequence[int]:
-    """Return the pages that hold matching rows."""
+    """Return the ordinals of the column's pages that hold matching rows."""
     return column.wanted

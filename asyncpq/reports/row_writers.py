@@ -1,6 +1,6 @@
-"""Rows as JSON, NDJSON, CSV, Arrow or Parquet, written batch by batch to anything that has ``write`` and ``flush``.
+"""Write rows as JSON, NDJSON, CSV, Arrow or Parquet, batch by batch, to any object that has ``write`` and ``flush``.
 
-Every writer holds one batch at most; that of Parquet holds a row group.
+A writer holds at most one batch in memory; the Parquet writer holds a row group.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ class RowWriter(Protocol):
         """Write the next rows."""
 
     def finish(self) -> None:
-        """Write what ends the output. Not called after an error."""
+        """Write the end of the output, such as a closing bracket or a footer. Not called after an error."""
 
     def abandon(self) -> None:
-        """Do not finish the output: the caller drops the sink."""
+        """Release resources after an error, without finishing the output. The caller drops the sink."""
 
 
 def encoded(text: str) -> bytes:
-    """Return text as UTF-8; lone surrogates, which UTF-8 does not have, as question marks."""
+    """Encode text as UTF-8. Lone surrogates, which UTF-8 cannot encode, become question marks."""
     return text.encode("utf-8", "replace")
 
 
 def _write_texts(sink: Any, texts: pa.LargeStringArray) -> None:
-    """Write texts without nulls, one behind the other, as they lie in memory."""
+    """Write an array of texts without nulls directly from memory, one text after another."""
     if len(texts):
         sink.write(memoryview(texts.buffers()[2])[: pc.sum(pc.binary_length(texts)).as_py()])
 
 
 class _Abandoned:
     def abandon(self) -> None:
-        """Do nothing: what is not finished is cut off."""
+        """Do nothing: the output stays incomplete."""
 
 
 class NdjsonWriter(_Abandoned):
-    """One JSON object a line."""
+    """Writes one JSON object on each line."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -58,11 +58,11 @@ class NdjsonWriter(_Abandoned):
         self._sink.flush()
 
     def finish(self) -> None:
-        """Nothing ends the lines."""
+        """Do nothing: NDJSON has no end mark."""
 
 
 class JsonWriter(_Abandoned):
-    """One document: ``head``, then ``columns`` and ``rows``, such as ``documents.Rows``."""
+    """Writes one JSON document: the members of ``head``, then ``columns`` and ``rows``, as in ``documents.Rows``."""
 
     def __init__(self, sink: Any, head: Mapping[str, Any], schema: pa.Schema) -> None:
         self._sink = sink
@@ -85,7 +85,7 @@ class JsonWriter(_Abandoned):
 
 
 class CsvWriter(_Abandoned):
-    """CSV with a header; null is empty, ``""`` an empty text."""
+    """Writes CSV with a header. A null is an empty field, an empty text is ``""``."""
 
     def __init__(self, sink: Any, schema: pa.Schema) -> None:
         from pyarrow import csv
@@ -114,12 +114,12 @@ class CsvWriter(_Abandoned):
 
 
 def _is_text_in_csv(kind: pa.DataType) -> bool:
-    """Return whether values are written as JSON's, not as pyarrow writes them."""
+    """Return whether CSV has values of this type in their JSON form, not as pyarrow's CSV writer formats them."""
     return not is_number(kind) and not pa.types.is_boolean(kind)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether values are written as numbers in CSV and tables."""
+    """Return whether values of this type are written as numbers in CSV and in tables."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -128,7 +128,7 @@ def _csv_text(value: Any) -> str | None:
 
 
 class ArrowWriter(_Abandoned):
-    """An Arrow IPC stream, or a ``file`` of that format."""
+    """Writes an Arrow IPC stream; with ``file``, an Arrow IPC file."""
 
     def __init__(self, sink: Any, schema: pa.Schema, *, file: bool = False) -> None:
         make = pa.ipc.new_file if file else pa.ipc.new_stream
@@ -144,7 +144,7 @@ class ArrowWriter(_Abandoned):
 
 
 class ParquetWriter:
-    """Row groups of a million rows or ``row_group_bytes`` in memory, with page indexes."""
+    """Writes Parquet with page indexes. A row group ends at a million rows or ``row_group_bytes`` bytes in memory."""
 
     def __init__(self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20) -> None:
         import pyarrow.parquet as pq
@@ -170,7 +170,7 @@ class ParquetWriter:
         self._writer.close()
 
     def abandon(self) -> None:
-        """See :class:`RowWriter`."""
+        """Mark the Parquet writer as closed after an error, so that it writes no footer."""
         self._writer.is_open = False
 
     def _write(self) -> None:
@@ -179,7 +179,7 @@ class ParquetWriter:
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Return the type with plain strings and binary for views, at any depth."""
+    """Replace string views and binary views in a type by plain strings and binary, at any depth."""
     if kind in OF_VIEWS:
         return OF_VIEWS[kind]
     if pa.types.is_struct(kind):

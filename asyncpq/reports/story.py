@@ -1,7 +1,7 @@
-"""The story of one read: what its trace, plans and requests say together.
+"""The record of one read for ``why()``: its trace, the plans of its files, and its requests.
 
-A :class:`Story` is attached to the metrics of a read before the read begins. It receives each file's plan before
-data is fetched, and each part as it arrives.
+A :class:`Story` is attached to the metrics of a read before the read begins. It receives each file's plan before data
+is fetched, and each part (such as a page) when it arrives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIERS: tuple[Fate, ...] = ("memory", "disk", "shared", "read")  # the farthest 
 
 @dataclass(slots=True)
 class TracedFile:
-    """A file that the read planned."""
+    """A file that the read planned: its plan and the requests that planning sent."""
 
     planner: ScanPlanner
     scan_plan: ScanPlan
@@ -38,7 +38,7 @@ class TracedFile:
 
 
 class ColumnRead(NamedTuple):
-    """What was read of one column chunk, and what of it holds matching rows."""
+    """The pages of one column chunk that were read, and those that hold matching rows."""
 
     url: str
     row_group: int
@@ -59,24 +59,24 @@ class ColumnRead(NamedTuple):
     is_estimated: bool  # nothing says where its pages are: ``sizes`` are those of PAGE_BYTES
 
     def rows_of(self, pages: Iterable[int]) -> RowRanges:
-        """Return the rows of ``pages``."""
+        """Return the rows that ``pages`` (ordinals) hold, counted in the row group."""
         stops = [*self.first_rows[1:], self.num_rows]
         return RowRanges([(self.first_rows[page], stops[page]) for page in pages])
 
     def pages_of(self, rows: RowRanges) -> list[int]:
-        """Return the pages that hold any of ``rows``."""
+        """Return the ordinals of the pages that hold any of ``rows``."""
         spans = zip(self.first_rows, [*self.first_rows[1:], self.num_rows], strict=True)
         return [page for page, (first, stop) in enumerate(spans) if rows.overlaps(first, stop)]
 
     @property
     def wanted_bytes(self) -> int:
-        """The least that holds the matching rows: their pages, and the dictionary."""
+        """The fewest bytes that hold the matching rows: their pages and the dictionary."""
         return self.dictionary + sum([self.sizes[page] for page in self.wanted]) if self.wanted else 0
 
 
 @dataclass(slots=True)
 class Story:
-    """The trace of one read, and the plans of its files. ``scan``: the read is one of a predicate, not of keys."""
+    """The trace of one read, and the plans of its files. ``scan``: the read has a predicate, not keys."""
 
     scan: bool
     trace: ReadTrace = field(init=False)
@@ -103,7 +103,7 @@ class Story:
         }
 
     def fates(self) -> dict[str, FileFates]:
-        """Return what became of each planned file's row groups and pages, by url."""
+        """Return the fate (read, cached or ruled out) of each planned file's row groups and pages, by url."""
         parts: dict[str, dict[int, Fate]] = {url: {} for url in self.files}
         for part in self.trace.parts:
             if part.kind in ("page", "part", "dictionary") and part.url in parts:
@@ -111,11 +111,11 @@ class Story:
         return {url: _fates(file, parts[url]) for url, file in self.files.items()}
 
     def columns(self, fates: dict[str, FileFates]) -> list[ColumnRead]:
-        """Return what was read of each column chunk of the row groups that were not ruled out."""
+        """Return a :class:`ColumnRead` for each chunk that was read. ``fates`` is the result of :meth:`fates`."""
         rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for url, ordinal, ranges in self.trace.matched:
             rows.setdefault((url, ordinal), []).extend(ranges)
-        found: list[ColumnRead] = []
+        reads: list[ColumnRead] = []
         for url, file in self.files.items():
             read: dict[tuple[int, int], list[int]] = {}
             for chunk in fates[url]["chunks"]:
@@ -128,13 +128,14 @@ class Story:
                 matched = RowRanges(sorted(rows.get((url, group.ordinal), ())))
                 for column in group.columns:
                     pages = read.get((group.ordinal, column.chunk.leaf), [])
-                    found.append(_column_read(file, group, column, pages, matched))
-        return found
+                    reads.append(_column_read(file, group, column, pages, matched))
+        return reads
 
     def time_split(self, total_s: float, log: Iterable[tuple[float, float]]) -> TimeSplit:
-        """Return where ``total_s`` seconds went; ``log`` has when each request began and ended, on the trace's clock.
+        """Divide the ``total_s`` seconds of the read among activities. ``log`` has the times at which each request
+        began and ended, on the trace's clock.
 
-        A moment counts once: as network, else as waiting for a cache tier, else as decoding.
+        Each moment counts once: as network, else as waiting for a cache tier, else as decoding, else as other.
         """
         network = _union(log)
         caches = _union([*self.trace.waited, *network])
@@ -165,7 +166,9 @@ def _fates(file: TracedFile, parts: dict[int, Fate]) -> FileFates:
 
 
 def _farthest(parts: dict[int, Fate], starts: Sequence[int], start: int, stop: int) -> Fate | None:
-    """Return the farthest tier that gave a piece of ``[start, stop)``; None if none did."""
+    """Return the slowest tier (memory, disk, shared or store) that any byte of ``[start, stop)`` came from; None if
+    none of these bytes was read.
+    """
     tiers = [parts[at] for at in starts[bisect_left(starts, start) : bisect_left(starts, stop)]]
     return max(tiers, key=_TIERS.index, default=None)
 
@@ -209,14 +212,14 @@ def _column_read(
 
 
 def _known_offsets(file: TracedFile, row_group: int, leaf: int) -> OffsetIndex | None:
-    """Return where the pages of a chunk that was read whole are, as far as memory knows."""
+    """Return the OffsetIndex of a chunk that was read whole, from memory; None if memory lacks it."""
     known = indexed_chunk(file.scan_plan.version, row_group, leaf)
     held = file.planner.source.runtime.memory.get(known.locations)
     return held if isinstance(held, OffsetIndex) else None
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the times that any of ``spans`` holds, as spans that do not overlap."""
+    """Return the union of time spans as sorted spans that do not overlap."""
     merged: list[tuple[float, float]] = []
     for start, stop in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -231,7 +234,7 @@ def _length(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of adjacent pages as (first, behind the last); ``pages`` are sorted."""
+    """Yield each run of consecutive ordinals in the sorted ``pages``, as a half-open range (start, stop)."""
     start = 0
     for at in range(1, len(pages) + 1):
         if at == len(pages) or pages[at] != pages[at - 1] + 1:

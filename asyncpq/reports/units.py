@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Format sizes, counts and durations for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def size_text(num_bytes: float | None) -> str:
 
 
 def plural(number: int, name: str) -> str:
-    """Return ``3 files``, or ``1 file``."""
+    """Return a number with its noun in singular or plural, such as ``1 file`` or ``3 files``."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Values of statistics as text, for people."""
+"""Format the bounds of statistics as text for people."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _TEXTS: Final = (LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON)
 def value_text(value: Any, leaf: Leaf) -> str:
     """Return a bound of ``leaf``'s statistics as text.
 
-    ``value`` is as :mod:`asyncpq.parquet.statistics` gives it. Dates, times and timestamps are ISO 8601, or the stored
-    number where a calendar lacks them; strings are cut after 80 characters; other bytes are hexadecimal.
+    ``value`` is a bound as :mod:`asyncpq.parquet.statistics` decodes it. Dates, times and timestamps are ISO 8601, or
+    the stored number if they are outside of the calendar. Strings are cut after 80 characters; other bytes are
+    hexadecimal.
     """
     if isinstance(value, bool):
         return str(value).lower()

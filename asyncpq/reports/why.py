@@ -1,7 +1,7 @@
-"""Why a read costs what it costs: :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`.
+"""Report what a read cost and why, for :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`.
 
-The read runs as usual, with a trace. The story has the requests that opened the file or dataset, too, if nothing was
-read with it since: so the first story is that of a cold read.
+The read runs as usual, with a trace. For the first read of a handle, the report includes the requests that opened the
+file or dataset, so that it shows the whole cost of a cold read.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _MAX_CHUNKS = 20_000  # column chunks of a file whose page indexes are fetched f
 
 
 class WhyReport:
-    """The story of one read: where its requests, bytes and seconds went, and what would make it faster."""
+    """The report on one read: its requests, bytes and seconds, the reason for each, and what would make it faster."""
 
     def __init__(self, document: Why) -> None:
         self._document = document
 
     def to_dict(self) -> Why:
-        """Return the story as a document that can be written as JSON."""
+        """Return the report as a JSON document."""
         return self._document
 
     def add_layout(self, layout: Inspection) -> None:
-        """Add the layout of a file that was read."""
+        """Add the layout of a file that was read, for the page map."""
         self._document["layouts"].append(layout)
 
     def explain(self) -> str:
-        """Return the story as text of several lines."""
+        """Return the report as text of several lines."""
         from asyncpq.reports.why_text import why_text
 
         return why_text(self._document)
@@ -72,7 +72,7 @@ _DISK_BYTES_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRead:
-    """What the story of a dataset has beside that of a file."""
+    """The facts about a read of a dataset that a read of one file does not have."""
 
     view: str
     files_step: FunnelStep
@@ -87,17 +87,23 @@ Verb = Literal["lookup", "scan", "count"]
 
 
 def verb_of(columns: object, where: object, lookup: object, limit: object, *, counts: bool) -> Verb:
-    """Return which read the arguments of ``why()`` ask for. Raises InvalidOptionError if they contradict each other."""
+    """Return the verb (such as "scan" or "lookup") that the arguments of ``why()`` ask for.
+
+    Raises InvalidOptionError if they contradict each other.
+    """
     if lookup is not None and where is not None:
-        raise InvalidOptionError("why() takes where= or lookup=, not both")
+        raise InvalidOptionError("why() got both where= and lookup=", hint="Pass only one of them.")
     if counts and not columns is limit is lookup is None:
-        raise InvalidOptionError("why(count=True) counts the rows of where=: it has no columns, lookup or limit")
+        raise InvalidOptionError(
+            "why(count=True) cannot be combined with columns=, lookup= or limit=",
+            hint="To count rows, pass count=True alone or with where=.",
+        )
     return "count" if counts else "scan" if lookup is None else "lookup"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read that has ended."""
+    """A read that has ended: its arguments, its cost and its result."""
 
     url: str
     verb: Verb
@@ -112,7 +118,7 @@ class Read:
 
 
 def why_report(read: Read, story: Story) -> WhyReport:
-    """Return the story of ``read``, which ``story`` was attached to."""
+    """Return the report on ``read``. ``story`` recorded the read."""
     metrics, opening, lake = read.metrics, read.opening, read.lake
     fates = story.fates()
     columns = story.columns(fates)
@@ -170,8 +176,8 @@ def why_report(read: Read, story: Story) -> WhyReport:
 
 
 def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
-    """Return the prices that savings are predicted with: the plan's, but those of a disk where the files are here, of
-    which plans learn none."""
+    """Return the prices with which savings are predicted: those of the plan; for local files, the prices of a disk,
+    because sessions do not measure local files."""
     if not story.files:  # no file was planned: a table's metadata, or an index, had the answer
         assert read.lake is not None, "a file that was read was planned"
         prices, here = read.lake.prices, all(split_url(record.url or read.url)[0] == "file" for record in log)
@@ -195,17 +201,17 @@ def _seconds(opening: ReadMetrics | None) -> float:
 
 
 def _log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecord]:
-    """Return the requests of both calls as if the second had begun when the first ended."""
+    """Return the requests of the opening and of the read, with times as if the read began when the opening ended."""
     if opening is None:
         return sorted(metrics.log, key=lambda record: record.began)
-    found: list[RequestRecord] = []
+    records: list[RequestRecord] = []
     for call, later_s, rounds in ((opening, metrics.began - opening.ended, 0), (metrics, 0.0, opening.rounds)):
         for record in sorted(call.log, key=lambda record: record.began):
             moved = copy.copy(record)
             moved.began += later_s
             moved.round += rounds
-            found.append(moved)
-    return found
+            records.append(moved)
+    return records
 
 
 def _request(record: RequestRecord, began: float, url: str) -> Request:
@@ -225,13 +231,13 @@ def _tiers(metrics: ReadMetrics, opening: ReadMetrics | None) -> dict[str, int]:
 
 
 def _texts(values: Any) -> list[str]:
-    """Return keys as text."""
+    """Return the values of one key column as text; ``values`` is one value or a collection."""
     scalars = as_scalars(values) if is_collection(values) else [as_scalar(values)]
     return [value if isinstance(value, str) else show(value) for value in scalars]
 
 
 def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[FunnelStep]:
-    """Return the steps of the plans, with what the read itself ruled out: late pages, and rows that do not match."""
+    """Return the steps of the funnel: those of the plans, then the pages and rows that the read itself ruled out."""
     steps = [] if read.lake is None else [read.lake.files_step]
     scanned = read.metrics.rows_scanned
     for step in add_funnels([plan.funnel for plan in read.plans]):
@@ -252,7 +258,7 @@ def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[Funnel
 
 
 def _unread(fates: Sequence[FileFates]) -> Counter[str]:
-    """Return how many pages of the plans were not read in the end, by why not."""
+    """Return the numbers of planned pages that were not read in the end, by the fate that says why."""
     unread: Counter[str] = Counter()
     for chunk in (chunk for file in fates for chunk in file["chunks"] if not chunk["whole"]):
         each = chunk.get("fates") or [chunk["fate"]] * len(chunk["pages"])
@@ -261,5 +267,5 @@ def _unread(fates: Sequence[FileFates]) -> Counter[str]:
 
 
 def wants_pages(row_groups: int, columns: int) -> bool:
-    """Return whether the page indexes of a file with so many column chunks are fetched for its layout."""
+    """Return whether a file has few enough column chunks to fetch all page indexes for its layout."""
     return row_groups * columns <= _MAX_CHUNKS

@@ -1,4 +1,4 @@
-"""The story of a read as text, for terminals."""
+"""Format the report of ``why`` as text for terminals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _LABEL: Final = 40  # characters before a bar of the waterfall
 
 
 def why_text(document: Why, width: int = WIDTH) -> str:
-    """Return the story as text of several lines of at most ``width`` characters. Titles begin a line, all else is
-    indented."""
+    """Return the report as lines of at most ``width`` characters. Only titles are not indented."""
     sections = {
         "": _head(document),
         "Funnel": _funnel(document["funnel"]),
@@ -38,8 +37,8 @@ def why_text(document: Why, width: int = WIDTH) -> str:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """Return ``line`` indented, in lines of at most ``width`` characters; those that follow stand below the text of the
-    first."""
+    """Indent ``line`` and wrap it into lines of at most ``width`` characters. Continuation lines align with the text of
+    the first line."""
     if len(line.rstrip()) <= width - 2:
         return [f"  {line}".rstrip()]
     inner = len(line) - len(line.lstrip()) or 3  # behind the number of a cause
@@ -84,7 +83,7 @@ def _waterfall(document: Why, width: int) -> Iterator[str]:
 
 
 def _requests(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]:
-    """Yield a label of each request, when it began and when it ended."""
+    """Yield (label, begin, end) for each request; times are in seconds since the call began."""
     for request in requests:
         began, seconds = request.get("began_s", 0.0), request.get("seconds", 0.0)
         notes = [
@@ -98,7 +97,7 @@ def _requests(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]
 
 
 def _rounds(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]:
-    """Yield a label of each round, when it began and when it ended."""
+    """Yield (label, begin, end) for each round of requests; times are in seconds since the call began."""
     for number in sorted({request["round"] for request in requests}):
         some = [request for request in requests if request["round"] == number]
         began = min([request.get("began_s", 0.0) for request in some])
@@ -109,7 +108,7 @@ def _rounds(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]:
 
 
 def _bar(start: float, stop: float, longest: int) -> str:
-    """Return a bar from the fraction ``start`` to ``stop`` of a line of ``longest`` characters."""
+    """Return a bar that covers the fractions ``start`` to ``stop`` of a line of ``longest`` characters."""
     before = min(int(start * longest), longest - 1)
     return " " * before + "█" * max(1, min(round((stop - start) * longest), longest - before))
 

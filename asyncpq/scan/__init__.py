@@ -1,7 +1,7 @@
 """The engine, for one file and for many: a request comes in, batches of rows or one table go out.
 
-``request`` checks what a caller asks (:class:`ScanRequest`, keys of a lookup); ``planner`` makes of it and of one
-version of a file a :class:`ScanPlan`, with ``columns`` (names to leaves) and ``page_planner`` (row groups and pages);
+``request`` checks the caller's arguments and makes a :class:`ScanRequest`. ``planner`` plans a request for one version
+of a file (:class:`ScanPlan`), with ``column_resolution`` (names to leaves) and ``page_planner`` (row groups and pages).
 ``executor`` runs the plans of one file or of many, ``prefetch`` fetches their units ahead, ``file_scan`` fetches and
-decodes one unit, and ``stream`` gives the rows out as batches. ``plan`` explains a plan.
+decodes one unit, and ``stream`` returns the rows as batches. ``plan`` explains a plan.
 """

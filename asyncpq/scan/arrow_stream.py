@@ -24,7 +24,7 @@ BLOCKED_S: Final = 30.0  # an event loop that begins nothing for so long waits f
 
 
 class OtherThread:
-    """The running event loop, as other threads see it. Made in the loop's own thread."""
+    """A handle on the running event loop for calls from other threads. Create it in the loop's own thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or asyncio.get_running_loop()
@@ -32,13 +32,15 @@ class OtherThread:
 
     @property
     def runs(self) -> bool:
-        """Whether the loop runs, in this process."""
+        """Whether the loop is running in this process."""
         return self._process == os.getpid() and self._loop.is_running()
 
     def check(self, hint: str = _ELSEWHERE) -> None:
         """Raise UsageError if this is the loop's own thread, or if the loop has ended."""
         if _runs_here(self._loop):
-            raise UsageError("a consumer in the scan's event loop's own thread would wait for itself", hint=hint)
+            raise UsageError(
+                "the scan's stream was consumed in the thread of its own event loop, which blocks it", hint=hint
+            )
         if not self.runs:
             raise _ended()
 
@@ -77,7 +79,7 @@ class OtherThread:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work`` in the loop some time, without waiting for it, if the loop runs."""
+        """Schedule ``work`` in the loop without waiting for it, if the loop is running."""
         if self.runs:
             post(self._loop, work)
 
@@ -103,8 +105,11 @@ class BatchPuller(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """Return the next batch. Raises what :meth:`OtherThread.call` raises; an error of the read each time, since
-        consumers with several threads tell of the last."""
+        """Return the next batch. Raises the errors of :meth:`OtherThread.call`.
+
+        After an error of the read, each later call raises it again, because consumers with several threads report only
+        the last error.
+        """
         if self._failed is not None:
             raise self._failed
         try:
@@ -138,7 +143,7 @@ def stream_capsule(reader: pa.RecordBatchReader, requested_schema: object) -> ob
 
 
 def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work`` in ``loop`` some time, without waiting for it: from a destructor, in any thread."""
+    """Schedule ``work`` in ``loop`` without waiting for it. For destructors, which may run in any thread."""
 
     def start() -> None:
         task = loop.create_task(work())

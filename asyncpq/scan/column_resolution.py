@@ -23,7 +23,7 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
-    """A column that a predicate names."""
+    """A column that a predicate names, resolved to the parts of the file to read for it."""
 
     projection: Projection  # what is read of its top-level field
     # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
@@ -32,7 +32,7 @@ class PredicateColumn(NamedTuple):
 
 
 class ReadLeaf(NamedTuple):
-    """A leaf to read."""
+    """A leaf that a read fetches: for its output, its filter or both."""
 
     leaf: int  # its index in the schema
     field: int  # ordinal of its top-level field
@@ -43,8 +43,8 @@ class ReadLeaf(NamedTuple):
 class ReadColumns:
     """The columns of a query, resolved against a schema: the same for all literals of one predicate.
 
-    It is kept with the file's version, so that a repeated question whose key alone differs finds its plan: the leaves
-    to read, their zones, and what to ask of the page indexes of the row groups used last.
+    It is cached with the file's version, so that requests that differ only in literals share it: the leaves to read,
+    their zones, and the requests for page indexes of the row groups used last.
 
     ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
     Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
@@ -96,12 +96,12 @@ class ReadColumns:
         self.requests: dict[tuple[int, bool], list[IndexRequest]] = {}
 
     def may_cover(self, leaf: Leaf) -> bool:
-        """Return whether the leaf's dotted name means no other column in the predicate."""
+        """Return whether the leaf's dotted name does not also name another column of the predicate."""
         named = self.predicate.get(leaf.dotted)
         return named is None or named.leaf is leaf
 
     def covered_by(self, leaves: Iterable[Leaf]) -> ReadColumns:
-        """Return these columns, with ``leaves`` whose statistics prune although no value of them is read."""
+        """Return these columns with additional ``leaves``, whose statistics prune, but whose values are not read."""
         other = copy.copy(self)
         added = [leaf for leaf in leaves if leaf.dotted not in self.predicate]
         read = {leaf.leaf for leaf in self.leaves}
@@ -207,8 +207,8 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
     """Return the requested top-level fields, or the requested parts of them, in the order of ``names``.
 
-    Several paths into one field give it once, where the first of them stands. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, several of that name, or one requested twice.
+    Several paths into one field return the field once, at the position of the first path. Raises ColumnNotFoundError if
+    no column has a name, AmbiguousColumnError if several have it or a column is requested twice.
     """
     if names is None:
         return schema.whole_fields
@@ -225,9 +225,8 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
 
 
 def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
-    """Return the ordinals of the fields to return as dictionary arrays. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column, or an
-    encrypted file."""
+    """Return the ordinals of the fields to return as dictionary arrays. Raises ColumnNotFoundError if no column has a
+    name, AmbiguousColumnError if several have it, UnsupportedFeatureError for a nested column or an encrypted file."""
     schema = version.metadata.schema
     fields: set[int] = set()
     for name in names:
@@ -293,8 +292,8 @@ def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumn
 
 
 def _dictionary_column(view: SchemaAdapter, name: str) -> int:
-    """Return the ordinal of a column to return as dictionary arrays. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column."""
+    """Return the ordinal of a column to return as dictionary arrays. Raises ColumnNotFoundError if no column has the
+    name, AmbiguousColumnError if several have it, UnsupportedFeatureError for a nested column."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     if path or pa.types.is_nested(view.schema.field(ordinal).type):
         raise UnsupportedFeatureError(

@@ -40,8 +40,8 @@ class ScannedFile(Protocol):
         """The plan of the file; None if the file was ruled out before it was planned."""
 
     async def finish(self) -> None:
-        """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError: rows
-        are missing; ObjectChangedError: it has another version now."""
+        """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError if
+        rows are missing, ObjectChangedError if the file has another version now."""
 
 
 F = TypeVar("F", bound=ScannedFile)
@@ -112,18 +112,18 @@ class OneFile:
         return self._schema
 
     async def start(self) -> None:
-        """See :class:`ScannedFiles`."""
+        """Plan the file, if it is not planned yet."""
         await self.alone()
 
     async def alone(self) -> OneFile:
-        """See :class:`ScannedFiles`."""
+        """Plan and return this file: it is the only one of the scan."""
         if self.plan is None:
             self.plan = await self.planner.prepare(scan=self.scan)
             self._schema = self.plan.shape.schema
         return self
 
     async def planned(self) -> AsyncGenerator[OneFile]:
-        """See :class:`ScannedFiles`."""
+        """Plan this file and yield it. If nothing is to be read, it is finished first."""
         async with self.planner.deadline():
             await self.alone()
             if self.plan is not None and not self.plan.fetch_plan.row_groups:
@@ -131,7 +131,7 @@ class OneFile:
         yield self
 
     async def finish(self) -> None:
-        """See :class:`ScannedFile`."""
+        """Check that all planned rows were read, and that the file still has its version."""
         if self.plan is not None:
             self.plan.file_scan.check_complete()
             if not self.plan.file_scan.current:
@@ -325,7 +325,7 @@ class ScanExecutor(Generic[F]):
         return True
 
     async def _failed(self, file: F, error: AsyncpqError) -> None:
-        """Continue without ``file``, or with its new version; raise ``error`` if neither is allowed."""
+        """After an error, skip ``file`` or read its new version; raise ``error`` if neither is allowed."""
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
         alone = self._collected is None and not self.ordered
         exposed = [file] if alone else [*self._open.values(), file]

@@ -1,6 +1,7 @@
-"""What became of the row groups, pages and rows of a planned file: documents behind ``explain()`` and ``to_dict()``.
+"""The fates of a planned file's row groups, pages and rows: read, cached, or what ruled them out.
 
-They are made of a finished plan, on demand: a read that nobody asks about pays nothing for them.
+``explain()`` and ``to_dict()`` show them. They are computed from a finished plan on demand, so other reads do not pay
+for them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FateOf = Callable[[ColumnPlan, int, int], "Fate"]
 
 
 class PlannedVersion(NamedTuple):
-    """One planned file, as these functions see it."""
+    """One planned file: its version, request and plan, which the functions of this module need."""
 
     version: FileVersion
     plan: FetchPlan
@@ -72,7 +73,7 @@ def _chunk_fates(group: RowGroupPlan, column: ColumnPlan, fate_of: FateOf) -> Ch
 
 
 def _farthest(fates: Iterable[Fate]) -> Fate:
-    """Return the fate of a row group whose pages have ``fates``."""
+    """Return the fate of a row group whose pages have ``fates``: the slowest tier that a page came from, if any."""
     seen = set(fates)
     for tier in _TIERS:
         if tier in seen:
@@ -81,12 +82,12 @@ def _farthest(fates: Iterable[Fate]) -> Fate:
 
 
 def file_fate(fates: FileFates) -> Fate:
-    """Return the fate of a file: that of its row group that came farthest."""
+    """Return the fate of a file: the slowest tier that a row group came from, else the last step that pruned one."""
     return min(fates["row_groups"], key=_ORDER.index, default="statistics")
 
 
 class _Access(NamedTuple):
-    """The rows that a request, and an index, let be read."""
+    """The rows of each row group that may be read: by the caller's access plan, and by an index."""
 
     asked: ResolvedAccess
     indexed: ResolvedAccess | None
@@ -99,7 +100,7 @@ class _Access(NamedTuple):
         return cls(asked, None if file.indexed is None else file.indexed.resolve(layout))
 
     def excluder(self, ordinal: int) -> Fate:
-        """Return what keeps rows of a row group from being read."""
+        """Return the restriction that excludes rows of a row group: an index, or the caller's access plan."""
         indexed = self.indexed
         return "index" if indexed is not None and (ordinal not in indexed or ordinal in indexed.selected) else "access"
 
@@ -162,7 +163,7 @@ def _count_pages(
 
 
 def _conditions(plan: FetchPlan) -> dict[str, str]:
-    """Return details of what ruled out row groups."""
+    """Return texts that say which conditions ruled out how many row groups."""
     details: dict[str, str] = {}
     if plan.statistics is not None:
         details["statistics"] = ", ".join(f"{text}: {count}" for text, count in plan.statistics.dropped_by.items())
@@ -185,7 +186,7 @@ def funnel_step(
 
 
 def add_funnels(funnels: Sequence[Sequence[FunnelStep]]) -> Iterator[FunnelStep]:
-    """Yield the steps of several files together."""
+    """Yield the steps of the sum of several files' funnels."""
     levels: tuple[Level, ...] = ("row groups", "pages", "rows")
     for level in levels:
         steps = [step for steps in funnels for step in steps if step["level"] == level]

@@ -51,7 +51,7 @@ NOTHING = Fetched([], [], Parts({}))
 
 
 class _Match(NamedTuple):
-    """A piece whose rows were filtered."""
+    """A piece of a unit whose rows were filtered, and whose output columns are not yet decoded."""
 
     piece: RowGroupPiece
     reader: RowGroupReader
@@ -60,7 +60,7 @@ class _Match(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """A piece that is done with."""
+    """A piece of a unit that is completely decoded: its matching rows as a table."""
 
     match: _Match
     table: pa.Table | None  # its rows; None if none match, or rows are only counted
@@ -208,7 +208,7 @@ class FileScan:
         return self._source.start_validation(self.version, self.context)
 
     async def ensure_current(self) -> None:
-        """Validate the version where the cache policy requires it and no response of this scan has."""
+        """Validate the version, if the cache policy requires it and no response of this scan has validated it."""
         if not self.current:
             await self._source.ensure_fresh(self.version, self.context)
         self.current = True
@@ -340,7 +340,8 @@ class FileScan:
         planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
         if self._rows_seen != planned:
             raise CorruptFileError(
-                f"{self._rows_seen} rows were read where {planned} were planned", url=self.version.url
+                f"the file's pages gave {self._rows_seen} rows, but its metadata promised {planned}",
+                url=self.version.url,
             )
 
     # -- in a thread ------------------------------------------------------------------------------

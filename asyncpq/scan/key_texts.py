@@ -1,4 +1,4 @@
-"""Keys of lookups that come as text, from a command line or a url, as values of their columns' types."""
+"""Convert keys of lookups that are text, from a command line or a url, to values of their columns' types."""
 
 from __future__ import annotations
 

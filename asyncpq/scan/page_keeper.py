@@ -1,4 +1,4 @@
-"""Which pages and dictionaries of a scan memory and the cache tiers keep, and in which form.
+"""Decide which pages and dictionaries of a scan the caches keep, encoded or decoded.
 
 Memory keeps pages as fetched. While it is less than half full, pages of small reads, and of reads of one page of each
 column, are kept decoded instead; after that, only from their second use on, since most pages are used once and a

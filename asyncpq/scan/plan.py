@@ -1,6 +1,6 @@
-"""What a read would fetch, and why: :meth:`asyncpq.File.plan`.
+"""The plan of a read of one file, as :meth:`asyncpq.File.plan` returns it: what the read would fetch, and why.
 
-Fallbacks are explicit in ``explain()`` and in the metrics: without an OffsetIndex the whole chunk is read, a corrupt
+``explain()`` and the metrics list all fallbacks, such as: a whole chunk is read for lack of an OffsetIndex, a corrupt
 index is not used, a column of unknown order prunes nothing.
 """
 
@@ -53,31 +53,30 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A read that has not begun.
+    """The plan of a read of one file. No data has been fetched.
 
     Attributes:
-        url, version: what would be read.
-        guarantee: how surely it would be one version.
+        url, version: the object and its version.
+        guarantee: how the store ensures that all bytes are of one version.
         columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
-        limit: rows wanted, or None.
-        access: which of the file's rows may be read; None for all.
-        pruning: what row groups and pages were ruled out.
+        limit: the most rows to return; None for all.
+        access: the rows of the file that may be read; None for all.
+        pruning: the numbers of row groups and pages that pruning left.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
-        bloom: whose bloom filters were asked, what they ruled out and cost; None if none were asked.
+        bloom: the Bloom filters that were probed, what they ruled out and cost; None if none were probed.
         requests: range GETs of the first round, after caches and coalescing.
-        num_requests, num_bytes: of those.
-        cached_bytes: bytes that caches have already.
+        num_requests, num_bytes: the number of these GETs and of their bytes.
+        cached_bytes: needed bytes that are already in caches.
         late: a second round would fetch the other columns for matching rows only.
-        estimates: for each way to read the same rows, the estimated seconds of its requests; the chosen way first.
-        prices: what the estimates assume of the server, as text.
-        learnt: columns that are read page by page since their chunks were read before, without an OffsetIndex.
-        fallbacks: what could not be done the best way, and what metadata contradict the rest of the file, as far as
-            reads have found out.
-        metadata_requests: requests that planning itself took.
-        fates: what would become of each row group, and of the pages of those that would be read.
-        funnel: the steps from row groups to pages and rows, with what rules out how many.
-        layout: returns the layout of the file, as far as memory knows it; None if nothing does.
+        estimates: for each strategy, the estimated seconds of its requests; the chosen strategy first.
+        prices: the server's latency and bandwidth that the estimates assume, as text.
+        learnt: columns without an OffsetIndex that are read page by page, because an earlier read located their pages.
+        fallbacks: slower paths that the read would take, and metadata that are ignored since they contradict the file.
+        metadata_requests: the number of requests that planning sent.
+        fates: what would become of each row group, and of the pages of row groups that would be read.
+        funnel: the steps from row groups to pages and rows, and how many each mechanism rules out.
+        layout: returns the layout of the file from metadata in memory; None if memory has none.
     """
 
     url: str
@@ -113,7 +112,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """Number of requests that would wait for one another; 0 if memory has everything."""
+        """The number of rounds of requests, each of which waits for the one before; 0 if memory has everything."""
         return (bool(self.requests) or self.late) + self.late
 
     def to_dict(self, *, layouts: bool = False) -> PlanDocument:

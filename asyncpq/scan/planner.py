@@ -82,7 +82,7 @@ _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns
 
 
 class ScanPlanner:
-    """Makes a :class:`ScanPlan` of a request, and another one when the object has changed.
+    """Plans a request for one file, and plans again if the object has changed.
 
     ``version`` is the file handle's version; ``adopt`` is called with the version of each plan.
     """
@@ -183,7 +183,7 @@ class ScanPlanner:
         except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
-                # the object's present version may well have that column or row
+                # the object's current version may well have that column or row
                 await source.ensure_fresh(version, context.step("validate", metrics.rounds + 1))
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:
@@ -340,7 +340,8 @@ class ScanPlanner:
     def _shredded(
         self, version: FileVersion, columns: ReadColumns, test: VariantTest
     ) -> tuple[Expression, Leaf] | None:
-        """Return the condition on a part's own column, and that column; None if the file has none."""
+        """Return a condition on the column to which a variant's part is shredded, and the column; None if the file has
+        no such column."""
         schema, view, named = version.metadata.schema, self.request.view, columns.predicate.get(test.column)
         if named is None or (view is not None and view.schema.get_field_index(test.column) < 0):
             return None
@@ -352,7 +353,7 @@ class ScanPlanner:
     def _narrowed(
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
     ) -> Filter:
-        """Drop keys that the file cannot hold: a lookup in a dataset may name thousands for all files."""
+        """Drop the keys that this file cannot contain: a lookup in a dataset may have thousands of keys."""
         if self._where is None or not self.source.runtime.options.read.trust_statistics:
             return filter_
         known = row_group_zones(version, resolved.columns)

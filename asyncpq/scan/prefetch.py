@@ -21,7 +21,7 @@ from asyncpq.scan.file_scan import FileScan
 
 
 class Job(NamedTuple):
-    """A unit to fetch and decode."""
+    """A unit of a file that the pipeline fetches and decodes."""
 
     scan: FileScan  # the file scan that the unit belongs to. All units of one scan follow one another.
     unit: Unit
@@ -36,7 +36,7 @@ class Landed(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """A unit under way, and its task."""
+    """A job that is being fetched or decoded, and its task."""
 
     job: Job
     task: asyncio.Task[list[pa.Table]]
@@ -120,7 +120,7 @@ class Pipeline:
                 self._started.set()
 
     async def _grant(self, size: int) -> None:
-        """Wait until the budget has room, or no job is under way."""
+        """Wait until the budget has room for the next job, or until no job is running."""
         budget = self._runtime.budget
         if not self._running:
             budget.take(size)
@@ -159,7 +159,7 @@ class Pipeline:
         """Return the next finished unit, or None at the end; raise its error.
 
         Args:
-            bound: a deadline for the wait for a unit under way; not for the next job.
+            bound: a deadline that applies while waiting for a running unit, but not for the next job.
         """
         while not self._running:
             pump = self._pump

@@ -31,7 +31,7 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
     names = list(columns)
     for name in names:
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
+            raise InvalidOptionError(f"{argument}: {name!r} is neither the name nor the ordinal (int) of a column")
     return names
 
 
@@ -119,12 +119,12 @@ def row_places(rows: Any) -> list[tuple[str, int]]:
     numbers = row_numbers([row for _, row in pairs])
     for (url, _), row in zip(pairs, numbers, strict=True):
         if row < 0:
-            raise RowIndexError(f"row number {row} is negative, so it is in no file", url=url)
+            raise RowIndexError(f"row number {row} is negative", url=url, hint="Row numbers are counted from 0.")
     return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]
 
 
 class ScanRequest(NamedTuple):
-    """The request for one file, or for the files of a dataset, in the caller's terms."""
+    """The checked arguments of a read of one file or of a dataset, before names are resolved to columns."""
 
     # names of top-level fields, dotted paths inside them, or ordinals of fields; None for all
     columns: ColumnNames | None = None
@@ -286,8 +286,9 @@ def _values(name: str, value: Any) -> tuple[Scalar, ...]:
 
 
 def _from_capsule(value: Any) -> Any:
-    """Return values that only Arrow's PyCapsule protocol gives out, such as a column of another library, as a chunked
-    array; anything else as it is."""
+    """Convert an object that supports only Arrow's PyCapsule protocol, such as a column of another library, to a
+    chunked array. Return any other object unchanged.
+    """
     if isinstance(value, Iterable) or hasattr(value, "as_py") or len(getattr(value, "shape", ())) > 1:
         return value  # a table is refused where literals are made
     if hasattr(value, "__arrow_c_stream__"):

@@ -265,8 +265,10 @@ class RecordBatchStream:
 
 
 def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
-    """See :meth:`RecordBatchStream.to_reader`; called in the scan's event loop. With ``closes``, dropping the reader
-    closes the scan."""
+    """Return the reader of :meth:`RecordBatchStream.to_reader`.
+
+    Call it in the scan's event loop. With ``closes``, dropping the reader closes the scan.
+    """
 
     async def next_batch() -> pa.RecordBatch | None:
         return await anext(scan, None)

@@ -1,10 +1,10 @@
 """``asyncpq serve``: datasets over HTTP, with tokens, limits and four formats (extra ``serve``).
 
-An HTTP request comes in; rows, documents and problems go out. The way through: ``configuration.py`` reads the TOML
-file, ``app.py`` has the routes and what they share; ``access.py`` says who asks and what they may see, ``limits.py``
-how much; ``requests.py`` reads the question, ``datasets.py`` puts it to a dataset whose versions ``pinning.py`` holds;
-``responses.py`` writes the answer at the client's pace, ``problems.py`` errors. ``metrics.py`` counts, ``openapi.py``
-describes, ``server.py`` runs it all with uvicorn, ``demo.py`` on data that it makes.
+An HTTP request comes in; rows, documents and problems go out. ``configuration.py`` reads the TOML file. ``app.py`` has
+the routes. ``access.py`` authenticates tokens and checks their rights, ``limits.py`` limits concurrent requests.
+``requests.py`` parses a request, ``datasets.py`` reads the dataset, and ``pinning.py`` fixes the versions of its files.
+``responses.py`` writes rows as fast as the client takes them, ``problems.py`` writes errors. ``metrics.py`` counts for
+Prometheus, ``openapi.py`` describes the service, ``server.py`` runs it with uvicorn, and ``demo.py`` makes demo data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m asyncpq.serve CONFIG``: the service without the other commands of ``asyncpq``."""
+"""``python -m asyncpq.serve CONFIG``: run the service without the rest of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncpq.serve.server import listening, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the service until it is told to end; return the exit code."""
+    """Run the service until a signal ends it; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m asyncpq.serve", description="Serve datasets over HTTP.")
     parser.add_argument("configuration", nargs="?", help="a TOML file (docs/serve.md)")
     parser.add_argument("--demo", action="store_true", help="serve data that is made for it")
@@ -34,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(path: str | None, host: str | None = None, port: int | None = None) -> int:
-    """Serve by the configuration at ``path``, or data made for it if that is None; return the exit code."""
+    """Run the service with the configuration file at ``path``, or with demo data if ``path`` is None; return the exit
+    code."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         if path is not None:

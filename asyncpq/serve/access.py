@@ -1,4 +1,7 @@
-"""Who asks, and what they may see. Tokens are compared in constant time; names of columns before anything is read."""
+"""Authentication by token, and checks of the token's rights.
+
+Tokens are compared in constant time. Column names are checked before any data is read.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ def authenticate(tokens: Iterable[Token], authorization: str | None) -> Token:
 
 
 def grant_of(token: Token, dataset: str, exists: bool) -> Grant:
-    """Return a token's rights on a dataset. Raises Problem 404, the same whether there is no such dataset or no
-    right."""
+    """Return a token's rights on a dataset. Raises the same Problem 404 whether the dataset does not exist or the token
+    has no right to it."""
     grant = token.grant(dataset)
     if grant is None or not exists:
         raise no_dataset()
@@ -52,7 +55,7 @@ def check_verb(grant: Grant, verb: str) -> None:
 
 
 def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:
-    """Return the columns that exist for a token."""
+    """Return the schema without the columns that the token may not see."""
     if grant.columns is None:
         return schema
     shown = frozenset(grant.columns)

@@ -40,7 +40,7 @@ Handler = Callable[[ServerExchange], Awaitable[None]]
 
 
 class _Endpoint:
-    """An ASGI application of one route: what it raises becomes a problem document."""
+    """The ASGI application of one route. Its exceptions become problem documents."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -76,7 +76,7 @@ class Service:
     # -- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Enter the running event loop."""
+        """Enter the session in the running event loop, and start to accept requests."""
         if self._session is not None:
             raise UsageError("the service is running already")
         session = Session(**self.configuration.session)
@@ -87,7 +87,7 @@ class Service:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End all reads and the session."""
+        """Cancel all reads and close the session."""
         session, self._session = self._session, None
         for served in self._datasets.values():
             await served.close()
@@ -96,14 +96,14 @@ class Service:
             await session.close()
 
     def reload(self, configuration: Configuration) -> None:
-        """Serve by another configuration from now on. Requests under way end by the one that they began with. Where
-        and with which session the service runs changes only when it is started again."""
+        """Use another configuration for new requests; running requests keep the old one. Changes of the address and of
+        session options take effect only after a restart."""
         if configuration.session != self.configuration.session or configuration.server != self.configuration.server:
             logger.warning("changes of [server], [session] and [storage] need a restart")
         self._serve(configuration)
 
     def reload_file(self, path: str | os.PathLike[str]) -> None:
-        """Serve by a configuration that is read anew; one that is wrong is logged and ignored."""
+        """Read the configuration file again and use it for new requests. An invalid file is logged and ignored."""
         try:
             self.reload(load_configuration(path))
         except Exception as error:  # noqa: BLE001  # the service goes on
@@ -227,7 +227,7 @@ class Service:
 
 
 class _Call:
-    """One verb of one request."""
+    """One request to a dataset: it checks rights and limits, runs the verb and sends the answer."""
 
     def __init__(
         self, service: Service, exchange: ServerExchange, token: Token, grant: Grant, served: ServedDataset, verb: str
@@ -242,7 +242,7 @@ class _Call:
         self._began = time.perf_counter()
 
     async def run(self) -> None:
-        """Answer the request."""
+        """Run the verb and send the answer, within the token's limits."""
         exchange, seconds = self._exchange, self._token.limits.seconds
         time_limit = asyncio.timeout(seconds)
         try:
@@ -347,7 +347,8 @@ class _Call:
         await self._exchange.reply.whole(200, {**_headers(JSON), **headers}, body)
 
     def _identity(self, question: Question, format_: str) -> bytes:
-        """Return what the answer depends on beside the versions of files: the question, the rights and the format."""
+        """Return a digest of everything but file versions that the answer depends on: the request, the token's rights
+        and the format."""
         grant = self._grant
         parts = [self._name, format_, question.canonical(), repr(grant.columns), repr(grant.rows_text)]
         if question.limit is None:

@@ -1,4 +1,4 @@
-"""The configuration of a service: a TOML file becomes frozen values, checked as a whole before any of it is used."""
+"""The configuration of the service. A TOML file is checked as a whole and converted to frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SESSION_GROUPS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one request, and all requests of one token together, may take.
+    """Limits on one request, and on the concurrent requests of one token.
 
     Attributes:
         rows: of one answer.
@@ -58,7 +58,7 @@ class DatasetConfiguration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
-    """What a token may do with a dataset.
+    """The rights of a token on a dataset.
 
     Attributes:
         verbs: of :data:`VERBS`.
@@ -79,7 +79,8 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Token:
-    """Whoever sends the token with this SHA-256; None for requests without a token."""
+    """A token, known by its SHA-256, with its rights and limits. A digest of None stands for requests without a
+    token."""
 
     name: str
     sha256: bytes | None = field(repr=False)
@@ -94,7 +95,7 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfiguration:
-    """How the service listens. ``concurrent`` bounds the requests of all tokens at the same time."""
+    """The settings of the HTTP server. ``concurrent``: the most requests of all tokens at the same time."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -105,7 +106,7 @@ class ServerConfiguration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """All of a service's configuration. ``session`` has the keywords of :class:`asyncpq.Session`."""
+    """The whole configuration of a service. ``session`` has the keywords of :class:`asyncpq.Session`."""
 
     server: ServerConfiguration = field(default_factory=ServerConfiguration)
     session: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -117,7 +118,7 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
     """Read a TOML file.
 
     Raises:
-        InvalidOptionError: the file cannot be read, or something in it is wrong.
+        InvalidOptionError: the file cannot be read, or a setting in it is invalid.
     """
     try:
         with open(path, "rb") as file:
@@ -128,7 +129,7 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
 
 
 def parse_configuration(values: Mapping[str, Any]) -> Configuration:
-    """Return the configuration that a TOML document means. Raises InvalidOptionError if something in it is wrong."""
+    """Convert a parsed TOML document to a configuration. Raises InvalidOptionError if a setting is invalid."""
     top = _Section("", values)
     server = top.section("server").record(ServerConfiguration())
     limits = top.section("limits").record(Limits())
@@ -145,7 +146,7 @@ def parse_configuration(values: Mapping[str, Any]) -> Configuration:
 
 
 class _Section:
-    """A table of the file. Each key is taken once; a key that is left over is a mistake."""
+    """A table of the TOML file. The parser takes each key once; :meth:`end` reports keys that were not taken."""
 
     def __init__(self, name: str, values: object) -> None:
         if not isinstance(values, Mapping):
@@ -281,7 +282,10 @@ def _token(
 
 
 def _digest(section: _Section) -> bytes:
-    """Return the SHA-256 of a token, which is given as such, or stands in a file or an environment variable."""
+    """Return the SHA-256 of a token.
+
+    The section has the SHA-256 itself, or names a file or an environment variable that has the token.
+    """
     ways = {key: value for key in ("sha256", "file", "env") if (value := section.take(key, str)) is not None}
     if len(ways) != 1:
         raise InvalidOptionError(f"[{section.name}] needs one of sha256, file and env")
@@ -307,7 +311,7 @@ def _digest(section: _Section) -> bytes:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 of a token. Tokens are long and random, so that none is found by trying."""
+    """Return the SHA-256 of a token. A plain hash is enough: tokens are long and random, so they cannot be guessed."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

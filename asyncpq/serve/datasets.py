@@ -1,4 +1,4 @@
-"""The datasets of a service: opened in one session, opened again as they age, and asked with a token's rights."""
+"""The datasets of a service: open them in one session, reopen old ones, and read them with a token's rights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class ServedDataset:
         self._opening: asyncio.Task[Dataset] | None = None
 
     async def dataset(self) -> Dataset:
-        """Return the dataset. One that is old is opened again meanwhile. Raises AsyncpqError if it cannot be opened."""
+        """Return the open dataset. If it is older than ``reopen_s``, start to open it again in the background. Raises
+        AsyncpqError if it cannot be opened."""
         if self._opening is not None and self._opening.done():
             self._opening = None
         if self._opening is None and time.monotonic() - self._opened_at >= self.configuration.reopen_s:
@@ -55,7 +56,7 @@ class ServedDataset:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Dataset:
-        """Open the dataset."""
+        """Open the configured target as a dataset."""
         target: Any = self.configuration.target
         options = dict(self.configuration.options)
         if isinstance(target, tuple):
@@ -78,7 +79,7 @@ class ServedDataset:
             logger.error("dataset %s cannot be opened: %s", self.configuration.name, error)
 
     async def close(self) -> None:
-        """End an opening that is under way."""
+        """Cancel a running opening of the dataset."""
         task, self._opening = self._opening, None
         if task is not None and not task.done():
             task.cancel()
@@ -86,8 +87,8 @@ class ServedDataset:
 
 
 class Inquiry:
-    """A question to a dataset with the rights of one token: checked against what the token may see, then read with the
-    rows that it may see.
+    """One request to a dataset with the rights of one token. The request is checked against the columns that the token
+    may see, and reads only the rows that it may see.
 
     Raises:
         Problem: 400, the question does not fit the visible columns.
@@ -125,7 +126,7 @@ class Inquiry:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the answer depends on the files alone, not on the time."""
+        """Whether the answer depends only on the files, not on the current time."""
         if self._predicate is None:
             return True
         return not any(isinstance(value, RelativeTime) for atom in atoms(self._predicate) for value in atom.literals)
@@ -140,11 +141,11 @@ class Inquiry:
         return pinned_dataset(self.dataset, is_known)
 
     def unpinned(self) -> Dataset:
-        """Return the dataset for one read of whatever versions there are."""
+        """Return the dataset for one read of the current versions of its files, which are not fixed."""
         return unpinned_dataset(self.dataset)
 
     def scan(self, dataset: Dataset) -> DatasetScan:
-        """Return the scan of the rows of the answer."""
+        """Return the scan that gives the rows of the answer."""
         return self._scan(dataset, self._predicate)
 
     async def count(self, dataset: Dataset) -> int:
@@ -157,14 +158,16 @@ class Inquiry:
 
 
 def schema_document(name: str, schema: pa.Schema) -> dict[str, Any]:
-    """Return the columns as a document."""
+    """Return the columns of a dataset as a JSON document."""
     described = [{"name": field.name, "arrow_type": str(field.type), "nullable": field.nullable} for field in schema]
     return {"document": "schema", "dataset": name, "columns": described}
 
 
 def plan_document(name: str, inquiry: Inquiry, plan: DatasetPlan, grant: Grant) -> dict[str, Any]:
-    """Return a plan as a document: whole, or what tells neither urls nor columns, rows and indexes that the token may
-    not know."""
+    """Return a plan as a JSON document.
+
+    Unless the token may see whole plans, the document has no urls, and nothing about hidden columns, rows and indexes.
+    """
     if grant.plans:
         return dict(plan.to_dict())
     whole = plan.to_dict()

@@ -1,4 +1,4 @@
-"""A service on data that it makes: 200,000 trips in a temporary folder, with two tokens."""
+"""Demo data for the service: 200,000 trips in a temporary folder, and two tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _trips(first: int, size: int) -> pa.Table:
 
 
 def greeting(configuration: Configuration, tokens: dict[str, str]) -> str:
-    """Return what to try, as text for a terminal."""
+    """Return a text for the terminal with example requests to the demo service."""
     server = configuration.server
     root = f"http://{server.host}:{server.port}"
     lines = [f"Docs: {root}/docs", ""]

@@ -1,4 +1,4 @@
-"""One request and its response; and what ends the work on it: its client, its time, or an error."""
+"""One HTTP request and its response. The work on it is cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ServerExchange:
         self._receive = receive
 
     def header(self, name: str) -> str | None:
-        """Return a header of the request."""
+        """Return the value of a request header; None if the request lacks it."""
         value: str | None = self.request.headers.get(name)
         return value
 
     def path(self, name: str) -> str:
-        """Return a part of the path."""
+        """Return the value of a parameter in the route's path."""
         return str(self.request.path_params[name])
 
     async def body(self) -> bytes:
@@ -49,14 +49,16 @@ class ServerExchange:
             data = message.get("body", b"")
             size += len(data)
             if size > MAX_BODY:
-                raise Problem(413, f"the body has more than {MAX_BODY} bytes")
+                raise Problem(
+                    413, f"the request's body has more than {MAX_BODY} bytes", hint="Send fewer keys in one request."
+                )
             parts.append(data)
             if not message.get("more_body", False):
                 return b"".join(parts)
 
     async def while_client_waits(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work``, and cancel it when the client closes the connection, with ClientGoneError. The request's body
-        must have been read."""
+        """Run ``work``. If the client closes the connection, cancel ``work`` and raise ClientGoneError. The request's
+        body must have been read before."""
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(self._gone())
         try:
@@ -77,6 +79,6 @@ class ServerExchange:
             pass
 
     async def fail(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
-        """Send a problem document."""
+        """Send a problem document as the response."""
         lines = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **(headers or {}), **problem.headers}
         await self.reply.whole(problem.status, lines, problem.body)

@@ -1,4 +1,4 @@
-"""How many requests may be under way at once, of each token and of all."""
+"""Limits on the number of concurrent requests, for each token and for all tokens together."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ RETRY_AFTER_S = 1
 
 
 class Slots:
-    """Counts the requests under way. One that finds no slot is refused at once: a queue would hide from clients that
-    they ask too much."""
+    """Counts running requests. A request over the limit is refused at once: a queue would hide from clients that they
+    send too many."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
 
     @property
     def taken(self) -> int:
-        """Requests under way."""
+        """The number of running requests."""
         return self._taken.total()
 
     @contextmanager
     def taken_by(self, token: Token, concurrent: int) -> Iterator[Callable[[], None]]:
-        """Take a slot for the block, and give a function that frees it before the block ends.
+        """Hold a slot during the block. Yields a function that releases the slot before the block ends.
 
-        Raises Problem 429 if the token, or with all others ``concurrent``, has too many.
+        Raises Problem 429 if the token has reached its own limit, or all tokens together ``concurrent`` requests.
         """
         if self._taken[token.name] >= token.limits.concurrent:
-            raise _busy(f"the token has {token.limits.concurrent} requests under way, which is its limit")
+            raise _busy(f"the token has {token.limits.concurrent} running requests, which is its limit")
         if self.taken >= concurrent:
-            raise _busy("the service has as many requests under way as it may")
+            raise _busy("the service has reached its limit of concurrent requests")
         self._taken[token.name] += 1
         held = [token.name]
 

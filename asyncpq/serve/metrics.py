@@ -1,4 +1,4 @@
-"""What the service has done, for Prometheus."""
+"""Counters of the service for Prometheus."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class ServiceMetrics:
         self.in_flight: Any = prometheus.Gauge("asyncpq_serve_requests_in_flight", "Requests under way.", **own)
 
     def ended(self, dataset: str, verb: str, status: str, seconds: float, sent: int) -> None:
-        """Count a request. ``status`` is the HTTP status, or "gone" or "aborted"."""
+        """Count a finished request. ``status`` is the HTTP status, or "gone" if the client left, or "aborted"."""
         self._requests.labels(dataset, verb, status).inc()
         self._seconds.labels(dataset, verb).observe(seconds)
         self._sent.labels(dataset, verb).inc(sent)
 
     def read(self, dataset: str, verb: str, metrics: ReadMetrics, rows: int) -> None:
-        """Count the read of a request."""
+        """Add the cost of the read that answered a request."""
         self._store_requests.labels(dataset, verb).inc(metrics.requests)
         self._store_bytes.labels(dataset, verb).inc(metrics.bytes_fetched)
         self._tiers.labels(dataset, verb, tier_of(metrics)).inc()

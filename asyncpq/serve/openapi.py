@@ -1,4 +1,4 @@
-"""What the service offers, as an OpenAPI document; and the page that shows it, which needs no network."""
+"""The OpenAPI document of the service, and the page that shows it without access to the internet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The file versions of one answer: fixed before rows are read, and named by the answer's ETag.
+"""Fix the file versions of one answer before its rows are read. The answer's ETag identifies these versions.
 
-A dataset's own files are wrapped: each read gets the same files, of which each that the store can tell apart may only
-be read in the version that was listed. So an ETag names the versions whose rows the answer has, or there is none.
+The dataset's file provider is wrapped. Each file is then read only in the version that was listed, if the store can
+tell versions apart. If the version of any file is unknown, the answer has no ETag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_ASKED: Final = 64  # files whose versions no listing tells; of more, an ans
 
 
 class NotModifiedError(Exception):
-    """The client has an answer of these very versions."""
+    """The client already has the answer for these file versions, so the response is 304."""
 
 
 class _Pinned(NamedTuple):
@@ -38,8 +38,8 @@ class PinnedFiles:
     """A :class:`FileProvider` of the files of one request.
 
     Args:
-        is_known: says of a digest whether the client has the answer of these versions; then NotModifiedError is raised
-            before anything else is read.
+        is_known: returns whether the client has the answer for the versions with this digest. If so, NotModifiedError
+            is raised before any data is read.
 
     Attributes:
         digest: of the versions that are read; None before the files are known, or if the store cannot tell versions
@@ -58,12 +58,12 @@ class PinnedFiles:
 
     @property
     def description(self) -> str:
-        """See :class:`FileProvider`."""
+        """The description of the wrapped provider, for messages."""
         return self._source.description
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`FileProvider`."""
+        """The indexes with which the wrapped provider rules out files."""
         return self._source.indexes
 
     async def files(
@@ -79,7 +79,7 @@ class PinnedFiles:
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
         pinned = await self._pinned(files, unknown, context, validate=False)
         if pinned is not None and self._is_known(pinned.digest) and unknown:
-            # what caches say of the present version is asked of the store, as a read would
+            # what caches say of the current version is asked of the store, as a read would
             pinned = await self._pinned(files, unknown, context, validate=True)
         if pinned is None:
             return found
@@ -91,8 +91,8 @@ class PinnedFiles:
     async def _pinned(
         self, files: Sequence[DataFile], unknown: Sequence[int], context: RequestContext, *, validate: bool
     ) -> _Pinned | None:
-        """Return the files fixed to their versions; None if one cannot be told. ``validate``: ask the store for those
-        at the positions ``unknown``, if the cache policy requires it."""
+        """Return the files fixed to their versions; None if the version of a file is unknown. ``validate``: ask the
+        store for the versions at the positions ``unknown``, if the cache policy requires it."""
         versions = await asyncio.gather(*[self._version(files[at], context, validate=validate) for at in unknown])
         return None if None in versions else pin(files, dict(zip(unknown, versions, strict=True)))
 
@@ -108,7 +108,7 @@ class PinnedFiles:
 
 
 def pinned_dataset(dataset: Dataset, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
-    """Return a copy of ``dataset`` for one request, whose reads share what is known of files, and its files."""
+    """Return a copy of ``dataset`` for one request, and the provider of its pinned files."""
     state = dataset.state
     files = PinnedFiles(state.runtime, state.source, is_known)
     copy = replace(state, source=files)
@@ -117,7 +117,7 @@ def pinned_dataset(dataset: Dataset, is_known: Callable[[str], bool]) -> tuple[D
 
 
 def unpinned_dataset(dataset: Dataset) -> Dataset:
-    """Return a copy of ``dataset`` for one request, which reads whatever versions there are."""
+    """Return a copy of ``dataset`` for one request, which reads the current versions of its files."""
     state = dataset.state
     copy = replace(state)
     copy.known = state.known
@@ -141,7 +141,7 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> 
 
 
 def _tells(file: DataFile) -> bool:
-    """Return whether the file's entry alone says which version is read."""
+    """Return whether ``file`` itself identifies the version to read, without a request."""
     if file.immutable or file.content is not None or file.unreadable is not None:
         return True
     return file.validator is not None and file.validator.is_strong

@@ -1,8 +1,8 @@
 """Errors as problem documents (RFC 9457).
 
-What the client wrote wrong is told in full. What went wrong behind the service is told by its kind alone, with an id
-that the service's log has, too: messages of stores and files name urls, buckets and columns, which not every token may
-know.
+Mistakes of the client are reported in full. For errors behind the service, the response has only the kind of the error
+and an id, under which the service's log has the details: messages of stores and files contain urls, buckets and columns
+that a token may not be allowed to see.
 """
 
 from __future__ import annotations
@@ -80,19 +80,20 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
 
     @property
     def body(self) -> bytes:
-        """The document as JSON."""
+        """The problem document, encoded as JSON."""
         return json.dumps(self.document, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def no_dataset() -> Problem:
-    """Return the problem of a dataset that does not exist; also of one that the token has no right to, so that the
-    client cannot tell which."""
+    """Return the problem for a dataset that does not exist, or that the token has no right to. The two are equal, so
+    that the client cannot tell them apart."""
     return Problem(404, "there is no such dataset", hint="GET /v1/datasets lists those that there are.")
 
 
 @contextmanager
 def clients_errors() -> Iterator[None]:
-    """Turn errors of what the client wrote into problems that tell them in full, without urls."""
+    """Convert errors that the block raises because of the client's input to problems with the full message, without
+    urls."""
     try:
         yield
     except (QueryError, InvalidOptionError) as error:
@@ -100,14 +101,14 @@ def clients_errors() -> Iterator[None]:
 
 
 def wrong_request(error: AsyncpqError) -> Problem:
-    """Return the problem of an error that only the client's own words caused."""
+    """Return the problem for an error that only the client's input caused."""
     members = {} if error.column is None else {"column": error.column}
     hint = None if error.hint is None else _URL.sub("...", error.hint)
     return Problem(400, _URL.sub("...", error.message), hint=hint, error=type(error).__name__, members=members)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem of any error, and log what it does not tell."""
+    """Return the problem for any error, and log the details that the response must not contain."""
     if isinstance(error, Problem):
         return error
     status = _status(error)

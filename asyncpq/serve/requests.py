@@ -1,4 +1,4 @@
-"""The question of a request: its query string or JSON body, and the format of the answer."""
+"""Parsing of a request: its query string or JSON body, and the format of the answer."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class _Number(str):
-    """A number of a JSON body, as it was written."""
+    """A number in a JSON body, kept as the text that was written."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What a request asks of a dataset. Values of ``keys`` are texts; None is null."""
+    """The arguments of a request to a dataset. Values of ``keys`` are texts; None is null."""
 
     verb: str
     keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Question:
     limit: int | None = None
 
     def canonical(self) -> str:
-        """Return the question as text: equal texts are equal questions."""
+        """Return the arguments as a text that is the same for all equivalent requests."""
         keys = {
             name: [None if value is None else [type(value) is _Number, value] for value in values]
             for name, values in self.keys.items()
@@ -67,7 +67,10 @@ class Question:
         count = max(map(len, self.keys.values()), default=0)
         most = limits.keys if len(self.keys) < 2 else min(MAX_TUPLES, limits.keys)
         if count > most:
-            raise QueryError(f"a lookup has {count} keys, and may have {most}", hint="Ask several times.")
+            raise QueryError(
+                f"the lookup has {count} keys, but at most {most} are allowed",
+                hint="Send the keys in several requests.",
+            )
         return {name: [_typed(name, value, schema) for value in values] for name, values in self.keys.items()}
 
 
@@ -76,12 +79,16 @@ def _typed(name: str, value: str | None, schema: pa.Schema) -> Any:
         return None
     typed = key_value(name, str(value), schema)
     if type(value) is _Number and isinstance(typed, (str, bytes)):
-        raise InvalidOptionError(f"{value} is a number, and the column has text or bytes", column=name)
+        raise InvalidOptionError(
+            f"the key {value} is a number, but the column has text or bytes",
+            column=name,
+            hint="Write the key in quotes.",
+        )
     return typed
 
 
 def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
-    """Return the question of a query string. In lookups, parameters of other names are key columns.
+    """Parse a query string. In a lookup, each parameter with an unknown name is a key column.
 
     Raises Problem 400 if a parameter is unknown, repeated or malformed.
     """
@@ -107,7 +114,7 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
 
 
 def from_body(verb: str, body: bytes) -> Question:
-    """Return the question of a JSON body. Raises Problem 400 if it is malformed."""
+    """Parse a JSON body. Raises Problem 400 if it is malformed."""
     try:
         document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as error:
@@ -137,9 +144,9 @@ def _question(verb: str, given: Mapping[str, Any]) -> Question:
             raise _wrong("columns names a column twice", hint="Name each once.")
         columns = tuple(columns)
     if where is not None and type(where) is not str:
-        raise _wrong("where must be a text, what stands behind WHERE in SQL")
+        raise _wrong("where must be a text: a condition as after WHERE in SQL")
     if where is not None and len(where) > MAX_WHERE:
-        raise _wrong(f"where has {len(where)} characters, and may have {MAX_WHERE}")
+        raise _wrong(f"where has {len(where)} characters, but at most {MAX_WHERE} are allowed")
     if verb == "lookup" and not keys:
         raise _wrong("a lookup needs a key", hint="Such as ?id=42, with the name of a column.")
     if keys and where is not None:
@@ -171,8 +178,8 @@ def _wrong(detail: str, *, hint: str | None = None) -> Problem:
 
 
 def chosen_format(parameters: Sequence[tuple[str, str]], accept: str | None) -> str:
-    """Return the key of :data:`FORMATS` that ``?format=`` names, or else the header ``Accept`` likes most; ``json`` if
-    neither says. Raises Problem 400 or 406 for others."""
+    """Return the format of the answer, a key of :data:`FORMATS`: from ``?format=``, else the one that the header
+    ``Accept`` prefers, else ``json``. Raises Problem 400 or 406 for unknown formats."""
     named = [value for name, value in parameters if name == "format"]
     if named:
         if len(named) > 1 or named[0] not in FORMATS:

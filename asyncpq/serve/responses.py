@@ -1,8 +1,8 @@
-"""Answers: rows in the chosen format, sent no faster than the client takes them.
+"""Write rows in the chosen format, and send them no faster than the client takes them.
 
-An answer that fits ``BUFFERED_BYTES`` is complete before its first byte is sent, so that an error in it is still a
-problem document, and its headers tell its whole cost. Larger ones begin as soon as so much is there; an error then cuts
-the connection, since nothing else tells a client that rows are missing.
+An answer of at most ``BUFFERED_BYTES`` is complete before its first byte is sent. So an error can still become a
+problem document, and the headers have the whole cost. A larger answer is sent while it is made. An error then closes
+the connection, because nothing else tells the client that rows are missing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _INLINE_CELLS: Final = 2000  # values that are written on the event loop, since 
 
 
 class AbortedError(Exception):
-    """The answer had begun when it failed: the connection is cut."""
+    """The answer failed after its first bytes were sent, so the connection is closed."""
 
 
 class ByteSink:
-    """A file for pyarrow's writers, from which the bytes written so far are taken."""
+    """A file object for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
 
     closed = False
 
@@ -41,7 +41,7 @@ class ByteSink:
         self._written = 0
 
     def write(self, data: bytes) -> int:
-        """Keep a copy of ``data``."""
+        """Append a copy of ``data``; return its length."""
         self._parts.append(bytes(data))
         self._written += len(data)
         return len(data)
@@ -85,7 +85,9 @@ def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema) -> 
             return ArrowWriter(sink, schema)
         return ParquetWriter(sink, schema, row_group_bytes=_ROW_GROUP_BYTES)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise Problem(400, f"{format_} cannot hold these columns", hint="Name others with columns.") from error
+        raise Problem(
+            400, f"{format_} cannot hold these columns", hint="Choose other columns with the parameter columns."
+        ) from error
 
 
 class Reply:
@@ -100,13 +102,13 @@ class Reply:
         self.bytes_sent: int = 0
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a response with all of its body."""
+        """Send a complete response."""
         length = {"content-length": str(len(body))} if self._with_body and status != 304 else {}
         await self.begin(status, {**headers, **length})
         await self.part(body, last=True)
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head of a response."""
+        """Send the status and headers of a response."""
         self.status = status
         lines = {"x-content-type-options": "nosniff", **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
@@ -138,11 +140,11 @@ async def send_rows(
     """Write all batches of an entered ``scan``; return the number of rows.
 
     Args:
-        headers: makes the headers, of the number of rows, or of None if not all rows are known yet.
+        headers: returns the response's headers, given the number of rows, or None if it is not known yet.
 
     Raises:
         Problem: 413, the answer has more bytes than ``limits`` allow, and nothing is sent yet.
-        AbortedError: the same, and it has begun.
+        AbortedError: the same, but the answer has already begun.
     """
     sink = ByteSink()
     writer = writer_of(format_, sink, dataset, scan.schema)
@@ -183,7 +185,7 @@ def _check_size(reply: Reply, sink: ByteSink, limits: Limits) -> None:
 
 
 def cost_headers(metrics: ReadMetrics, seconds: float) -> dict[str, str]:
-    """Return what a read has cost so far."""
+    """Return response headers with the cost of the read so far."""
     return {
         "server-timing": f"total;dur={seconds * 1000:.1f}, wait;dur={metrics.wait_s * 1000:.1f}, "
         f"decode;dur={metrics.decode_s * 1000:.1f}",
@@ -195,7 +197,7 @@ def cost_headers(metrics: ReadMetrics, seconds: float) -> dict[str, str]:
 
 
 def tier_of(metrics: ReadMetrics) -> str:
-    """Return the farthest place that the read went to."""
+    """Return the slowest place that the read got bytes from: memory, disk, the shared cache or the store."""
     if metrics.requests:
         return "store"
     return "shared" if metrics.shared_hits else "disk" if metrics.disk_hits else "memory"

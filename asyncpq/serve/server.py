@@ -1,4 +1,4 @@
-"""Runs a service with uvicorn: SIGHUP reads the configuration anew, SIGTERM ends after the requests under way."""
+"""Run the service with uvicorn. SIGHUP reloads the configuration; SIGTERM ends after the running requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 async def run(configuration: Configuration, path: str | None = None) -> None:
-    """Serve until the process is told to end.
+    """Serve until a signal ends the process.
 
     Args:
-        path: of the configuration's file, which SIGHUP reads anew; None for none.
+        path: path of the configuration file, which SIGHUP reloads; None if there is no file.
     """
     try:
         import uvicorn
@@ -85,7 +85,7 @@ def watch_connections(settings: Any, seconds: float = IDLE_S) -> None:
 
 
 def listening(configuration: Configuration, host: str | None, port: int | None) -> Configuration:
-    """Return the configuration with another host or port, where they are given."""
+    """Return the configuration with ``host`` and ``port`` replaced, unless they are None."""
     server = configuration.server
     server = replace(server, host=server.host if host is None else host, port=server.port if port is None else port)
     return replace(configuration, server=server)

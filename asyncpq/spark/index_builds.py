@@ -469,7 +469,7 @@ class _MappedPieces:
             return _answer(bins.mapInArrow(writing, from_arrow_schema(index_steps.WRITTEN)))
 
     def close(self) -> None:
-        """Release the pieces on executors."""
+        """Free the pieces that Spark keeps on executors."""
         if self._rows is not None:
             self._rows.unpersist()
             self._rows = None

@@ -237,7 +237,7 @@ class KeyPredicate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinKey:
-    """A key column of a lookup join, as its tasks use it."""
+    """A key column of a lookup join in the form that the join's tasks need to make predicates."""
 
     name: str  # asyncpq's name of the lake's column
     stored: pa.DataType  # its type in the dataset

@@ -1,4 +1,4 @@
-"""The carrier of requests to arbitrary web servers: ``http1``; and aiohttp for proxies and for unusual responses."""
+"""Send requests to arbitrary web servers: with ``http1``, or with aiohttp for proxies and unusual responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _MAX_TARGETS = 256
 
 
 class WebWire:
-    """The carrier of the HTTP store: ``http1``, which takes a third of aiohttp's CPU for a GET of a few pages.
+    """Sends the requests of the HTTP store with ``http1``, which takes a third of aiohttp's CPU for a GET of a few
+    pages.
 
     ``fallback`` sends the requests to hosts whose responses ``http1`` does not understand: aiohttp accepts bare line
     feeds and folded headers. Without ``direct`` it sends all of them.
@@ -70,7 +71,7 @@ class WebWire:
 
 
 class AiohttpWire:
-    """The carrier that sends requests with aiohttp, to any server, and with ``trust_env`` through proxies of the host.
+    """Sends requests with aiohttp to any server; with ``trust_env`` through the proxies that the environment sets.
 
     ``ssl_context`` is for https: True trusts the system's CAs, False any server.
     """

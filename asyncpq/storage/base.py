@@ -102,7 +102,7 @@ class RangeResult:
     data: bytes | memoryview
     start: int
     validator: Validator
-    #: The response proves that this is the object's present version. False if the store cannot tell versions apart, or
+    #: The response proves that this is the object's current version. False if the store cannot tell versions apart, or
     #: the bytes come from an open file whose path now names another one.
     validates: bool = True
 
@@ -176,7 +176,7 @@ def is_here(handle: StoredObject) -> bool:
 
 
 def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
-    """Return the handle's check of its object's present version, without a request; None if it has no check."""
+    """Return the handle's check of its object's current version, without a request; None if it has no check."""
     return getattr(handle, "has_version", None)
 
 
@@ -213,7 +213,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class SettledStore(Store, Protocol):
-    """A store that looks for credentials and places in several settings, and tells what it found."""
+    """A store that searches several sources for credentials, endpoint and region, and reports what it found."""
 
     async def settings(self, url: str) -> dict[str, str]:
         """Return what was found for ``url``, such as "credentials" (where they came from), "endpoint" and "region".
@@ -261,7 +261,7 @@ class WritableStore(Store, Protocol):
         """Delete objects; a missing object is not an error. After an error some objects may remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Return the store's present time in seconds since the epoch, comparable with ``ListedObject.modified``."""
+        """Return the store's current time in seconds since the epoch, comparable with ``ListedObject.modified``."""
 
 
 def writable(store: Store, url: str) -> WritableStore:

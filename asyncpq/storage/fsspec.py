@@ -324,7 +324,7 @@ class FsspecObject(Unpicklable):
         if before is None or (self._pins(before) and validates):
             validator = await self._info(request, context, attempt)
             if before is not None and not before.same_version(validator):
-                raise changed(request, "it has another generation")
+                raise changed(request, "the object has another generation now")
             before = validator
             context = context.step(context.purpose, context.round + 1)
         if before.size == 0:
@@ -342,7 +342,7 @@ class FsspecObject(Unpicklable):
         if not self._pins(before):
             after = await self._info(pinned, context.step(context.purpose, context.round + 1), attempt)
             if not before.same_version(after) or before.last_modified != after.last_modified:
-                raise changed(request, "its info differs before and after")
+                raise changed(request, "the filesystem's info of the object differs before and after the read")
         if len(data) != stop - start:
             message = f"the filesystem returned {len(data)} bytes, expected {stop - start}"
             if len(data) < stop - start:

@@ -471,7 +471,7 @@ _Verb = Callable[..., _HttpGet]
 
 
 def _accept_any(body: bytes) -> None:
-    """Accept a body of whatever length: whether it is a document, its reader sees."""
+    """Accept a body of any length. The caller checks its content."""
 
 
 def _basic_auth(auth: Any) -> str:

@@ -111,7 +111,7 @@ class ChunkedBody:
         self.data: bytearray = bytearray()  # decoded so far
         self.over: bool = False  # bytes follow the end
         self._pending = b""
-        self._left = 0  # bytes of the present chunk to come
+        self._left = 0  # bytes of the current chunk to come
         self._behind_chunk = False  # at the line end that closes a chunk
         self._in_trailers = False
 
@@ -420,7 +420,7 @@ class ConnectionPool:
                 raise
         if self._closed:
             connection.abort()
-            raise ConnectionAbortedError("the pool was closed")
+            raise ConnectionAbortedError("the connection pool was closed")
         return connection
 
     async def _resolve(
@@ -434,7 +434,7 @@ class ConnectionPool:
         _, lookup = resolved
         await asyncio.wait((lookup,))
         if lookup.cancelled():
-            raise ConnectionAbortedError("the pool was closed")
+            raise ConnectionAbortedError("the connection pool was closed")
         try:
             return list(lookup.result())
         except OSError:

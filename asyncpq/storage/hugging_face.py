@@ -1,7 +1,8 @@
 """The store of hf:// urls: files of repositories on the Hugging Face Hub, read over HTTP.
 
-The Hub answers a file's url with the file, or with a redirect to a signed url of its CDN, which expires. So ``http``
-reads the files: it remembers where they are, asks the Hub again after that, and pins the version that was opened.
+The Hub answers a file's url with the file, or with a redirect to a signed url of its CDN, which expires. So the store
+``http`` reads the files: it remembers the signed urls, asks the Hub again once one has expired, and pins the version
+that was opened.
 Listings come from the Hub's API, page by page. Nothing here needs the package huggingface_hub.
 """
 
@@ -39,7 +40,7 @@ _DENIED_HINT: Final = (
 
 
 class Place(NamedTuple):
-    """What an hf:// url names."""
+    """The repository, revision and path that an hf:// url names."""
 
     root: str  # the url up to the path, with its last slash
     kind: str  # "models", "datasets" or "spaces"
@@ -61,7 +62,7 @@ class Place(NamedTuple):
 
 
 def parse_place(url: str) -> Place:
-    """Return what ``url`` names; raise UnsupportedStoreError if it is malformed."""
+    """Parse an hf:// url. Raises UnsupportedStoreError if the url is malformed."""
     _, rest = split_url(url)
     kind, _, named = rest.partition("/")
     if kind == "buckets":
@@ -113,7 +114,11 @@ class HuggingFaceStore(Unpicklable):
         """Return a handle on a file; sends no request."""
         place = parse_place(url)
         if not place.path or place.path.endswith("/"):
-            raise ObjectNotFoundError("the url names a folder, not a file", url=safe_url(url))
+            raise ObjectNotFoundError(
+                "the url names a folder, not a file",
+                url=safe_url(url),
+                hint="Session.open_dataset reads the files of a folder.",
+            )
         return await self._open(place.file, url)
 
     async def list_objects(
@@ -155,7 +160,9 @@ class HuggingFaceStore(Unpicklable):
             entries += _entries(body, url)
             path = self._next_page(headers.get("link", ""), path, url)
             if path in asked:
-                raise InvalidResponseError("the pages of the listing go round in a circle", url=safe_url(url))
+                raise InvalidResponseError(
+                    "the listing is endless: a page links back to an earlier page", url=safe_url(url)
+                )
         return entries
 
     def _next_page(self, link: str, path: str, url: str) -> str | None:
@@ -166,7 +173,9 @@ class HuggingFaceStore(Unpicklable):
         target = urljoin(self._endpoint + path, found[1])
         if not target.startswith(f"{self._endpoint}/"):
             host = urlsplit(target).hostname
-            raise InvalidResponseError(f"the listing goes on at another server: {host}", url=safe_url(url))
+            raise InvalidResponseError(
+                f"the next page of the listing is on another server, which is not allowed: {host}", url=safe_url(url)
+            )
         return str(target.removeprefix(self._endpoint))
 
     async def _open(self, path: str, url: str) -> HttpObject:
@@ -193,7 +202,9 @@ def _entries(body: bytes, url: str) -> list[dict[str, Any]]:
             if not isinstance(entry["path"], str) or (entry["type"] != "directory" and int(entry["size"]) < 0):
                 raise ValueError
     except (ValueError, TypeError, KeyError) as error:
-        raise InvalidResponseError("the listing is not what the Hub's API returns", url=safe_url(url)) from error
+        raise InvalidResponseError(
+            "the response is not a listing as the Hub's API returns it", url=safe_url(url)
+        ) from error
     return entries
 
 

@@ -274,7 +274,7 @@ class Watch:
         self._upload_s = upload_s
         self._cancelling = task.cancelling()
         self._phase: Literal["rest", "head", "body"] = "rest"
-        self.since: float = loop.time()  # beginning of the present attempt or of its body
+        self.since: float = loop.time()  # beginning of the current attempt or of its body
         self._last = now = self.since
         self._expired = ""  # why the task was cancelled
         self.received: int = 0  # body bytes of the attempt so far

@@ -332,7 +332,8 @@ async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
 
 
 class _Reception(Watch):
-    """The response to the present attempt, as the exchange accepted it, under the watchdog."""
+    """The response that the current attempt is receiving: its checked head and its body so far. The watchdog cancels it
+    if it stalls."""
 
     def __init__(self, dog: Watchdog, exchange: Exchange) -> None:
         request = exchange.request

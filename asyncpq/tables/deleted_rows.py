@@ -48,7 +48,9 @@ class DeletionVector:
                 vector = unframed(await reader.read_bytes(self.url, self.start, self.stop))
             rows = await asyncio.to_thread(decode_vector, vector)
             if rows.num_rows != self.cardinality:
-                raise CorruptFileError(f"deletion vector has {rows.num_rows} rows, not {self.cardinality}")
+                raise CorruptFileError(
+                    f"a deletion vector has {rows.num_rows} rows, but the table's metadata say {self.cardinality}"
+                )
             check_deleted(rows, num_rows, self.data_url)
         return rows
 
@@ -57,10 +59,10 @@ def unframed(stored: bytes) -> bytes:
     """Return the vector in a frame of big-endian length and CRC-32. Raises CorruptFileError if the frame is wrong."""
     length = len(stored) - _FRAME_BYTES
     if length < 4 or int.from_bytes(stored[:4], "big") != length:
-        raise CorruptFileError(f"deletion vector: {len(stored)} bytes were read, but its header has another length")
+        raise CorruptFileError(f"a deletion vector has {len(stored)} bytes, but the length in its header differs")
     vector = stored[4:-4]
     if zlib.crc32(vector) != int.from_bytes(stored[-4:], "big"):
-        raise CorruptFileError("deletion vector does not match its CRC-32 checksum")
+        raise CorruptFileError("a deletion vector does not match its CRC-32 checksum")
     return vector
 
 

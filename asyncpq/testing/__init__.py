@@ -1,8 +1,8 @@
 """Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
 
-`server` is an S3 server in the test's process with the faults of `faults`; `stores` wraps a session's stores to record,
-delay or fail their calls; the `*_contract` modules check stores, cache tiers, index backends and catalogs of your own;
-`traces` records and replays the accesses of a memory cache.
+`object_server` is an S3 server in the test's process with the faults of `faults`. `stores` wraps a session's stores to
+record, delay or fail their calls. The `*_contract` modules check your own stores, cache tiers, index backends and
+catalogs. `traces` records and replays the accesses of a memory cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.faults import CATALOGUE, Fault, Scene
-from asyncpq.testing.server import ObjectServer
+from asyncpq.testing.object_server import ObjectServer
 from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
 from asyncpq.testing.stores import (

@@ -1,4 +1,4 @@
-"""The answers of :class:`~asyncpq.testing.server.ObjectServer` to reads, ListObjectsV2 and multipart uploads.
+"""The answers of :class:`~asyncpq.testing.object_server.ObjectServer` to reads, ListObjectsV2 and multipart uploads.
 
 Requests and objects come in; status, headers and body go out. No I/O.
 """

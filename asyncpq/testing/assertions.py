@@ -20,7 +20,7 @@ def checks_of(module: Mapping[str, Any]) -> tuple[Callable[[Any], Awaitable[None
 def equal(actual: object, expected: object, name: str) -> None:
     """Raise AssertionError unless the values are equal. ``name`` describes the value in the message."""
     if actual != expected:
-        raise AssertionError(f"{name}: {_short(actual)} where {_short(expected)} should be")
+        raise AssertionError(f"{name}: got {_short(actual)}, expected {_short(expected)}")
 
 
 async def raised(expected: type[E], work: Awaitable[object]) -> E:

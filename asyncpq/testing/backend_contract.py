@@ -418,12 +418,12 @@ def _within(rows: pa.Table, ranges: Sequence[KeyRange], keys: Sequence[bytes]) -
     return pa.concat_tables([rows.schema.empty_table(), *(rows.slice(start, stop - start) for start, stop in spans)])
 
 
-def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
-    assert found is not None, f"the read returned None, expected {what}"
-    if not found.schema.equals(expected.schema):
-        equal(found.schema.to_string(), expected.schema.to_string(), f"the schema of {what}")
-    if not found.equals(expected):
-        equal(_sortable(found), _sortable(expected), what)
+def _same(result: pa.Table | None, expected: pa.Table, what: str) -> None:
+    assert result is not None, f"the read returned None, expected {what}"
+    if not result.schema.equals(expected.schema):
+        equal(result.schema.to_string(), expected.schema.to_string(), f"the schema of {what}")
+    if not result.equals(expected):
+        equal(_sortable(result), _sortable(expected), what)
 
 
 def _sortable(table: pa.Table) -> list[Any]:
@@ -432,9 +432,9 @@ def _sortable(table: pa.Table) -> list[Any]:
     return [row for _, rows in by_key for row in sorted(rows, key=repr)]
 
 
-def _between(found: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
+def _between(result: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
     """Check the result of a read with ``at_least``, in which rows with values below ``least`` may be missing."""
-    got = [repr(row) for row in found.to_pylist()]
+    got = [repr(row) for row in result.to_pylist()]
     everything = [repr(row) for row in expected.to_pylist()]
     needed = [repr(row) for row in expected.to_pylist() if row[column] >= least]
     assert Counter(got) <= Counter(everything), f"rows that are not in the range, with {column} of at least {least!r}"

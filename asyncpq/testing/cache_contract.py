@@ -382,12 +382,12 @@ def _keys(count: int) -> list[ContentKey]:
 
 async def _check_pointer(tier: CacheTier, expected: Pointer, name: str, key: PointerKey = _POINTER_KEY) -> None:
     """Check that the tier returns the pointer with its validator, never younger and at most a little older."""
-    found = await tier.get_pointer(key)
-    assert found is not None, f"{name} is missing: the tier returned None"
-    equal(found.validator, expected.validator, f"the validator of {name}")
+    pointer = await tier.get_pointer(key)
+    assert pointer is not None, f"{name} is missing: the tier returned None"
+    equal(pointer.validator, expected.validator, f"the validator of {name}")
     # 1 ms: the two clocks are read one after the other
-    assert found.validated_at <= expected.validated_at + 0.001, f"{name} is younger than it is"
-    assert found.validated_at >= expected.validated_at - _AGEING_S, f"{name} is older than it can be"
+    assert pointer.validated_at <= expected.validated_at + 0.001, f"{name} is younger than it is"
+    assert pointer.validated_at >= expected.validated_at - _AGEING_S, f"{name} is older than it can be"
 
 
 @contextlib.asynccontextmanager

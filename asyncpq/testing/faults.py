@@ -1,4 +1,4 @@
-"""Faults of :class:`~asyncpq.testing.server.ObjectServer`, and a catalogue of those that a reader must survive.
+"""Faults of :class:`~asyncpq.testing.object_server.ObjectServer`, and a catalogue of those that a reader must survive.
 
 A fault of the catalogue affects one request, the first. ``dataclasses.replace(fault, after=2)`` makes it happen later,
 ``replace(fault, times=None)`` for ever.
@@ -77,7 +77,7 @@ class Fault:
         if self.truncate is not None and self.truncate < 0:
             raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes, 0 or more")
         if self.status is None and (self.retry_after_s is not None or self.code != "InternalError"):
-            raise InvalidOptionError("code and retry_after_s require a status")
+            raise InvalidOptionError("code and retry_after_s require status, the HTTP status of the answer")
         if self.redirect_status not in (301, 302, 303, 307, 308):
             raise InvalidOptionError(f"redirect_status={self.redirect_status!r}: must be 301, 302, 303, 307 or 308")
         if self.redirect is None and self.redirect_status != 302:

@@ -271,13 +271,13 @@ async def check_listing(storage: StoreStorage) -> None:
     for name in names:
         await storage.put(name, name.encode())
     try:
-        found = await storage.store.list_objects(storage.url("listed-"), context=request_context())
+        listing = await storage.store.list_objects(storage.url("listed-"), context=request_context())
     except errors.UnsupportedStoreError as error:
         equal(bool(error.hint), True, "a store without listings gives a hint")
         return
     urls = [storage.url(name) for name in sorted(names)]
-    equal([listed.url for listed in found], urls, "urls that are listed")
-    for listed, name in zip(found, sorted(names), strict=True):
+    equal([listed.url for listed in listing], urls, "urls that are listed")
+    for listed, name in zip(listing, sorted(names), strict=True):
         equal(listed.size, len(name.encode()), f"the listed size of {name!r}")
         stored = await storage.store.open_object(listed.url)
         result = await stored.fetch_tail(100, context=request_context())
@@ -286,9 +286,9 @@ async def check_listing(storage: StoreStorage) -> None:
         equal(same, True, f"a GET of {name!r} gives the version {listed.validator} that is listed")
     await storage.delete("listed-2")
     context = request_context().step("list", 2)
-    found = await storage.store.list_objects(storage.url("listed-"), context=context)
+    listing = await storage.store.list_objects(storage.url("listed-"), context=context)
     urls.remove(storage.url("listed-2"))
-    equal([listed.url for listed in found], urls, "urls that are listed once one is deleted")
+    equal([listed.url for listed in listing], urls, "urls that are listed once one is deleted")
     recorded = {(record.purpose, record.round) for record in context.metrics.log}
     equal(recorded, {("list", 2)}, "purpose and round of the requests")
     nothing = await storage.store.list_objects(storage.url("missing-"), context=request_context())

@@ -1,7 +1,7 @@
 """Choose the leaves that are written with a dictionary.
 
-A lookup reads one page of a column, and its dictionary. A dictionary of many values is longer than the page. pyarrow
-gives one of more than 1 MiB up half-way, and lookups read it for nothing.
+A lookup reads one page of a column and the chunk's dictionary. A dictionary of many values is longer than the page. If
+a dictionary exceeds 1 MiB, pyarrow stops using it in the middle of the chunk, and lookups read it in vain.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class RowOrder:
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
-            raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
+            raise InvalidOptionError("sort_by and zorder_by are both empty: name at least one column to sort by")
         if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
             raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]
@@ -110,7 +110,7 @@ class RowOrder:
                 raise InvalidOptionError(f"sort_by: values of type {dtype} have no order", column=name)
 
     def type_of(self, name: str) -> pa.DataType:
-        """Return the type of a leaf."""
+        """Return the Arrow type of the column or struct leaf with the dotted path ``name``."""
         first, *rest = leaf_places(self.schema, name) or ()
         dtype = self.schema.field(first).type
         for place in rest:
@@ -156,7 +156,7 @@ async def optimize(
     building: BuildOptions,
     options: DatasetOptions,
 ) -> RewriteResult:
-    """See :meth:`asyncpq.Session.optimize`."""
+    """Rewrite a dataset for lookups; :meth:`asyncpq.Session.optimize` describes the arguments."""
     runtime.check()
     one_of("publish", publish, ("index", "plain"))
     folder = _folder(target)
@@ -332,7 +332,7 @@ def _folder(target: object) -> str:
 
 
 def _size(dataset: Dataset) -> int | None:
-    """Return the bytes of the dataset's files; None if a listing did not tell them."""
+    """Return the total size of the dataset's files in bytes; None if the listing lacks sizes."""
     known = dataset.state.source.known
     sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
     return sum(sizes) if known is not None and len(sizes) == len(known.files) else None

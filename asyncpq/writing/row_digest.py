@@ -39,7 +39,7 @@ class RowDigest:
                 self._end_block()
 
     def hexdigest(self) -> str:
-        """Return the digest of all rows."""
+        """Return the digest of all rows added so far, in hexadecimal digits."""
         if self._held:
             self._end_block()
         return self._hash.hexdigest()

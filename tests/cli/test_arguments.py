@@ -81,5 +81,5 @@ def test_columns() -> None:
     assert parse_columns(None) is None
     assert parse_columns("a, b.c,") == ["a", "b.c"]
     for nothing in ("", " ,"):  # an empty variable of a shell, not a wish for rows without columns
-        with pytest.raises(InvalidOptionError, match="names no column"):
+        with pytest.raises(InvalidOptionError, match="has no column name"):
             parse_columns(nothing)

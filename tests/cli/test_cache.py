@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.testing import ObjectServer
 from tests.caching.test_upkeep import fill
@@ -40,8 +40,8 @@ async def test_a_disk_cache(tmp_path: Path, server: ObjectServer) -> None:
 
 def test_bad_input(tmp_path: Path) -> None:
     for arguments, says in (
-        (["show"], "name one cache"),
-        (["clear", "--disk-cache", "x", "--shared", "valkey://h"], "name one cache"),
+        (["show"], "exactly one cache"),
+        (["clear", "--disk-cache", "x", "--shared", "valkey://h"], "exactly one cache"),
         (["clear", "--disk-cache", tmp_path / "none"], "there is no disk cache"),
         (["show", "--shared", "http://h"], "must be a str that begins with"),
     ):

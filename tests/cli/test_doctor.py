@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from asyncpq.reports import diagnosis
 from asyncpq.reports.documents import Diagnosis
 from asyncpq.session import Session

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from asyncpq.reports.documents import DatasetInspection, Inspection
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import asyncpq
 from asyncpq.cli import reads
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from asyncpq.reports import progress
 from asyncpq.reports.documents import Count, Rows
 from localstack.seed import seed
@@ -178,7 +178,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["query", "trips.parquet", "--limit", "-1"], 2, "--limit"),
     (["query", "trips.parquet", "--limit", "x"], 2, "--limit"),
     (["query", "trips.parquet", "--format", "xml"], 2, "xml"),
-    (["query", "trips.parquet", "-o", "out.xml"], 2, "its name tells no format"),
+    (["query", "trips.parquet", "-o", "out.xml"], 2, "does not imply a format"),
     (["query", "trips.parquet", "-o", "no/such/folder/out.csv"], 1, "no/such/folder"),
     (["query", "trips.parquet", "-o", "lake", "--format", "csv"], 1, "lake"),
     (["lookup", "trips.parquet"], 2, "--key"),

@@ -106,9 +106,9 @@ def test_the_format_depends_on_where_it_goes(monkeypatch: pytest.MonkeyPatch) ->
     assert chosen_format(RowFormat.CSV, "x.parquet") is RowFormat.CSV
     assert chosen_format(None, None) is RowFormat.NDJSON
     assert chosen_format(RowFormat.ARROW, None) is RowFormat.ARROW
-    with pytest.raises(InvalidOptionError, match="its name tells no format"):
+    with pytest.raises(InvalidOptionError, match="does not imply a format"):
         chosen_format(None, "x.txt")
-    with pytest.raises(InvalidOptionError, match="is for people"):
+    with pytest.raises(InvalidOptionError, match="cannot be written to a file"):
         chosen_format(RowFormat.TABLE, "x.txt")
     monkeypatch.setattr(sys, "stdout", Terminal())
     assert chosen_format(None, None) is RowFormat.TABLE

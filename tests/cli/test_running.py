@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from asyncpq import errors
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from asyncpq.cli.running import FINDINGS, INTERRUPTED, State, exit_code, fail, interruptible, run
 from asyncpq.session import Session
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 
 
 @pytest.mark.parametrize("arguments", [[], ["service.toml", "--demo"]])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import make_table
 
@@ -71,7 +71,7 @@ def test_verbs_that_read_rows(urls: dict[str, str], kind: str) -> None:
     if kind == "file":
         assert document("take", url, 217)["rows"] == [row]
     else:
-        assert "row numbers are those of one file" in invoke("take", url, 217, code=2)
+        assert "row numbers count the rows of one file" in invoke("take", url, 217, code=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +109,7 @@ def test_the_catalog_of_a_ducklake(urls: dict[str, str], tmp_path: Path) -> None
     assert "ducklake:CATALOG#TABLE" in invoke("count", f"ducklake:{path}", code=2)
     assert "there is no DuckLake catalog" in invoke("count", "ducklake:nothing.db#t", code=3)
     (tmp_path / "text").write_text("not a database")
-    assert "no database" in invoke("count", f"ducklake:{tmp_path}/text#t", code=2)
+    assert "not a SQLite or DuckDB database" in invoke("count", f"ducklake:{tmp_path}/text#t", code=2)
     assert "secret" not in invoke("count", "ducklake:nonsense://u:secret@h/d#t", code=2)
 
 

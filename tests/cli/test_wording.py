@@ -128,9 +128,9 @@ def test_an_error_of_a_command_names_its_options(capsys: pytest.CaptureFixture[s
         )
 
     async def misplaced() -> None:
-        raise InvalidOptionError("at: is needed, as only the index of a prefix has a default place")
+        raise InvalidOptionError("at: is missing, and only the index of a prefix has a default place")
 
-    for command, words in ((denied, "--profile"), (misplaced, "--at is needed")):
+    for command, words in ((denied, "--profile"), (misplaced, "--at is missing")):
         with pytest.raises(BaseException, match=r"4|2") as ended:  # typer.Exit
             run(State(), command())
         assert ended.value.exit_code in (4, WRONG_USAGE)  # type: ignore[attr-defined]  # of typer

@@ -27,7 +27,7 @@ pytest.importorskip("uvicorn")
 import httpx
 from typer.testing import CliRunner
 
-from asyncpq.cli.app import app as command_line
+from asyncpq.cli.commands import app as command_line
 from asyncpq.serve import Service
 from asyncpq.serve.configuration import parse_configuration
 from tests.docs.test_readme import compiled, trips

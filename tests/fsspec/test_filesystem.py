@@ -156,7 +156,7 @@ def test_ranges_are_slices(filesystem: Filesystems) -> None:
     for start, stop in [(None, None), (-10, None), (5, -5), (size - 3, size + 50), (size + 1, size + 5), (9, 3)]:
         assert reader.cat_file(TRIPS, start, stop) == DATA[start:stop], (start, stop)
     assert reader.cat_ranges([TRIPS, TRIPS], 3, 8) == [DATA[3:8]] * 2
-    with pytest.raises(asyncpq.InvalidOptionError, match="one length"):
+    with pytest.raises(asyncpq.InvalidOptionError, match="different lengths"):
         reader.cat_ranges([TRIPS], [1, 2], [3, 4])
 
 
@@ -451,7 +451,7 @@ WRITES: dict[str, Callable[[AsyncpqFileSystem], object]] = {
 
 @pytest.mark.parametrize("write", WRITES)
 def test_writes_say_that_it_only_reads(write: str, filesystem: Filesystems, server: ObjectServer) -> None:
-    with pytest.raises(asyncpq.UnsupportedStoreError, match="only reads"):
+    with pytest.raises(asyncpq.UnsupportedStoreError, match="cannot write"):
         WRITES[write](filesystem())
     assert not [request for request in server.log if request.method not in ("GET", "HEAD")]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.cli.index import parse_kind
+from asyncpq.cli.index_commands import parse_kind
 from asyncpq.reports.cures import CURES, Snippets, quoted, tail, with_dictionary_of, without_dictionary
 
 TABLE = pa.table({"it's": [3, 1, 2], "user": ["a", "b", "c"]})

@@ -17,8 +17,8 @@ from asyncpq.reports.file_shapes import (
     middle,
     page_count,
     put_together,
-    with_dictionary,
     with_pages,
+    with_plain_pages,
     with_row_groups,
     with_smaller_pages,
     zones_of_values,
@@ -69,7 +69,7 @@ def test_page_counts() -> None:
 
 
 def test_without_a_dictionary_pages_move_together() -> None:
-    there = with_dictionary(shape(), 0, lambda rows: rows)
+    there = with_plain_pages(shape(), 0, lambda rows: rows)
     first, second = there.groups[0].chunks
     assert first.offsets is not None
     assert (first.offsets.offsets, first.offsets.sizes) == ((4, 8004, 16_004), (8000, 8000, 4000))

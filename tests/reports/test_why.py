@@ -256,7 +256,7 @@ async def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         file, dataset = await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)
         for opened in (file, dataset):
-            with pytest.raises(asyncpq.InvalidOptionError, match="not both"):
+            with pytest.raises(asyncpq.InvalidOptionError, match="both where= and lookup="):
                 await opened.why(where=col("id") == 1, lookup={"id": 1})
             with pytest.raises(asyncpq.ColumnNotFoundError):
                 await opened.why(["missing"], lookup={"id": 1})

@@ -376,7 +376,7 @@ async def test_a_list_as_one_file(lake: Path) -> None:
 async def test_an_index_below_a_file(lake: Path) -> None:
     url = str(lake / "a.parquet")
     async with asyncpq.Session() as session:
-        with pytest.raises(asyncpq.InvalidOptionError, match="the index of one file is not kept below it") as caught:
+        with pytest.raises(asyncpq.InvalidOptionError, match="the index of one file cannot be below") as caught:
             await session.build_index(url, [Keys("id")], at=f"{url}/_asyncpq/")
     assert (caught.value.hint or "").startswith("Say where to keep the index: at=")
 

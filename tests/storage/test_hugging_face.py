@@ -240,8 +240,8 @@ async def test_listings_that_are_none(body: bytes, hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("link", "match"),
     [
-        ("<http://elsewhere.example/x>; rel=next", "at another server"),
-        ("</api/datasets/o/n/tree/main?x>; rel=next", "circle"),
+        ("<http://elsewhere.example/x>; rel=next", "on another server"),
+        ("</api/datasets/o/n/tree/main?x>; rel=next", "endless"),
     ],
 )
 async def test_pages_that_lead_astray(link: str, match: str, hub: Hub) -> None:

@@ -44,7 +44,7 @@ async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     backend: IndexBackend
     if scheme in _SQL:
-        from asyncpq.indexing.backends.sql import SqlBackend  # loads SQLAlchemy
+        from asyncpq.indexing.backends.sql_backend import SqlBackend  # loads SQLAlchemy
 
         backend = SqlBackend(at)
     elif scheme in _VALKEY:

@@ -1,4 +1,4 @@
-"""Backends for indexes in a folder of an object store or disk: segments are Parquet files; JSON in small indexes."""
+"""Backends for indexes in a folder of an object store or disk. Segments are Parquet files; in small indexes, JSON."""
 
 from __future__ import annotations
 
@@ -72,18 +72,20 @@ class SegmentFile:
         metadata = version.metadata
         if version.size != segment.size or metadata.num_rows != segment.num_rows:
             raise CorruptIndexError(
-                f"its file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} bytes and "
-                f"{segment.num_rows} rows"
+                f"the segment's file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} "
+                f"bytes and {segment.num_rows} rows"
             )
 
         def make() -> KeyGroups:
             if digest_of(metadata.data) != segment.extra["footer"]:
-                raise CorruptIndexError("the checksum of its footer differs from the one in the manifest")
+                raise CorruptIndexError("the checksum of the segment's footer differs from the one in the manifest")
             return row_groups(metadata)
 
         groups = version.derived(("row groups of a segment", segment.extra["footer"]), make, lambda made: made.weight)
         if groups.num_rows != segment.num_rows:
-            raise CorruptIndexError(f"its row groups have {groups.num_rows} rows, expected {segment.num_rows}")
+            raise CorruptIndexError(
+                f"the segment's row groups have {groups.num_rows} rows, expected {segment.num_rows}"
+            )
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
@@ -268,7 +270,7 @@ class FolderBackend(ObjectBackend):
             if data is None:
                 raise segment_gone(segment, self._shown(segment))
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
-                raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
+                raise segment_corrupt(segment, self._shown(segment), "the content differs from what was written")
             # the rest makes no request
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
@@ -417,11 +419,11 @@ class JsonBackend(ObjectBackend):
         if data is None:
             raise segment_gone(segment, self._shown(segment))
         if digest_of(data) != segment.extra.get("digest"):
-            raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
+            raise segment_corrupt(segment, self._shown(segment), "the content differs from what was written")
         try:
             return SortedRows(_decode(data, segment.table))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-            raise segment_corrupt(segment, self._shown(segment), f"its JSON cannot be decoded: {error}") from error
+            raise segment_corrupt(segment, self._shown(segment), f"the JSON cannot be decoded: {error}") from error
 
 
 def is_json(url: str) -> bool:

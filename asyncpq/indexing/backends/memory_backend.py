@@ -1,4 +1,4 @@
-"""Indexes in the memory of this process."""
+"""The backend for indexes in the memory of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of backends in a folder of an object store or disk: everything but the format of a segment."""
+"""The base class of backends in a folder of an object store or disk. Subclasses add the format of segments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OF_ROWS = (
 
 
 class HasRuntime(Protocol):
-    """A session: any object with a runtime."""
+    """A session, or any other object with the attribute ``runtime``."""
 
     @property
     def runtime(self) -> Runtime: ...

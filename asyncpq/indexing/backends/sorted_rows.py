@@ -44,7 +44,7 @@ def segment_corrupt(segment: Segment, url: str, why: str, hint: str | None = Non
 def check_num_rows(segment: Segment, num_rows: int, url: str) -> None:
     """Raise CorruptIndexError if ``num_rows`` differs from the number of rows that were written to the segment."""
     if num_rows != segment.num_rows:
-        raise segment_corrupt(segment, url, f"it has {num_rows} rows, expected {segment.num_rows} rows")
+        raise segment_corrupt(segment, url, f"the segment has {num_rows} rows, expected {segment.num_rows} rows")
 
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
@@ -141,14 +141,18 @@ class OrderCheck:
             batch = batch.cast(self._table.schema)
             batch.validate()
         except (pa.ArrowException, ValueError) as error:
-            raise StoreError(f"rows do not fit the table {self._table}: {error}", url=self._backend) from error
+            raise StoreError(
+                f"rows to write do not fit the index table {self._table}: {error}", url=self._backend
+            ) from error
         if batch.num_rows:
             keys = batch.column(0)
             ascend = keys[0].as_py() >= self._last
             if ascend and batch.num_rows > 1:
                 ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
             if not ascend:
-                raise StoreError(f"rows of {self._table} are not sorted by key", url=self._backend)
+                raise StoreError(
+                    f"rows to write to the index table {self._table} are not sorted by key", url=self._backend
+                )
             self._last = keys[-1].as_py()
             self.num_rows += batch.num_rows
         return batch

@@ -78,8 +78,8 @@ class _Directory(NamedTuple):
 class ValkeyBackend:
     """An index in a Valkey or Redis server. Belongs to one event loop.
 
-    The server must not evict keys (``maxmemory-policy noeviction``); the first request checks that, if the server
-    allows to ask for its policy. Keys have no expiry.
+    The server must not evict keys (``maxmemory-policy noeviction``); the first request checks this, if the server
+    lets its users read the policy. Keys have no expiry.
 
     Args:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password. Never shown.
@@ -199,7 +199,7 @@ class ValkeyBackend:
         if data is None:
             raise segment_gone(segment, self.description, _GONE_HINT)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
-            raise _corrupt(segment, self.description, "the content of its directory is not what was written")
+            raise _corrupt(segment, self.description, "the content of its directory differs from what was written")
         table = pa.ipc.open_stream(data).read_all()  # the digest proves that it was written here
         num_rows = table.column("num_rows").to_pylist()
         check_num_rows(segment, sum(num_rows), self.description)
@@ -227,7 +227,9 @@ class ValkeyBackend:
                         else _corrupt(segment, self.description, f"chunk {ordinal} is missing")
                     )
                 if not isinstance(data, bytes) or digest_of(data) != directory.digests[ordinal]:
-                    raise _corrupt(segment, self.description, f"the content of chunk {ordinal} is not what was written")
+                    raise _corrupt(
+                        segment, self.description, f"the content of chunk {ordinal} differs from what was written"
+                    )
                 raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
                 batches.append(pa.ipc.read_record_batch(raw, schema))
         return pa.Table.from_batches(batches, schema=schema)
@@ -332,7 +334,7 @@ class ValkeyBackend:
 
     def _unexpected(self) -> StoreError:
         return StoreError(
-            "the server sent a reply of the wrong type for its command",
+            "the server's reply has the wrong type for the command",
             url=self.description,
             hint="Check that the url is that of a Valkey or Redis server.",
         )

@@ -115,7 +115,8 @@ async def add_files(
 
 
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """Raise InvalidOptionError if the index covers files that asyncpq did not write, of which all are live."""
+    """Raise InvalidOptionError if the index covers files that asyncpq did not write. All such files are live, whether
+    the index lists them or not."""
     if not is_committed(manifest):
         raise InvalidOptionError(
             "the folder's index covers files that asyncpq did not write, and does not decide which files are live",

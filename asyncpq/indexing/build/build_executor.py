@@ -147,7 +147,7 @@ class SortedTables:
         self._files: dict[IndexTable, list[int]] = {index_table: [] for index_table in index_tables}
 
     async def add(self, rows: FileRows) -> None:
-        """Add one file's rows of all tables."""
+        """Add the rows that one file contributes to each index table."""
         for index_table in rows.tables:
             self._files[index_table].append(rows.work.id)
         sorts = any(self._sorts[index_table].is_filled_by(table) for index_table, table in rows.tables.items())

@@ -124,7 +124,8 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """Return the bounds of row groups with rows, by ordinal; None if values do not compare as the dataset's do."""
+    """Return the bounds of the row groups that have rows, by ordinal; None if the file's values do not compare in the
+    same way as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
@@ -151,7 +152,8 @@ def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Sche
 
 
 def _descend(match: Match, path: str) -> Match | None:
-    """Return the match of the leaf at a dotted path inside a column; None if it is unknown or the path is no leaf's."""
+    """Return the match of the leaf at a dotted path inside a column; None if the match is unknown, or no leaf has the
+    path."""
     while path:
         names = [
             child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")
@@ -246,5 +248,5 @@ def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool
     width = width_of(kind) or 8
     numbers = [value * factor for value in values]
     if any(not low <= number * unit < high for number in numbers):
-        raise OverflowError(f"a bound is out of the range of {type_}")
+        raise OverflowError(f"a bound in the file's statistics is out of the range of the dataset's type {type_}")
     return [integer_key(number, width, signed=signed or kind.bit_width < 64) for number in numbers]

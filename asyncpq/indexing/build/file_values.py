@@ -226,8 +226,8 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
 def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join neighbouring postings, and return keys, first rows and stops. ``begins`` has one value for each posting but
-    the first: whether it is not joined with the one before."""
+    """Join neighbouring postings, and return keys, first rows and stops. ``begins`` has one boolean for each posting
+    after the first: True if the posting stays separate from the one before it."""
     if begins.true_count == len(begins):
         return keys, firsts, stops
     lasts = pa.concat_arrays([pc.indices_nonzero(begins).cast(pa.uint64()), pa.array([len(keys) - 1], pa.uint64())])

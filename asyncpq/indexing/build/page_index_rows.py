@@ -55,7 +55,7 @@ _types = pa.types
 
 
 class PageValues(NamedTuple):
-    """The values of one page."""
+    """The decoded values of one data page of a leaf."""
 
     rows: pa.Array  # the page's rows of the leaf's field, without the field's other leaves
     num_values: int  # number of the leaf's values, including nulls and empty lists
@@ -84,16 +84,16 @@ def column_index(pages: Sequence[PageValues], leaf: Leaf, order: SortOrder) -> C
         order: sort order of the leaf's type; with UNDEFINED the index has null counts, but no bounds.
     """
     try:
-        found = [_bounds(page, leaf, order) for page in pages]
+        bounds_of_pages = [_bounds(page, leaf, order) for page in pages]
     except _NoOrderError:
         return None
     index = ColumnIndex(
-        [page.is_null for page in found],
-        [page.low for page in found],
-        [page.high for page in found],
+        [page.is_null for page in bounds_of_pages],
+        [page.low for page in bounds_of_pages],
+        [page.high for page in bounds_of_pages],
         BoundaryOrder.UNORDERED,
-        [page.nulls for page in found],
-        [page.nans for page in found] if order in (SortOrder.FLOAT, SortOrder.FLOAT16) else None,
+        [page.nulls for page in bounds_of_pages],
+        [page.nans for page in bounds_of_pages] if order in (SortOrder.FLOAT, SortOrder.FLOAT16) else None,
     )
     index.boundary_order = boundary_order(index, leaf, order)
     return index
@@ -132,8 +132,8 @@ def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
 def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
     """Return minimum and maximum of values without NaN. Those of durations are int64 scalars, since pyarrow's min_max
     does not support durations."""
-    found = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
-    return found["min"], found["max"]
+    ends = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
+    return ends["min"], ends["max"]
 
 
 def leaf_values(array: pa.Array) -> pa.Array:
@@ -220,8 +220,8 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
     for batch in _batches(lacking):
         parts = await fetch_parts(source, version, [item.key for item in batch], context.step("data", round_))
         round_ += 1
-        found = await source.runtime.in_thread(partial(_make_all, source, version, batch, parts.data))
-        for item, index in found:
+        made_indexes = await source.runtime.in_thread(partial(_make_all, source, version, batch, parts.data))
+        for item, index in made_indexes:
             made.setdefault(item.leaf, {})[item.row_group] = index
     return payload_table(
         "pages", [(key := file_key(file, leaf), encode_made(key, some)) for leaf, some in sorted(made.items())]

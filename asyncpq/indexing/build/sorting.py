@@ -166,7 +166,7 @@ class ExternalSort:
         return self._pending_bytes + int(rows.nbytes) >= self._run_bytes
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows in any order."""
+        """Add rows of the index table, in any order."""
         if not rows.num_rows:
             return
         most = max(_LEAST_BATCH_BYTES, self._run_bytes // 2)

@@ -4,8 +4,9 @@ A commit creates the manifest of the next number, which must not exist. A proces
 change to the winner's snapshot and tries again. Heartbeats keep others from removing what a build has not committed
 yet.
 
-A process that cannot tell whether its PUT arrived looks for its own commit id in that snapshot. Compactions swap
-segments and delete nothing; vacuum deletes what no kept snapshot names and no live build may still commit.
+A process that cannot tell whether its PUT arrived looks for its own commit id in that snapshot. Compactions replace
+segments in the next snapshot and delete nothing. Vacuum deletes segments that no kept snapshot lists and no running
+build may still commit.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ class Head:
 def gone(backend: IndexBackend) -> StaleSnapshotError:
     """Return the error that reports that the index was dropped or replaced."""
     return StaleSnapshotError(
-        "the index was dropped or replaced, or parts of it are gone", url=backend.description, hint="Open it again."
+        "the index was dropped or replaced, or some of its objects are gone",
+        url=backend.description,
+        hint="Open the index again; if that fails, build it again.",
     )
 
 
@@ -240,8 +243,8 @@ async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Ope
 async def _with_long(
     backend: IndexBackend, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
 ) -> Manifest:
-    """Return the manifest with its longest members moved to segments of their own, until the root has at most
-    ``ROOT_BYTES`` bytes. A member that is the same in ``base`` keeps its segment."""
+    """Move the longest JSON members of the manifest to segments of their own, until the root object has at most
+    ``ROOT_BYTES`` bytes; return the manifest. A member that is the same in ``base`` keeps its segment."""
     manifest = replace(manifest, long=())
     known = {} if base is None else dict(base.long)
     held: list[tuple[str, Segment]] = []

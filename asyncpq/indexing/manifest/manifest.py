@@ -245,7 +245,7 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             long=tuple(held.items()),
         )
         if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
-            raise ValueError("it retires file ids that were never assigned, or has no table of files")
+            raise ValueError("the manifest retires file ids that were never assigned, or lacks the table of files")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise _damaged(url, str(error)) from error
     return manifest
@@ -267,7 +267,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
     try:
         record = json.loads(content)
         if not isinstance(record, dict):
-            raise ValueError(f"its JSON is a {type(record).__name__}, expected an object")
+            raise ValueError(f"the JSON is a {type(record).__name__}, expected an object")
     except (ValueError, RecursionError) as error:
         raise _damaged(url, str(error)) from error
     version = record.get("asyncpq_index")
@@ -278,9 +278,9 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
             hint="Update asyncpq, or build the index again with this version.",
         )
     if version != FORMAT:
-        raise _damaged(url, f"its format is {version!r}, expected {FORMAT}")
+        raise _damaged(url, f"the format is {version!r}, expected {FORMAT}")
     if not tail or checksum != b"%d}" % zlib.crc32(body):
-        raise _damaged(url, "its checksum is wrong")
+        raise _damaged(url, "the checksum is wrong")
     return record
 
 

@@ -1,9 +1,8 @@
 """An index's data about single files: their entries, matched with a listing, their footers and page indexes.
 
-With these, a read fetches data pages of a file without opening the file first.
-
-The GET's ``If-Match`` validates them. If the file has another version, the read ignores the index's data about the
-file, and opens it like any other.
+With this data, a read fetches data pages of a file without reading the file's footer first. The ``If-Match`` header of
+these GETs validates the data: if the file has another version, the read ignores the index's data about the file, and
+opens the file like any other.
 """
 
 from __future__ import annotations
@@ -136,8 +135,8 @@ def url_in(manifest: Manifest, path: str) -> str:
 class FileDirectory:
     """The versions of files that a snapshot lists, found by url: 40 bytes for each file, however long its url is.
 
-    Hashes stand for urls (128 bits) and for versions (64 bits more). They are Python's own, so a directory serves only
-    the process that made it. ``rows`` has the columns of :func:`directory_rows`, in any order.
+    It stores hashes of urls (128 bits) and of versions (64 bits). These are Python's own hashes, so a directory is
+    valid only in the process that made it. ``rows`` has the columns of :func:`directory_rows`, in any order.
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -267,25 +266,25 @@ class ListingMatch:
     unversioned: Sequence[int]  # ids of files without a validator in the listing: to read them takes the index's own
 
     def needed(self, selection: FileSelection) -> RowRanges:
-        """Return the ids of the files whose entries :meth:`candidates` needs; those of others only help it."""
+        """Return the ids of the files whose entries :meth:`candidates` needs. Entries of other files are optional."""
         if not self.unversioned:
             return RowRanges.empty()
         return (selection.files & RowRanges.from_rows(self.unversioned)) | RowRanges.from_rows(sorted(self.unsure))
 
     def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
-        """Return the files that may match, in the order of the listing. ``entries`` are the index's, of some files."""
-        found: list[Candidate] = []
+        """Return the files that may match, in the order of the listing. ``entries`` has the index's entries by id."""
+        matching: list[Candidate] = []
         for file, position in self._listed(selection.files):
             access, entry = selection.plans.get(file, _ALL), entries.get(file)
             if entry is None:
-                found.append(Candidate(position, file, self.files[position].validator, access))
+                matching.append(Candidate(position, file, self.files[position].validator, access))
             elif entry.may_match(access):
-                found.append(Candidate(position, file, entry.file.validator, access))
+                matching.append(Candidate(position, file, entry.file.validator, access))
         for file, position in self.unsure.items():
-            found.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
-        found += [Candidate(position, None, None, _ALL) for position in self.unknown]
-        found.sort(key=_POSITION)
-        return found
+            matching.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
+        matching += [Candidate(position, None, None, _ALL) for position in self.unknown]
+        matching.sort(key=_POSITION)
+        return matching
 
     def _listed(self, files: RowRanges) -> Iterator[tuple[int, int]]:
         """Yield id and position of those of ``files`` whose version the index knows, by id."""
@@ -452,7 +451,7 @@ class FooterReader:
 
 
 def _version_of(held: KnownVersion | weakref.ref[KnownVersion] | None) -> KnownVersion | None:
-    """Return the version that memory holds, or holds a reference to; None if it is gone."""
+    """Return the version behind a cached value, which may be a weak reference; None if there is no version any more."""
     return held() if isinstance(held, weakref.ref) else held
 
 

@@ -41,7 +41,7 @@ Reads: TypeAlias = list[Read]
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of an index table."""
+    """The rows of an index table that answer a lookup, and the files that the table does not cover."""
 
     rows: pa.Table  # rows of live files in the requested key ranges, sorted by key within each segment
     unknown: RowRanges  # ids of live files that the table does not cover
@@ -328,7 +328,7 @@ _FEW_RANGES: Final = 8  # compared one after the other, each with all rows at on
 
 
 class SelectedRows(NamedTuple):
-    """The answer of one table to one lookup."""
+    """The rows of files that one index table selects for one lookup."""
 
     selection: FileSelection  # rows that may match; all rows of files that the table does not cover
     num_rows: int | None  # number of rows that the table found; None if it cannot find rows in all files

@@ -4,8 +4,8 @@ The predicate becomes a tree of key lookups: for each atom, the keys of the rows
 result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at once. Bloom filters are kept by file,
 so the caller reads them once few files are left.
 
-A segment that is damaged, or has more rows than may be read, counts as a table that was not asked: it rules nothing
-out.
+A segment that is damaged, or has more matching rows than a read may fetch, rules nothing out, as if the lookup had not
+been made.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Combined:
 
 @dataclass(slots=True, eq=False)
 class _FirstAnswer:
-    """Lookups of the same rows in different tables. They are made in turn, until one of them has an answer."""
+    """Lookups of the same rows in different tables. The query makes one after another, until one has an answer."""
 
     lookups: tuple[_Lookup, ...]
 
@@ -116,7 +116,7 @@ class _FirstAnswer:
 
     @property
     def due(self) -> tuple[_Lookup, ...]:
-        """The lookups made so far; and the next lookup, if none of those made has an answer."""
+        """The lookups made so far, and the next one if no lookup has an answer yet."""
         for position, lookup in enumerate(self.lookups):
             if not lookup.is_asked:
                 return self.lookups[:position] if self.selection() is not None else self.lookups[: position + 1]
@@ -367,7 +367,7 @@ def _points(keys: Iterable[bytes]) -> Ranges:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that a dataset has open."""
+    """An index that a dataset has open: its backend and the newest known snapshot."""
 
     backend: IndexBackend  # holds the index
     head: Head  # the newest known snapshot

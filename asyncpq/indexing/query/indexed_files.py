@@ -86,7 +86,7 @@ class IndexedFiles:
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        """The index that prunes the files, and the caller's own indexes, each described by JSON values."""
         own = [{"at": "", "description": "an index of your own", "tables": []}] * len(self._own)
         return [*(() if self.index is None else (self.index.as_dict(),)), *own]
 
@@ -236,7 +236,7 @@ class IndexedFiles:
     async def _ask_with_directory(
         self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
     ) -> tuple[FileDirectory, _Answered]:
-        """Return the directory of all files, and what :meth:`_ask` returns; both load at once."""
+        """Return the directory of all files, and the result of :meth:`_ask`. Both load concurrently."""
         operation, loop = read.operation, asyncio.get_running_loop()
         beside = operation.part(operation.url, operation.metrics.rounds)
         loading = loop.create_task(load_directory(replace(read, operation=beside)))
@@ -334,7 +334,7 @@ class SnapshotFiles:
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        """The index that lists the files, described by JSON values."""
         return [self.index.as_dict()]
 
     @property
@@ -405,8 +405,8 @@ class SnapshotFiles:
 async def entries_of(
     read: SnapshotRead, ids: RowRanges, footers: FooterReader | None = None, query: IndexQuery | None = None
 ) -> dict[int, FileEntry]:
-    """Return the entries of the files ``ids``, by id. If there are few, what ``footers`` and ``query`` need of them is
-    read in the same round. Raises CorruptIndexError if an entry is missing."""
+    """Return the entries of the files ``ids``, by id. For a few files, the same round also reads the footers for
+    ``footers`` and the Bloom filters for ``query``. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
     wanted = [file for start, stop in zip(ids.starts, ids.stops, strict=True) for file in range(start, stop)]

@@ -1,4 +1,4 @@
-"""Key ranges of a predicate's atom: they contain the keys of all rows for which the atom may have a result.
+"""Convert an atom of a predicate to key ranges, which contain the keys of all rows for which it may have a result.
 
 Every answer is a superset. Literals are compared as in :mod:`asyncpq.pruning.literals` and in the filter; a literal
 that cannot be compared exactly narrows nothing. ``UNKNOWN_KEY`` is in no range, but every lookup includes it.
@@ -111,7 +111,7 @@ def intersected(left: Ranges, right: Ranges) -> Ranges:
 
 
 def is_wide(ranges: Ranges) -> bool:
-    """Return whether the ranges exclude some values rather than list some: a lookup would read nearly all rows."""
+    """Return whether the ranges hold nearly all keys, as those of ``!=`` do: a lookup would read nearly all rows."""
     begins = ends = False
     for low, high in ranges:
         begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
@@ -194,7 +194,8 @@ def _texts(key: bytes) -> _Place:
 
 @functools.cache
 def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate]:
-    """Return how literals compare with the column's values, and the function that places them among its keys."""
+    """Return the rules by which literals compare with the column's values, and a function that locates a literal among
+    the column's keys."""
     kind = kind_of(type_)
     domain = domain_of(kind)
     if pa.types.is_duration(type_):

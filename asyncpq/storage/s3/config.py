@@ -218,7 +218,7 @@ def _first(*values: str | None) -> str | None:
     """Return the first value that is set; botocore decides what an empty one means."""
     value = next((value for value in values if value is not None), None)
     if value == "":
-        raise NeedsBotocoreError("a setting is empty")
+        raise NeedsBotocoreError("a setting for S3 is empty")
     return value
 
 
@@ -229,7 +229,7 @@ def _check_environment(environ: Mapping[str, str], known_keys: bool) -> None:
             raise NeedsBotocoreError(f"asyncpq does not read the variable {name}")
     loaded = sys.modules.get("fsspec.config")
     if os.path.isdir(os.path.expanduser("~/.config/fsspec")) if loaded is None else {"s3", "s3a"} & set(loaded.conf):
-        raise NeedsBotocoreError("fsspec has a configuration of S3")
+        raise NeedsBotocoreError("fsspec's configuration has settings for S3")
 
 
 def _check_profile(profile: Mapping[str, str], known_keys: bool) -> None:
@@ -291,7 +291,7 @@ def _given_keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> Creden
     def only(*values: str | None) -> str | None:
         given = [value for value in values if value is not None]
         if len(given) > 1:
-            raise NeedsBotocoreError("the options have two values of one key")
+            raise NeedsBotocoreError("storage_options have two different values for the same credential")
         return given[0] if given else None
 
     key = only(options.get("key"), options.get("username"), client.get("aws_access_key_id"))
@@ -370,11 +370,11 @@ def _parse(path: str) -> dict[str, dict[str, str]]:
             name: {option: parser.get(name, option) for option in parser.options(name)} for name in parser.sections()
         }
     except (configparser.Error, UnicodeDecodeError):
-        raise NeedsBotocoreError("a file of AWS is not a valid INI file") from None
+        raise NeedsBotocoreError("an AWS configuration file is not a valid INI file") from None
     for settings in sections.values():
         for value in settings.values():
             if value.startswith("\n") and any("=" not in line for line in value.splitlines() if line.strip()):
-                raise NeedsBotocoreError("a file of AWS has an invalid nested setting")
+                raise NeedsBotocoreError("an AWS configuration file has an invalid nested setting")
     return sections
 
 

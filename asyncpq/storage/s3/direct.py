@@ -107,7 +107,7 @@ class DirectBucket(Unpicklable):
         return self.wire.target(f"{route.scheme}://{route.host}{path}" + (f"?{query}" if query else ""), headers)
 
     def get(self, stored: S3Object, request: RangeRequest) -> S3Get:
-        """Return the exchange of a ranged GET."""
+        """Return an object that sends a ranged GET, with retries after corrections of region, clock and credentials."""
         return S3Get(self, stored, request)
 
     def head(self, stored: S3Object, request: RangeRequest) -> S3Head:

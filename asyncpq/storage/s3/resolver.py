@@ -64,7 +64,7 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     text = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
     if not text.count("\n") == text.count("\r") == len(lines) or any(char in path for char in " \r\n"):
-        raise ProtocolError("a line break in the request")
+        raise ProtocolError("the request to the metadata service contains a line break")
     length = "Content-Length: 0\r\n" if method == "PUT" else ""
     pool = ConnectionPool(ssl_context=False, connect_timeout_s=timeout_s, keepalive_s=1.0)
     answer = _Answer()
@@ -75,7 +75,7 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
     finally:
         await pool.close()
     if answer.status != 200 or not body.complete or not body.data:
-        raise ConnectionError(f"status {answer.status}")
+        raise ConnectionError(f"the metadata service answered with status {answer.status}")
     return bytes(body.data).decode()
 
 
@@ -104,7 +104,7 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
         answer = json.loads(text)
         fields = [answer[name] for name in ("AccessKeyId", "SecretAccessKey", "Token", "Expiration")]
         if not all(type(value) is str and value for value in fields):
-            raise ValueError("a field is not text")
+            raise ValueError("a field of the credentials is not text")
         expiry = datetime.strptime(fields[3], _EXPIRY).replace(tzinfo=UTC).timestamp()
     except (OSError, ProtocolError, ValueError, KeyError, TypeError) as error:
         raise NeedsBotocoreError(f"the metadata service gave no valid credentials ({type(error).__name__})") from None

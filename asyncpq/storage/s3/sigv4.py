@@ -248,14 +248,14 @@ class Signers(Unpicklable):
             self._use(await self._fetch(False))
 
     def signer(self, region: str) -> Signer | None:
-        """Return a signer for ``region`` with the present credentials; None if requests are sent unsigned."""
+        """Return a signer for ``region`` with the current credentials; None if requests are sent unsigned."""
         signer = self._signers.get(region)
         if signer is None and self._credentials is not None:
             signer = self._signers[region] = self._make(self._credentials, region)
         return signer
 
     async def identity(self) -> str:
-        """Return a digest of the present access key id; "anonymous" if nothing is signed."""
+        """Return a digest of the current access key id; "anonymous" if nothing is signed."""
         await self.refresh()
         return self._identity
 

@@ -316,7 +316,7 @@ class S3Store(Unpicklable):
         return seconds
 
     async def credential_identity(self, url: str) -> str:
-        """Return a digest of the present access key id, the same for all urls; "anonymous" with ``anon=True``."""
+        """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``."""
         self._check_open()
         return await self._signers.identity()
 
@@ -360,7 +360,11 @@ class S3Store(Unpicklable):
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
         name, key = await self._split(url)
         if not key:
-            raise InvalidOptionError("the S3 url of an object to write must have a bucket and a key", url=safe_url(url))
+            raise InvalidOptionError(
+                "the S3 url of an object to write lacks a bucket or a key",
+                url=safe_url(url),
+                hint="Write s3://bucket/key.",
+            )
         bucket = await self._bucket(name, url)
         # Options that no GET shows, such as the encryption or class of new objects: botocore sends their headers.
         if self._options.get("s3_additional_kwargs") and not bucket.reason:

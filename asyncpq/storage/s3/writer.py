@@ -248,7 +248,7 @@ class S3Writer:
             yield data
 
     async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
-        """Return whether the present object consists of the parts with ``etags``."""
+        """Return whether the current object consists of the parts with ``etags``."""
         validator = (await stored.fetch_tail(1, context=context)).validator
         return validator.size == size and validator.etag == etag_of_parts(etags)
 

@@ -58,9 +58,9 @@ class DeltaCatalog:
             InvalidOptionError: ``table`` is not a Delta table, or ``version`` is neither a number nor a time.
         """
         if isinstance(version, bool) or not isinstance(version, (int, dt.datetime, type(None))):
-            raise InvalidOptionError(f"version={version!r}: must be an int or a datetime")
+            raise InvalidOptionError(f"version={version!r}: the version of a Delta table must be an int or a datetime")
         if isinstance(version, int) and version < 0:
-            raise InvalidOptionError(f"version={version}: must be 0 or more")
+            raise InvalidOptionError(f"version={version}: a Delta version must be 0 or more")
         if isinstance(version, dt.datetime) and version.tzinfo is None:
             raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Add tzinfo=datetime.UTC.")
         if isinstance(table, (str, os.PathLike)):

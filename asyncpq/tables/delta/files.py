@@ -1,4 +1,4 @@
-"""What a Delta table's log says of a file: its url, deletion vector, statistics and partition values.
+"""Decode what a Delta log has about a file: its url, deletion vector, statistics and partition values.
 
 A log's paths are url-encoded, relative to the table or absolute. Inline vectors are Z85 text.
 :mod:`asyncpq.tables.deleted_rows` reads the vectors. PROTOCOL.md, "Deletion Vectors".
@@ -168,7 +168,7 @@ class VectorDescriptor:
     def _inline(self) -> bytes:
         padded = decode_z85(self.text)
         if not 0 <= len(padded) - self.size < 4:
-            raise ValueError(f"it has {len(padded)} bytes for a vector of {self.size}")
+            raise ValueError(f"the inline text has {len(padded)} bytes, but the vector needs {self.size}")
         return padded[: self.size]
 
 
@@ -177,7 +177,7 @@ def decode_z85(text: str) -> bytes:
     if len(text) % 5:
         raise ValueError(f"Z85 text has {len(text)} characters, which is not a multiple of 5")
     if not set(text) <= set(_Z85):
-        raise ValueError("the text has a character that Z85 does not have")
+        raise ValueError("the text has a character that is not in the Z85 alphabet")
     return base64.b85decode(text.translate(_TO_B85))
 
 

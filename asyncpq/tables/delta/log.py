@@ -97,14 +97,18 @@ class DeltaListing:
         Raises InvalidOptionError if the version does not exist; CorruptFileError if commits of the version are missing.
         """
         if version > self.latest:
-            raise InvalidOptionError(f"version={version}: the newest version is {self.latest}", url=self.url)
+            raise InvalidOptionError(
+                f"version={version} does not exist: the newest version of the table is {self.latest}", url=self.url
+            )
         base = max((number for number in self.checkpoints if number <= version), default=-1)
         needed = range(base + 1, version + 1)
         missing = [number for number in needed if number not in self.commits]
         if missing:
             oldest = min((*self.commits, *self.checkpoints))
             if version < oldest:
-                raise InvalidOptionError(f"version={version}: the oldest version in the log is {oldest}", url=self.url)
+                raise InvalidOptionError(
+                    f"version={version} is no longer in the log, whose oldest version is {oldest}", url=self.url
+                )
             shown = ", ".join(map(str, missing[:3]))
             raise CorruptFileError(
                 f"the Delta log is incomplete: version {version} needs commits that are missing: {shown}",
@@ -190,7 +194,7 @@ def _path(value: Any) -> str:
 
 
 class DeltaLog:
-    """The log of one table."""
+    """Reads the log of one Delta table: lists it, and replays its commits and checkpoints."""
 
     def __init__(self, root: DeltaRoot, reader: Reader) -> None:
         self._root = root

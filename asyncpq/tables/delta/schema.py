@@ -114,7 +114,7 @@ def check_protocol(protocol: Any, url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """A table's column mapping."""
+    """The rule of a Delta table for matching its columns to the columns of its files."""
 
     mode: MappingMode  # the mode in the table's properties
     supported: bool  # the protocol has the feature; without it, readers ignore the mode

@@ -95,7 +95,7 @@ class SqlCatalog:
                 raise _unusable(type(error).__name__) from None
         url = self.engine.url
         if "@" in (url.host or ""):
-            raise _unusable("the host contains an @")
+            raise _unusable("its host contains an @, which may be part of a password that is not percent-encoded")
         # user, password and query may be secrets
         self.shown: str = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
 
@@ -184,7 +184,9 @@ class SqlCatalog:
                     connection.rollback()
         except SQLAlchemyError as error:
             raise StoreError(
-                f"the catalog's database failed ({_first_line(error)})", url=self.shown, hint="Check the database."
+                f"the catalog's database failed ({_first_line(error)})",
+                url=self.shown,
+                hint="Check that the database runs, and that its user may read the catalog.",
             ) from error
 
     def _snapshot(

@@ -86,7 +86,10 @@ class IcebergCatalog:
                 hint=_METADATA_HINT,
             )
         if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
-            raise InvalidOptionError("snapshot_id, ref and as_of each choose a snapshot: give one of them only")
+            raise InvalidOptionError(
+                "snapshot_id, ref and as_of each choose a snapshot, but several were passed",
+                hint="Pass only one of them.",
+            )
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError(
                 f"the time {as_of} has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC)."

@@ -1,8 +1,8 @@
-"""The newest metadata file of an Iceberg table's folder, for tables without a catalog at hand.
+"""Find the newest metadata file in the folder of an Iceberg table, for tables that are opened without a catalog.
 
 Tables of Hadoop's kind number their files ``v1.metadata.json`` and name the last number in ``version-hint.text``, which
-may lag behind. Catalogs write ``00001-<uuid>.metadata.json``: the highest number is the newest commit, and two files of
-one number are a race of which only the catalog knows the winner.
+may lag behind. Catalogs write ``00001-<uuid>.metadata.json``. The highest number is the newest commit. If two files
+have the highest number, two commits raced, and only the catalog knows which one won.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def _other_bit(blob: bytearray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"), [(_other_length, "another length"), (_other_magic, "magic"), (_other_bit, "checksum")]
+    ("edit", "message"), [(_other_length, "in its header differs"), (_other_magic, "magic"), (_other_bit, "checksum")]
 )
 async def test_vectors_that_lie_are_refused(table: Table, edit: Callable[[bytearray], None], message: str) -> None:
     first, _ = _files(table)

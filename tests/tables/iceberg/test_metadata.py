@@ -93,7 +93,7 @@ async def test_snapshots_that_are_not_there(history: tuple[Table, list[int]], ve
 
 
 def test_one_way_to_choose_a_snapshot() -> None:
-    with pytest.raises(InvalidOptionError, match="give one of them"):
+    with pytest.raises(InvalidOptionError, match="Pass only one of them"):
         IcebergCatalog("s3://b/x.metadata.json", snapshot_id=1, ref="main")
     with pytest.raises(InvalidOptionError, match="metadata file"):
         IcebergCatalog("s3://user:secret@b/warehouse/db/events/table.json")

@@ -8,12 +8,12 @@ from typing import Annotated, Literal, cast
 import typer
 
 from asyncpq.cli.figures import console, count_text, print_facts
-from asyncpq.cli.index import parse_kind
+from asyncpq.cli.index_commands import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import interruptible
+from asyncpq.cli.session_arguments import Url, with_session
 from asyncpq.cli.tables import target_of
-from asyncpq.cli.targets import Url, with_session
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
 from asyncpq.reports.units import size_text

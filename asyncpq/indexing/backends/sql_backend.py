@@ -193,7 +193,7 @@ class SqlBackend:
         try:
             answer = await self._read(operation, work)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise segment_corrupt(segment, self.description, f"its values cannot be read: {error}") from error
+            raise segment_corrupt(segment, self.description, f"the values cannot be read: {error}") from error
         if not answer:
             raise segment_gone(segment, self.description)
         num_rows, table = answer

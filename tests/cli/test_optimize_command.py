@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 
 
 def run(*arguments: object) -> Result:

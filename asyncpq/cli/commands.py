@@ -1,4 +1,4 @@
-"""All commands of the command line."""
+"""The typer application that registers all commands of the command line."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated, Final
 import typer
 
 import asyncpq
-from asyncpq.cli import cache, index
+from asyncpq.cli import cache, index_commands
 from asyncpq.cli.doctor import doctor
 from asyncpq.cli.inspect import inspect
-from asyncpq.cli.lint import lint
-from asyncpq.cli.optimize import optimize
+from asyncpq.cli.lint_command import lint
+from asyncpq.cli.optimize_command import optimize
 from asyncpq.cli.reads import count, lookup, query, take
 from asyncpq.cli.running import FLAG, Commands, State
 from asyncpq.cli.serve import serve
-from asyncpq.cli.why import explain, why
+from asyncpq.cli.why_commands import explain, why
 
 app: typer.Typer = typer.Typer(
     name="asyncpq",
@@ -61,7 +61,7 @@ app.command(rich_help_panel=_SEE)(inspect)
 app.command(rich_help_panel=_SEE)(lint)
 app.command(rich_help_panel=_SEE)(explain)
 app.command(rich_help_panel=_SEE)(why)
-app.add_typer(index.app, rich_help_panel=_KEEP)
+app.add_typer(index_commands.app, rich_help_panel=_KEEP)
 app.command(rich_help_panel=_KEEP)(optimize)
 app.add_typer(cache.app, rich_help_panel=_KEEP)
 app.command(rich_help_panel=_HELP)(doctor)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from asyncpq.cli.app import app
-from asyncpq.cli.index import parse_kind
+from asyncpq.cli.commands import app
+from asyncpq.cli.index_commands import parse_kind
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 
@@ -123,7 +123,7 @@ def test_nothing_is_dropped_without_a_yes(lake: Path) -> None:
         (["build", "LAKE/", "-k", "kees:id"], 2, "Did you mean 'keys'?"),
         (["build", "LAKE/", "-k", "keys:nothing"], 2, "nothing"),
         (["build", "LAKE/", "-k", "bloom:id,size=3"], 2, "bloom:user,false_positives"),
-        (["build", "LAKE/*.parquet"], 2, "--at is needed"),
+        (["build", "LAKE/*.parquet"], 2, "--at is missing"),
         (["build", "NOTHING/"], 3, "NOTHING"),
         (["show", "LAKE/"], 3, "there is no index"),
         (["vacuum", "LAKE/", "--older-than", "soon"], 2, "90m, 12h or 7d"),

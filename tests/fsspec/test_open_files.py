@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from asyncpq.fsspec.files import ReadAhead
+from asyncpq.fsspec.open_files import ReadAhead
 from asyncpq.testing import ObjectServer
 from tests.fsspec.conftest import Filesystems, requests
 

@@ -1,4 +1,4 @@
-"""What commands read from: the session of a command, with the options that all commands share, and what a url names."""
+"""The session of a command, from the options that all commands share, and the files, datasets and indexes it opens."""
 
 from __future__ import annotations
 
@@ -149,11 +149,13 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
 
 
 async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:
-    """Open the index of the files at ``url``: at ``at``, by default below the prefix. One that ``refreshes`` also needs
-    the table, where ``url`` names one."""
+    """Open the index of the files at ``url``. ``at`` is the index's url; by default the index is below the prefix.
+
+    With ``refreshes``, the index of a table is opened with the table, which a refresh needs.
+    """
     if at is None and (names_table(url) or "*" in url):
         raise InvalidOptionError(
-            "only the index of a prefix has a default place", hint="Name this one's with --at URL."
+            "--at is missing: only the index of a prefix has a default place", hint="Add --at URL, the index's url."
         )
     try:
         if at is None:
@@ -169,8 +171,8 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
 
 @asynccontextmanager
 async def opened(session: Session, url: str, index: str | None = None) -> AsyncIterator[File | Dataset]:
-    """Open the file or dataset at ``url``; where a url may name either, the file if one is there. With the url of an
-    ``index``, always the dataset."""
+    """Open the file or dataset at ``url``. If the url may mean either, the file is opened if it exists. With the url of
+    an ``index``, the dataset is always opened."""
     if index is not None or names_table(url) or names_many(url):
         async with await open_files(session, url, index) as dataset:
             yield dataset
@@ -179,12 +181,12 @@ async def opened(session: Session, url: str, index: str | None = None) -> AsyncI
         file = await session.open_file(url)
     except ObjectNotFoundError as missing:
         try:
-            found = await open_files(session, url)
+            lake = await open_files(session, url)
         except ObjectNotFoundError:
             missing.hint = "Look for a mistyped folder, bucket or file."
             raise missing from None
-        async with found:
-            yield found
+        async with lake:
+            yield lake
         return
     async with file:
         yield file

@@ -1,4 +1,4 @@
-"""Open files of the filesystem: one version of an object each, without a connection of their own."""
+"""Open files of the fsspec filesystem. Each file reads one version of an object and holds no connection."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SMALL_READ_BYTES: Final = 256 * 1024
 
 
 class ReadAhead(BaseCache):  # type: ignore[misc]  # fsspec has no types
-    """Fetches what is read, and what comes next once small reads follow one another, as those of lines do.
+    """A cache of one open file that reads ahead when small reads follow one another, as when reading lines.
 
-    It fetches ahead at most as many bytes as the run of reads has taken, so that a run that ends early costs at most
-    twice its bytes, and never where reads jump, as those of Parquet do.
+    It fetches ahead at most as many bytes as the sequential reads have taken so far, so they cost at most twice their
+    bytes. It does not read ahead when reads jump within the file, as for Parquet.
     """
 
     name = "asyncpq"
@@ -94,7 +94,7 @@ class ObjectFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
 def _reopened(
     fs: AsyncpqFileSystem, path: str, validator: Validator, position: int, opened_with: tuple[Any, ...]
 ) -> ObjectFile:
-    """Open the same version as in another process, without a request."""
+    """Unpickle an :class:`ObjectFile`: open the version that ``validator`` identifies, without a request."""
     file = ObjectFile(fs, path, fs.wait_for(fs.pinned, path, validator), *opened_with)
     file.seek(position)
     return file
@@ -113,11 +113,12 @@ class AsyncObjectFile(AbstractAsyncStreamedFile):  # type: ignore[misc]  # fsspe
         return data[0]
 
     def __del__(self) -> None:
-        """Do nothing: the base class would call ``close()``, whose coroutine nobody could await."""
+        """Do nothing: the base class would call ``close()``, a coroutine that cannot be awaited here."""
 
 
 def info_of(path: str, validator: Validator, modified: float | None) -> dict[str, Any]:
-    """Return what fsspec calls the info of an object, of what is known of its version; ``modified`` is in seconds."""
+    """Return fsspec's info dict of the object version that ``validator`` identifies. ``modified``: its modification
+    time in seconds since the epoch; None if unknown."""
     known = {"ETag": validator.etag, "version": validator.version, "mtime": modified}
     return {
         "name": path,
@@ -128,6 +129,6 @@ def info_of(path: str, validator: Validator, modified: float | None) -> dict[str
 
 
 def file_info(path: str, validator: Validator) -> dict[str, Any]:
-    """Return the info of an object whose response had ``validator``."""
+    """Return fsspec's info dict of the object at ``path``, from the validator of a response."""
     modified = http_date_s(validator.last_modified)
     return info_of(path, validator, info_time_s(validator.last_modified) if modified is None else modified)

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from asyncpq.cli.running import State
-from asyncpq.cli.targets import SessionArguments, Url, opened, with_session
+from asyncpq.cli.session_arguments import SessionArguments, Url, opened, with_session
 from asyncpq.errors import AccessDeniedError, InvalidOptionError
 from asyncpq.session import Session
 

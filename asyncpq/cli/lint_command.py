@@ -1,4 +1,4 @@
-"""``asyncpq lint``: what makes lookups in a file or lake slow, and how to cure it."""
+"""``asyncpq lint``: report the reasons why lookups in a file or lake are slow, with cures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS, FLAG
-from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
+from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
@@ -93,7 +93,7 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
 
 
 def _saving(cause: Cause) -> str:
-    """Return what a cure saves, in words."""
+    """Return the predicted saving of a cause's cure as text, in requests, bytes and time."""
     parts: list[str] = []
     more: list[str] = []
     for saved, text in ((cause["saves_requests"], plural), (cause["saves_bytes"], None)):

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import asyncpq
-from asyncpq.cli import targets
-from asyncpq.cli.app import app
+from asyncpq.cli import session_arguments
+from asyncpq.cli.commands import app
 from asyncpq.reports.cures import CURES
 from asyncpq.reports.documents import Lint
 from localstack.seed import seed
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # so that outputs do not depend on the length of its name
-    monkeypatch.setattr(targets, "REQUESTS", REQUESTS)
+    monkeypatch.setattr(session_arguments, "REQUESTS", REQUESTS)
 
 
 def run(*arguments: object, width: int = 100) -> Result:

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli.app import app
+from asyncpq.cli.commands import app
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
         (["query", "x.parquet", "--nope"], "no such option: --nope"),
         (["query", "x.parquet", "--limit", "abc"], "invalid value for '--limit'"),
         (["query", "x.parquet", "--format", "xml"], "invalid value for '--format': 'xml' is not one of"),
-        (["query", "x.parquet", "--columns", ""], "--columns: names no column"),
+        (["query", "x.parquet", "--columns", ""], "--columns has no column name"),
         (["take", "x.parquet"], "missing argument 'ROW...'"),
         (["lookup", "x.parquet"], "missing option '--key'"),
         (["lint", "x.parquet", "--writer", "polar"], "--writer 'polar': there is no cure for this writer"),

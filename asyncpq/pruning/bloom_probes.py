@@ -1,8 +1,8 @@
-"""Bloom filters: whether any row of a row group can match a predicate (BloomFilter.md).
+"""Lookups in Bloom filters, which say whether any row of a row group can match a predicate (BloomFilter.md).
 
-A filter holds the hashes of a chunk's values in PLAIN encoding, without nulls. So it answers for predicates that
-a few values alone can make true. A value that has several encodings is looked up in each; NaN, which has many, and zero
-of floats, which has two, are not looked up.
+A filter holds the hashes of a chunk's values in PLAIN encoding, without nulls. So it can answer only predicates that
+are true for a few values alone. A value with several encodings is looked up in each of them. NaN (many encodings) and
+zeros of floats (two encodings) are not looked up.
 """
 
 from __future__ import annotations

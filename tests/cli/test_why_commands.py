@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli import targets
-from asyncpq.cli.app import app
+from asyncpq.cli import session_arguments
+from asyncpq.cli.commands import app
 from asyncpq.reports.documents import PlanDocument, Why
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
@@ -33,7 +33,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a lake, and prices that no measurement changes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        targets,
+        session_arguments,
         "REQUESTS",
         asyncpq.RequestOptions(latency_s=0.03, bandwidth_bytes_s=200e6, tail_bytes=1000, late_materialization="always"),
     )
@@ -226,5 +226,5 @@ def test_why_a_count_is_slow(url: str) -> None:
         assert msgspec.convert(document, Why) == document
         assert (document["verb"], document["rows"]) == ("count", 1 if where else 4000)
     assert run("why", url, "--count").startswith("count of all rows")
-    assert "--where alone" in run("why", url, "--count", "--columns", "id", code=2)
-    assert "--where alone" in run("why", url, "--count", "--key", "id=1", code=2)
+    assert "--count cannot be combined" in run("why", url, "--count", "--columns", "id", code=2)
+    assert "--count cannot be combined" in run("why", url, "--count", "--key", "id=1", code=2)

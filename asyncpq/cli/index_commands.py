@@ -13,8 +13,8 @@ from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, FLAG, fail, interruptible
+from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
-from asyncpq.cli.targets import open_existing_index, with_session
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
@@ -51,7 +51,7 @@ _At = Annotated[
 def parse_kind(text: str) -> IndexKind:
     """Return the kind that ``text`` names: ``footers``, ``keys:user`` or ``bloom:user,false_positives=0.001``.
 
-    Raises InvalidOptionError if there is no such kind, or its arguments do not fit.
+    Raises InvalidOptionError if there is no such kind, or the kind does not accept the arguments.
     """
     name, _, rest = text.partition(":")
     if name not in _KINDS:
@@ -169,17 +169,17 @@ async def verify(
 ) -> None:
     """Compare the index with a random sample of the files. The exit code is 1 if it is wrong."""
     index = await open_existing_index(session, url, at, refreshes=True)
-    found = await index.verify(sample=sample, rows=rows, seed=seed)
-    document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(found)}  # type: ignore[typeddict-item]
+    verified = await index.verify(sample=sample, rows=rows, seed=seed)
+    document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(verified)}  # type: ignore[typeddict-item]
     if format_ is Format.JSON:
         write_document(document)
     else:
         out = console()
-        out.print(f"{plural(found.files, 'file')} and {plural(found.rows, 'row')} of the index compared")
-        print_facts(out, [("changed since", plural(found.changed, "file"))] if found.changed else [])
-        print_facts(out, [("wrong", problem) for problem in found.problems])
-        out.print("the index is wrong: drop it and build it again" if found.problems else "the index is right")
-    if found.problems:
+        out.print(f"{plural(verified.files, 'file')} and {plural(verified.rows, 'row')} of the index compared")
+        print_facts(out, [("changed since", plural(verified.changed, "file"))] if verified.changed else [])
+        print_facts(out, [("wrong", problem) for problem in verified.problems])
+        out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
+    if verified.problems:
         raise typer.Exit(FAILED)
 
 

@@ -1,4 +1,4 @@
-"""``asyncpq explain`` and ``asyncpq why``: what a read would do, and what it did."""
+"""``asyncpq explain`` and ``asyncpq why``: show the plan of a read, or run a read and show what it cost and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
 from asyncpq.cli.running import FLAG
-from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
+from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
 from asyncpq.file import File
@@ -29,7 +29,7 @@ _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}
 
 
 class StoryFormat(enum.StrEnum):
-    """How a plan or a story is written."""
+    """The output formats of ``explain`` and ``why``."""
 
     TEXT = "text"
     JSON = "json"
@@ -98,7 +98,10 @@ async def why(
     with ProgressBars() as bars, session.runtime.watched(bars):
         async with opened(session, url, index) as target:
             if count and (key or columns is not None or limit is not None):
-                raise InvalidOptionError("--count counts rows, and goes with --where alone")
+                raise InvalidOptionError(
+                    "--count cannot be combined with --key, --columns or --limit",
+                    hint="Pass --count alone or with --where; leave the other options out.",
+                )
             read = {"where": where, "count": True} if count else _read(target, key, columns, where, limit)
             if warm:
                 await target.why(**read, layouts=False)
@@ -114,9 +117,12 @@ async def why(
 def _read(
     target: File | Dataset, key: list[str] | None, columns: str | None, where: str | None, limit: int | None
 ) -> dict[str, Any]:
-    """Return the arguments of ``plan`` and ``why``."""
+    """Convert the command's options to keyword arguments for ``plan()`` and ``why()``."""
     if key and (where is not None or limit is not None):
-        raise InvalidOptionError("--key looks up rows, and goes with neither --where nor --limit")
+        raise InvalidOptionError(
+            "--key cannot be combined with --where or --limit",
+            hint="Look up rows with --key, or filter them with --where and --limit.",
+        )
     if key:
         return {"columns": parse_columns(columns), "lookup": parse_keys(key, target.schema)}
     return {"columns": parse_columns(columns), "where": where, "limit": limit}
