@@ -93,18 +93,23 @@ class BucketSessions(Unpicklable):
         """Ensure a session that lasts until its signers look again; ``expired`` are credentials that S3 refused.
 
         Return the context of the request that needs it, a round later if it waited. Raises CredentialsError if there
-        are no credentials, AccessDeniedError if they may not open a session, and other errors of the request for it.
+        are no credentials, AccessDeniedError if they may not open a session, and other errors of the request for it,
+        unless the present session is still valid.
         """
         owner = await self._bucket.signers.identity()
         session, now, left_s = self._session, time.monotonic(), 0.0
         if session is not None and session.owner == owner and session.credentials != expired:
             left_s = session.until - now
         if left_s < _NEEDED_S:
-            await self._flights.run(owner, partial(self._open, owner, context))
+            try:
+                await self._flights.run(owner, partial(self._open, owner, context))
+            except AsyncpqError:
+                if left_s <= 0.0:
+                    raise  # else the present session signs on until S3 refuses it
             return context.step(context.purpose, context.round + 1)
         if left_s < _RENEWED_S and now >= self._retry_at and self._flights.get(owner) is None:
             self._retry_at = now + _RETRY_S
-            self._flights.start((owner,), partial(self._renew, owner, context))
+            self._flights.start((owner,), partial(self._open, owner, context))
         return context
 
     async def fetch(self, again: bool) -> Credentials:
@@ -120,16 +125,14 @@ class BucketSessions(Unpicklable):
     async def _open(self, owner: str, context: RequestContext) -> None:
         exchange = _CreateSession(self._bucket, self._url)
         began = time.monotonic()
-        await self._transport.send(exchange, context.step("session", context.round))
+        try:
+            await self._transport.send(exchange, context.step("session", context.round))
+        except AsyncpqError as error:
+            if self._session is not None:
+                logger.warning("The next session of a directory bucket could not be opened (%s)", type(error).__name__)
+            raise
         self._session = BucketSession(exchange.credentials, owner, began + exchange.lasts_s)
         logger.debug("A session of a directory bucket was opened for %.0f s", exchange.lasts_s)
-
-    async def _renew(self, owner: str, context: RequestContext) -> None:
-        try:
-            await self._open(owner, context)
-        except AsyncpqError as error:
-            logger.warning("The next session of a directory bucket could not be opened (%s)", type(error).__name__)
-            raise
 
 
 class _CreateSession(SignedExchange):

@@ -180,6 +180,19 @@ async def test_the_next_session_is_opened_before_the_present_one_expires(
     assert (gate.opened, gate.refused) == (2, [])
 
 
+async def test_a_session_is_used_to_its_end_if_no_other_is_to_be_had(gate: DirectoryBuckets, express: Store) -> None:
+    stored = await express.open_object(URL + "key")
+    gate.lasts_s = 20.0  # less than until the signers look again
+    await stored.fetch_range(0, 9, context=new_context())
+    gate.modes.clear()
+    express._buckets[BUCKET].signers._fetched_at = None  # type: ignore[attr-defined]
+    assert (await stored.fetch_range(0, 9, context=new_context())).data == DATA[:9]
+    assert gate.refused == ["403 AccessDenied"]
+    gate.end_sessions()
+    with pytest.raises(AccessDeniedError, match="no session"):
+        await stored.fetch_range(0, 9, context=new_context())
+
+
 async def test_a_failed_renewal_is_logged_and_the_session_stays_in_use(
     gate: DirectoryBuckets, express: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
