@@ -140,8 +140,8 @@ async def test_a_damaged_vector_is_an_error(writer: DeltaWriter) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"cardinality": 4}, CorruptFileError, "has 3 rows, not 4"),
-        ({"sizeInBytes": 30}, CorruptFileError, "bytes for a vector of 30"),
+        ({"cardinality": 4}, CorruptFileError, "has 3 rows, but the table's metadata say 4"),
+        ({"sizeInBytes": 30}, CorruptFileError, "but the vector needs 30"),
         ({"pathOrInlineDv": "%%%%%"}, CorruptFileError, "overflow"),
         ({"pathOrInlineDv": "abc"}, CorruptFileError, "Z85"),
         ({"pathOrInlineDv": "ab\x00cd"}, CorruptFileError, "Z85"),

@@ -289,7 +289,7 @@ async def test_a_vector_of_another_cardinality_is_refused(table: Table) -> None:
     (record,) = deletion_vectors(table, {first.file_path: [3, 9]}, like=first)
     record._data[4] = 3
     add_files(table, [record])
-    with pytest.raises(CorruptFileError, match="2 rows, not 3"):
+    with pytest.raises(CorruptFileError, match="2 rows, but the table's metadata say 3"):
         await _ids(table)
 
 
