@@ -140,8 +140,6 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
 def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: ValueKind) -> Learnt:
     """Return the statistics of the column that a part of a variant is shredded to; unknown if it may be elsewhere."""
     schema = version.metadata.schema
-    if (column, "metadata") not in {leaf.path for leaf in schema.leaves}:
-        return _unknown(version)
     try:
         found = shredded_condition(test, column, schema, lambda leaf: row_group_zone(version, leaf).zones)
     except AsyncpqError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +31,9 @@ from asyncpq.expressions import (
 from asyncpq.expressions.analysis import Interval, Intervals, complement, intersect, unite
 from asyncpq.expressions.scalars import Timestamp
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, atoms, model, trees, uses
+
+# the module: the package has a function of its name
+simplify = importlib.import_module("asyncpq.expressions.simplify")
 
 
 @st.composite
@@ -197,3 +203,27 @@ def test_moments_are_ordered_by_their_instants() -> None:
     assert is_unsatisfiable((col("t") == noon) & (col("t") > noon.astimezone(paris)))
     assert not is_unsatisfiable((col("t") == noon) & (col("t") > noon.replace(tzinfo=None)))
     assert is_unsatisfiable((col("t") == Timestamp(1, "UTC")) & (col("t") < dt.datetime(1970, 1, 1, tzinfo=paris)))
+
+
+def test_thousands_of_branches_cost_little_more_than_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition of a few kilobytes would hold up the event loop for seconds."""
+    passed = 0
+
+    def counted(join: Callable[[Intervals, Intervals], Intervals]) -> Callable[[Intervals, Intervals], Intervals]:
+        def joined(left: Intervals, right: Intervals) -> Intervals:
+            nonlocal passed
+            passed += len(left) + len(right)
+            return join(left, right)
+
+        return joined
+
+    monkeypatch.setattr(simplify, "unite", counted(unite))
+    monkeypatch.setattr(simplify, "intersect", counted(intersect))
+    keys = range(0, 2048, 2)
+    some = column_ranges(Or(tuple([col("a") == key for key in keys])))
+    others = column_ranges(And(tuple([col("a") != key for key in keys])))
+    assert some is not None
+    assert others is not None
+    assert some["a"].intervals == tuple([Interval(key, key) for key in keys])
+    assert others["a"].intervals == complement(some["a"].intervals)
+    assert passed < 4 * len(keys) * 11
