@@ -40,7 +40,7 @@ from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
 from benchmarks.datasets import BUCKET
-from benchmarks.run import HERE, ROOT, running_server
+from benchmarks.run import HERE, ROOT, compile_asyncpq, running_server
 
 FILE_ROWS = 200
 GROUP_ROWS = 50
@@ -379,6 +379,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(look_up(endpoint, files, place, column, int(real), view))))
         return
     args.data = args.data.resolve()
+    compile_asyncpq()
     results = []
     for figures in run(args):
         results.append(figures)

@@ -50,8 +50,8 @@ class Outcome:
 class Peer(Protocol):
     """One engine under test, used by one thread."""
 
-    def prepare(self) -> None:
-        """Import what is needed."""
+    def prepare(self, *, fresh: bool = False) -> None:
+        """Import what is needed; if ``fresh``, what a program imports before it uses the engine."""
 
     def open(self, target: Target) -> None:
         """Make a session on the file; everything that is not a lookup."""
@@ -86,7 +86,7 @@ def _sql_condition(where: Condition) -> str:
 class BlockingPeer:
     """Lookups of an engine with a blocking API."""
 
-    def prepare(self) -> None: ...
+    def prepare(self, *, fresh: bool = False) -> None: ...
 
     def open(self, target: Target) -> None: ...
 
@@ -131,7 +131,7 @@ class DataFusion(BlockingPeer):
     A folder's listing is cached, which saves the HEAD of each query that a single file costs.
     """
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         import datafusion
         import datafusion.object_store
 
@@ -178,7 +178,7 @@ class DataFusionFile(DataFusion):
 class PyArrow(BlockingPeer):
     """pyarrow.dataset over Arrow's own S3 client, with the metadata read once."""
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         import pyarrow
         import pyarrow.compute
         import pyarrow.dataset
@@ -229,7 +229,7 @@ class PyArrow(BlockingPeer):
 class Polars(BlockingPeer):
     """Polars' lazy scan with its own object store client."""
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         import polars
 
         self._polars: Any = polars
@@ -276,7 +276,7 @@ class Polars(BlockingPeer):
 class DuckDB(BlockingPeer):
     """DuckDB with httpfs, its metadata cache and its cache of remote data."""
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         import duckdb
         import duckdb_extension_httpfs
 
@@ -328,9 +328,13 @@ class Asyncpq:
 
     keep_pages = True
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         import asyncpq
 
+        if not fresh:  # what a session loads while it waits for its first response
+            import asyncpq.dataset
+            import asyncpq.file
+            import asyncpq.storage.s3.store
         self._asyncpq: Any = asyncpq
         self._runner = asyncio.Runner(loop_factory=self._loop_factory())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import contextlib
 import json
 import os
@@ -49,6 +50,11 @@ def running_server(root: Path, first_byte_ms: float, mb_per_s: float | None = No
         finally:
             process.terminate()
             process.wait()
+
+
+def compile_asyncpq() -> None:
+    """Compile asyncpq's modules, as an installation does: otherwise each process may compile them anew."""
+    compileall.compile_dir(ROOT / "asyncpq", quiet=1)
 
 
 def ensure_index(args: argparse.Namespace) -> None:
@@ -182,6 +188,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results", help="where all measurements are written")
     args = parser.parse_args()
     args.data = args.data.resolve()
+    compile_asyncpq()
 
     sources = {kind: data.ensure(args.data, args.rows, kind) for kind in _kinds(args.workloads)}
     least_bytes: dict[datasets.Kind, float] = {

@@ -65,7 +65,7 @@ def run(peer_name: str, workload: str, dataset: datasets.Dataset, endpoint: str,
     keys, users = dataset.keys[:count] * repeats, dataset.users[:count] * repeats
     counter = _Counter(endpoint) if fresh else None
     import_began = time.perf_counter()
-    peer.prepare()
+    peer.prepare(fresh=fresh)
     import_ms = 1000 * (time.perf_counter() - import_began)
     counter = counter or (_Counter(endpoint) if cold else None)
     open_began = time.perf_counter()

@@ -192,7 +192,7 @@ class LeafDecoder:
         limits: DecodeLimits,
         dictionary_page: bytes = b"",
     ) -> list[LeafArray]:
-        """Decode consecutive pages of one chunk to arrays that together have exactly the pages' rows, in order.
+        """Decode pages of one chunk, between which others may be missing, to arrays of exactly their rows, in order.
 
         With the ``dictionary_page``, many dictionary indices are decoded to values where :attr:`expands_at_once`.
         Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
@@ -222,7 +222,7 @@ class LeafDecoder:
             run = pages[start:stop]
             content = [page.data for page in run]
             limit = limits.max_decoded_bytes
-            num_rows = run[-1].stop_row - run[0].first_row
+            num_rows = sum([page.num_rows for page in run])
             expands = encoded and dictionary is not None and num_rows >= 2 * len(dictionary.values)
             expander = dictionary_page if expands else b""
             encoded = encoded and not expander
@@ -241,7 +241,7 @@ class LeafDecoder:
         encoded: bool,
         dictionary_page: bytes,
     ) -> LeafArray:
-        num_rows = run[-1].stop_row - run[0].first_row
+        num_rows = sum([page.num_rows for page in run])
         data = [page.data for page in run]
         if dictionary_page:
             values = self._read(self._template(chunk), dictionary_page, data, num_rows, limits)

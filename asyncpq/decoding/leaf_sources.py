@@ -6,7 +6,7 @@ only the pages that hold requested rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -137,9 +137,15 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                     run = runs[number]
             number += 1
             arrays = self._decode(run, limits)
-            for array in arrays:
-                self._last = array
-                here = needed if len(pages) == 1 else needed.clip(array.first_row, array.stop_row)
+            placed: Iterable[tuple[LeafArray, RowRanges]]
+            if isinstance(run, list):
+                placed = self._placed(run, arrays, needed)
+            else:
+                (last,) = arrays
+                self._last = last
+                here = needed if len(pages) == 1 else needed.clip(last.first_row, last.stop_row)
+                placed = ((last, here),)
+            for array, here in placed:
                 if here.num_rows:
                     piece = self._cut(array, here, limits, encoded)
                     pieces.append(piece)
@@ -150,6 +156,28 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return pieces
+
+    def _placed(
+        self, run: Sequence[DataPage], arrays: Sequence[LeafArray], needed: RowRanges
+    ) -> Iterator[tuple[LeafArray, RowRanges]]:
+        """Yield the ``arrays`` that a run was decoded to, with the rows of ``needed`` in each, counted as in the array;
+        remember the last."""
+        if run[-1].stop_row - run[0].first_row == sum([page.num_rows for page in run]):
+            for array in arrays:
+                self._last = array
+                yield array, needed.clip(array.first_row, array.stop_row)
+            return
+        pages = iter(run)
+        for array in arrays:  # pages are missing between its pages
+            spans: list[tuple[int, int]] = []
+            stop = 0
+            while stop < len(array.values):
+                page = next(pages)
+                shift, stop = stop - page.first_row, stop + page.num_rows
+                here = needed.clip(page.first_row, page.stop_row)
+                spans += [(start + shift, end + shift) for start, end in here]
+                self._last = LeafArray(page.first_row, array.values.slice(stop - page.num_rows), array.dictionary)
+            yield array._replace(first_row=0), RowRanges.from_sorted(spans)
 
     def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
         """Return the values of ``rows``, if they are few, from one page; None if the page has to be decoded whole."""
@@ -194,7 +222,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
 
 
 def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Split pages into decoded pages, and runs of other pages whose rows follow one another."""
+    """Split pages into decoded pages, and runs of other pages, which are decoded together."""
     runs: list[_Run] = []
     run: list[DataPage] = []
     size = 0
@@ -204,7 +232,7 @@ def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
         if isinstance(page, LeafArray):
             runs.append(page)
             run = []
-        elif run and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
+        elif run and size + len(page.data) <= _RUN_BYTES:
             run.append(page)
             size += len(page.data)
         else:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
+from asyncpq.decoding.arrow import read_column
 from asyncpq.decoding.page import LeafArray, PackedPage, PresentValues, common_length, pages_without, present_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
@@ -84,6 +85,43 @@ def test_few_rows_equal_pyarrow(
     for page in pages:
         source.add(kept.get(page.first_row, page))
     assert source.select(RowRanges.all(len(expected)), LIMITS).to_pylist() == expected
+
+
+@given(column=columns(), dictionary=st.booleans(), keeps=st.booleans(), data=st.data())
+def test_pages_with_others_missing_between_them_equal_pyarrow(
+    column: pa.Array, dictionary: bool, keeps: bool, data: st.DataObject
+) -> None:
+    # a small dictionary is full after some values, so that plain pages follow those of indices
+    options = {"data_page_size": 500, "write_batch_size": 32, "use_dictionary": dictionary}
+    blob = write(pa.table({"c": column}), dictionary_pagesize_limit=600, store_schema=True, **options)
+    expected = pq.read_table(pa.BufferReader(blob))["c"].to_pylist()
+    file = OpenFile(blob)
+    _, pages = file.pages()
+    there = data.draw(st.lists(st.sampled_from(pages), min_size=1, max_size=20, unique_by=lambda page: page.first_row))
+    there.sort(key=lambda page: page.first_row)
+    source = file.paged(keep=(lambda page: None) if keeps else None)
+    for page in there:
+        source.add(page)
+    step = data.draw(st.sampled_from([1, 2, 7]))
+    rows = [row for page in there for row in range(page.first_row, page.stop_row) if row % step == 0]
+    cut = data.draw(st.integers(0, len(rows)))  # two selections, of which the second may begin in a page of the first
+    for some in (rows[:cut], rows[cut:]):
+        found = source.select(RowRanges.from_rows(some), LIMITS)
+        assert found.to_pylist() == [expected[row] for row in some]
+
+
+def test_pages_with_others_missing_between_them_are_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    column = pa.array(range(4000), pa.int64())
+    file = OpenFile(write(pa.table({"c": column}), data_page_size=800, write_batch_size=100, use_dictionary=False))
+    _, pages = file.pages()
+    source = file.paged()
+    for page in pages[::2]:
+        source.add(page)
+    read = Mock(wraps=read_column)
+    monkeypatch.setattr(leaf, "read_column", read)
+    rows = RowRanges([(page.first_row, page.stop_row - 1) for page in pages[::2]])
+    assert source.select(rows, LIMITS).to_pylist() == list(rows.rows())
+    assert (read.call_count, source.pages_decoded) == (1, len(pages[::2]))
 
 
 @given(
@@ -194,18 +232,18 @@ def test_a_picked_value_holds_nothing_of_its_page() -> None:
 
 @pytest.mark.parametrize("nulls", [False, True])
 def test_few_rows_of_many_pages_are_picked(nulls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where pages have nulls, so that none can be picked from, adjacent pages are decoded together, others are not."""
+    """Where pages have nulls, so that none can be picked from, they are decoded together."""
     values = [None if nulls and row % 7 == 0 else row for row in range(40_000)]
     table = pa.table({"c": pa.array(values, pa.int64())})
     file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
-    for rows, decodes in ((range(10, 20_000, 1000), 1), (range(10, 40_000, 2000), 20), (range(0, 40_000, 100), 1)):
+    for rows in (range(10, 20_000, 1000), range(10, 40_000, 2000), range(0, 40_000, 100)):
         source = file.paged()
         for page in file.pages()[1]:
             source.add(page)
         decode = Mock(wraps=source._decode)
         monkeypatch.setattr(source, "_decode", decode)
         assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [values[row] for row in rows]
-        assert decode.call_count == (decodes if nulls or len(rows) == 400 else 0)
+        assert decode.call_count == (nulls or len(rows) == 400)
 
 
 def test_pages_of_several_lengths_are_not_decompressed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
