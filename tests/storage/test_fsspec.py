@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import os
 import random
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import fsspec
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from fsspec.registry import known_implementations
+from fsspec.registry import _registry, known_implementations
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -306,7 +307,9 @@ async def test_options_that_cannot_be() -> None:
         open_test_store("strictmemory", {"no_such": 1})
 
 
-async def test_missing_package_is_named() -> None:
+async def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # as if it were not installed
+    monkeypatch.delitem(_registry, "gs", raising=False)
     with pytest.raises(UnsupportedStoreError, match="not installed"):
         FsspecStore("gs", {}, retry=FAST_RETRIES, limits=LIMITS)
 
