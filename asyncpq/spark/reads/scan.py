@@ -85,8 +85,8 @@ def scan(
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
         reader: "asyncpq": tasks of asyncpq read the planned rows. "spark": Spark's own reader reads the planned files
-            whole, and only the columns that the query uses. "auto": the one that probably takes less time, among those
-            that return the same rows as ``spark.read.parquet``.
+            whole, and only the columns that the query uses; it does not notice files that are replaced later. "auto":
+            the one that probably takes less time, among those that return the rows of ``spark.read.parquet``.
         settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:

@@ -1,8 +1,8 @@
 """Read the files that a plan has left with Spark's own Parquet reader.
 
 Spark gets the planned columns as its schema, and exactly the planned files: Spark's listing is compared with the plan,
-and afterwards asyncpq lists the files again, to see that they still have the planned versions. So Spark's relation has
-the sizes and names of the planned versions.
+and afterwards asyncpq lists the files again, to see that they still have the planned versions. Spark does not notice a
+file that is replaced after that.
 
 With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns into Parquet files, where some skip rows
 that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
