@@ -309,3 +309,10 @@ def test_http_has_no_listings() -> None:
 
 def test_hidden_names() -> None:
     assert HIDDEN == (".", "_")
+
+
+def test_files_that_hadoop_still_copies_are_left_out() -> None:
+    names = [f"s3://b/t/{name}" for name in ("a.parquet", "b.parquet._COPYING_", "c._COPYING_.parquet")]
+    expected = ["s3://b/t/a.parquet", "s3://b/t/c._COPYING_.parquet"]
+    assert files_of("s3://b/t/", names) == expected
+    assert files_of("s3://b/t/*", names) == expected

@@ -434,8 +434,11 @@ def test_plain_spark_and_other_engines_see_every_row_of_a_written_lake(
     texts = [f"CAST('{bound}' AS DOUBLE)" for bound in bounds]
     restored_conf.set("spark.sql.parquet.filterPushdown", "true")
     reader = spark.read.option("recursiveFileLookup", "true")
-    counts = [reader.parquet(str(target)).filter(f"d > {text}").selectExpr(f"'{text}'", "count(*)") for text in texts]
-    counts.append(reader.parquet(str(target)).filter("isnan(d) OR d = 0D").selectExpr("'zeros'", "count(*)"))
+    conditions = {text: f"d > {text}" for text in texts} | {"zeros": "isnan(d) OR d = 0D"}
+    counts = [
+        reader.parquet(str(target)).filter(condition).select(F.lit(name), F.count("*"))
+        for name, condition in conditions.items()
+    ]
     found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
     zeros = sum(value is not None and (math.isnan(value) or value == 0) for value in values)
     assert found == {**dict(zip(texts, expected, strict=True)), "zeros": zeros}

@@ -81,7 +81,8 @@ def test_memory_is_bounded_and_loses_only_what_is_older_than_it(
             unread = {file.name for file in offset.new(listed)}
             end = _step(offset, listed, max_files)
             batch, _ = offset.until(end, listed)
-            assert len(end.marks) <= 3 + max(len(batch), 0) or end == offset
+            waits = end.new(listed)  # files beyond an unread one are not forgotten
+            assert len(end.marks) <= 3 + len(batch) or waits or end == offset
             # Nothing that is there and was not read is ever taken for read.
             assert {file.name for file in end.new(listed)} == unread - {file.name for file in batch}
             offset = end
