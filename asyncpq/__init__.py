@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from asyncpq.writing.file_layout import BloomFilter, WriteOptions
     from asyncpq.writing.optimize import RewriteResult
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "StaleSnapshotError",
