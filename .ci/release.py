@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 CHECKERS = ["mypy>=1.18", "pyright>=1.1.400", "pyrefly>=1.0"]
-OPTIONAL = ["cli", "ducklake", "fsspec", "iceberg", "otel", "polars", "serve", "spark", "valkey"]
+OPTIONAL = ["cli", "ducklake", "fsspec", "iceberg", "obstore", "otel", "polars", "serve", "spark", "valkey"]
 TOOLS = ["build>=1.2", "twine>=6.0", "cyclonedx-bom>=7.0"]
 
 

@@ -211,6 +211,7 @@ class SparkRequests:
     def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
         self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
         self.needs_jvm_zone = False  # see asyncpq.spark.reads.planning.LakePlan
+        self.has_old_dates = False  # an opened file has dates of the calendar of Spark before 3.0
         self.conf = conf
         self.is_table: bool = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema

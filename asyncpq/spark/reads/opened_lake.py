@@ -33,7 +33,6 @@ from asyncpq.spark.reads.file_reads import (
 )
 from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import with_three_slashes
-from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
@@ -92,7 +91,6 @@ class OpenLake:
     partitioning: str = ""  # how values in paths are read
     partitions: tuple[str, ...] = ()  # names of the columns in paths
     differs: str = ""  # why Spark's own reader may not return these columns from these files; "" if it does
-    has_old_dates: bool = False  # the first file has dates of the calendar of Spark before 3.0
     row_bytes: float = 0.0  # bytes of a row in the first file; 0 if unknown
 
     @property
@@ -151,14 +149,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
     return OpenLake(
-        lake.state,
-        struct,
-        conf,
-        partitioning,
-        lake.partitions,
-        lake.differs(struct),
-        has_old_dates=lake.has_old_dates,
-        row_bytes=lake.row_bytes,
+        lake.state, struct, conf, partitioning, lake.partitions, lake.differs(struct), row_bytes=lake.row_bytes
     )
 
 
@@ -195,7 +186,6 @@ class _LakeOpener:
         self._first: pa.Schema | None = None  # of the first file, if it defines the columns
         self._inferred = StructType([])  # what Spark infers from that file
         self._by_spark: StructType | None = None  # what Spark infers from all files and paths, without a schema
-        self.has_old_dates = False  # see OpenLake
         self.row_bytes = 0.0  # of that file, for each row
         self._refuses = ""  # why Spark cannot decode that file
         self._reads: Callable[[DataFile], bool] = lambda file: True  # whether Spark reads a file
@@ -246,8 +236,6 @@ class _LakeOpener:
         if self.partitions and target.partition_types is None:
             await self._type_partitions()
         self._refuses = spark_refuses(metadata)
-        no_int96 = replace(self._conf, int96_timestamp_conversion=False)
-        self.has_old_dates = file_dates(metadata, no_int96).datetime.mode == "LEGACY"
         if file.validator is not None and metadata.num_rows:
             self.row_bytes = file.validator.size / metadata.num_rows
         if target.schema is not None:  # other columns of the files may have types that Spark does not read

@@ -59,7 +59,8 @@ class LakePlan:
     needs_jvm_zone: bool = False  # old timestamps of a file depend on the JVM's time zone, which `lake.conf` lacks
     versions: Mapping[str, Validator | None] = field(default_factory=dict)  # of the files that tasks read, by url
     num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
-    stored_alike: bool = False  # all files that tasks read certainly store the columns with the types of `lake.schema`
+    # All files that tasks read certainly store the columns with the types of `lake.schema`, and today's calendar.
+    stored_alike: bool = False
     prices: Prices  # of the store, as planning has measured them
     unopened: int = 0  # how many of these files were planned without opening them
 
@@ -134,7 +135,7 @@ async def plan_lake(
         needs_jvm_zone=requests.needs_jvm_zone,
         versions=pieces.versions,
         num_rows=pieces.num_rows,
-        stored_alike=not whole and requests.are_stored_alike,
+        stored_alike=not whole and requests.are_stored_alike and not requests.has_old_dates,
         prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=len(whole),
     )
@@ -184,6 +185,7 @@ async def _planned(requests: SparkRequests, split_bytes: int, opened: OpenedFile
         return []
     version, file = opened.version, opened.file
     dates = file_dates(version.metadata, requests.conf)
+    requests.has_old_dates |= dates.datetime.mode == "LEGACY"
     requests.needs_jvm_zone |= any(
         calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
     )

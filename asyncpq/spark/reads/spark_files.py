@@ -7,8 +7,8 @@ file that is replaced after that.
 With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns into Parquet files, where some skip rows
 that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
 file's narrower integers), and on dates of the old calendar (days that it lacks). Such columns go through an expression
-that returns its argument, and on which Spark pushes no condition. If the plan knows how all files store a timestamp or
-a decimal, it stays as it is.
+that returns its argument, and on which Spark pushes no condition. If the plan knows how all files store a timestamp, a
+date or a decimal, it stays as it is.
 """
 
 from __future__ import annotations
@@ -236,9 +236,7 @@ def _always_pushed(opened: OpenLake, plan: LakePlan) -> set[str]:
         dtype, stored = field.dataType, arrow.type
         micros = isinstance(dtype, T.TimestampType | T.TimestampNTZType) and stored in _MICROS
         exact = isinstance(dtype, T.DecimalType) and stored == pa.decimal128(dtype.precision, dtype.scale)
-        days = isinstance(dtype, T.DateType) and not opened.has_old_dates
-        known = plan.stored_alike and not opened.has_old_dates and (micros or exact)
-        if days or known:
+        if plan.stored_alike and (micros or exact or isinstance(dtype, T.DateType)):
             pushed.add(field.name)
     return pushed
 

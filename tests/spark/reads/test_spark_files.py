@@ -141,7 +141,7 @@ def test_random_evolved_lakes_by_each_reader(spark: SparkSession, restored_conf:
 def test_conditions_of_later_filters_lose_no_rows(
     spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path
 ) -> None:
-    """Spark's pushdown skips each of these row groups, although a row matches. That of dates and numbers is kept."""
+    """Spark's pushdown skips each of these row groups, although a row matches. That of numbers is kept."""
     moment = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
     rows = {
         "f": pa.array([1.0, math.nan], pa.float32()),
@@ -175,6 +175,25 @@ def test_conditions_of_later_filters_lose_no_rows(
     assert _answers([scan(spark, str(tmp_path), where=where, schema=schema, reader="spark") for where in wheres]) == (
         expected
     )
+
+
+def test_dates_of_the_old_calendar_after_a_first_file_without(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path
+) -> None:
+    """Spark's pushdown loses days near one that the old calendar lacks, such as 1582-10-10."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for name, mode, day in [("a", "CORRECTED", "2024-01-01"), ("b", "LEGACY", "1582-10-16")]:
+        restored_conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", mode)
+        spark.sql(f"SELECT DATE '{day}' AS d").coalesce(1).write.parquet(str(tmp_path / name))
+        (written,) = (tmp_path / name).glob("*.parquet")
+        written.rename(lake / f"{name}.parquet")
+    where = "d > DATE '1582-10-10'"
+    for found in (
+        scan(spark, str(lake), reader="spark").filter(where),
+        scan(spark, str(lake), where=where, reader="spark"),
+    ):
+        assert sorted(str(row.d) for row in found.collect()) == ["1582-10-16", "2024-01-01"]
 
 
 def test_numbers_and_texts_are_still_pushed(
