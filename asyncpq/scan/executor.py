@@ -24,8 +24,8 @@ from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job, Pipeline, jobs_of
 
 

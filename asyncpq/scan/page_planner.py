@@ -1,7 +1,8 @@
 """The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters.
 
-A warm lookup sends all its range GETs at once. Fetching the predicate's columns first costs a second round; it is
-chosen only if the bytes that it may save outweigh that round.
+This module decides whether the data of a read are fetched in one round or in two (``PagePlanner._late``). One round
+sends all range GETs at once. Two rounds fetch the filter's columns first, then only those pages of the other columns
+that hold matching rows; they are chosen if the bytes that this may save outweigh the second round.
 
 Two column chunks that claim the same bytes are refused if one read asks for both: nothing shows which of them is
 wrong. A read that asks for one of them is unaffected.

@@ -47,7 +47,7 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.records import dataclass
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
