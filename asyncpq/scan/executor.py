@@ -48,7 +48,7 @@ F = TypeVar("F", bound=ScannedFile)
 
 
 class ScannedFiles(Protocol[F]):
-    """Finds, opens and plans the files of one scan, and decides what follows an error."""
+    """Finds, opens and plans the files of one scan, and decides whether the scan goes on after an error."""
 
     async def start(self) -> None:
         """Find the files."""
@@ -138,7 +138,7 @@ class OneFile:
                 await self.plan.file_scan.ensure_current()
 
     async def renewed(self) -> bool:
-        """Return False: the file of the scan was named and stays the same."""
+        """Return False: the scan has one named file, so no newer listing can replace it."""
         return False
 
     async def done(self, file: OneFile) -> None:

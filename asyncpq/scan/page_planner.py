@@ -73,7 +73,8 @@ _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the ti
 class PagePlanner:
     """Plans the fetches of a request in one version of a file. The request's names are resolved.
 
-    ``where`` and ``prune`` are simplified. ``where`` implies ``prune``, which may exclude more when pruning.
+    ``where`` is the filter and ``prune`` the predicate that statistics are compared with; both are simplified. Every
+    row that ``where`` selects is also true for ``prune``, whose form may let statistics exclude more rows.
     """
 
     source: ObjectSource

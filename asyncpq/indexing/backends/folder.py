@@ -368,10 +368,12 @@ class JsonBackend(ObjectBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment.
+        """Write the segment as one JSON object.
 
         Raises:
-            ResourceLimitError: it has more than ``MAX_ROWS`` rows.
+            ResourceLimitError: the segment has more than ``MAX_ROWS`` rows.
+            StoreError: the rows have other columns than the index table or are not sorted by key, or the store refuses
+                the object.
         """
         self.check([index_table.kind])
         url = self._segment_url(name)
