@@ -65,7 +65,10 @@ async def open_target(
     with operation:
         if catalog is not None:
             if view not in (None, View.TABLE):
-                raise InvalidOptionError(f"view={str(view)!r} is not possible for a table, whose only view is 'table'")
+                raise InvalidOptionError(
+                    f"view={str(view)!r} is not possible for a table, whose only view is 'table'",
+                    hint="Leave out view=.",
+                )
             dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
         else:
             assert files is not None

@@ -262,7 +262,7 @@ class ScanExecutor(Generic[F]):
         """Return whether reading was restarted; and if not, the next unit's rows, or None at the end."""
         pipeline = self._pipeline
         if pipeline is None:
-            raise UsageError("the scan is closed")
+            raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
         file: F | None = None
         try:
             landed = await pipeline.next(self.runtime.deadline(self.url))

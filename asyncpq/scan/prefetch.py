@@ -164,7 +164,7 @@ class Pipeline:
         while not self._running:
             pump = self._pump
             if pump is None or self._closed:
-                raise UsageError("the scan is closed")
+                raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
             if pump.done():
                 pump.result()
                 if not self._running:

@@ -426,7 +426,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _read_error(error: OSError, path: str) -> StoreError:
     url = safe_url(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return ObjectNotFoundError("the file does not exist", url=url)
+        return ObjectNotFoundError("there is no such file", url=url)
     if isinstance(error, PermissionError):
         return AccessDeniedError("this process may not read the file", url=url, hint="Check the file's permissions.")
     return TransportError(f"the file cannot be read: {error.strerror}", url=url)
