@@ -24,7 +24,7 @@ from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, en
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,

@@ -39,8 +39,8 @@ from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator

@@ -68,20 +68,27 @@ def parse_partitioning(
     if not isinstance(partitioning, (list, tuple)) or not all(isinstance(name, str) for name in partitioning):
         raise InvalidOptionError(f'partitioning={partitioning!r}: must be "hive", a list of names, or None')
     names = tuple(partitioning)
-    if len(set(names)) != len(names) or "" in names:
-        raise InvalidOptionError(f"partitioning={partitioning!r} has an empty name, or a name that occurs twice")
+    if "" in names:
+        raise InvalidOptionError(f"partitioning={partitioning!r} has an empty name")
+    if (twice := _doubled(names)) is not None:
+        raise InvalidOptionError(f"partitioning={partitioning!r} has the name {twice!r} twice")
     unknown = sorted(set(known) - set(names))
     if unknown:
         raise InvalidOptionError(f"partition_types names {unknown[0]!r}, which is not a column of partitioning={names}")
     return Partitioning(names, known, columns)
 
 
+def _doubled(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs a second time; None if all differ."""
+    return next((name for at, name in enumerate(names) if name in names[:at]), None)
+
+
 def _types(types: object) -> dict[str, pa.DataType]:
     if types is None:
         return {}
     if isinstance(types, pa.Schema):
-        if len(set(types.names)) != len(types.names):
-            raise InvalidOptionError("partition_types is a schema in which a column name occurs twice")
+        if (twice := _doubled(types.names)) is not None:
+            raise InvalidOptionError(f"partition_types is a schema in which the column {twice!r} occurs twice")
         return {column.name: column.type for column in types}
     if isinstance(types, Mapping) and all(
         isinstance(name, str) and isinstance(kind, pa.DataType) for name, kind in types.items()

@@ -24,7 +24,7 @@ from asyncpq.options import immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Validator

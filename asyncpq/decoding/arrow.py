@@ -49,7 +49,10 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
     if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
-        return ResourceLimitError(f"{what}, it is too large: {error}")
+        return ResourceLimitError(
+            f"{what}; it is too large: {error}",
+            hint="Read fewer columns or rows at once, or give the process more memory.",
+        )
     return CorruptFileError(f"{what}: {error}")
 
 

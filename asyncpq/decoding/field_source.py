@@ -153,7 +153,10 @@ class FieldSource:
         for group, column in zip(groups, columns, strict=True):
             rows = pages[group[0]].rows
             if len(column) != rows.num_rows:
-                raise PageLocationError(f"pages have {len(column)} rows, expected {rows.num_rows}")
+                source = "OffsetIndex" if self._leaves[group[0]].paged else "footer"
+                raise PageLocationError(
+                    f"pages have {len(column)} rows, but the {source} says {rows.num_rows}", column=field.name
+                )
             array = join(column.chunks, column.type)
             for number in group:
                 leaf = self._leaves[number]

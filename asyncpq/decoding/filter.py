@@ -30,7 +30,7 @@ from asyncpq.decoding.typed_literals import (
     storage_type,
     storage_values,
 )
-from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
+from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError, nearest_column
 from asyncpq.expressions import Expression, VariantTest, columns, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.records import dataclass
@@ -94,8 +94,13 @@ def _types(schema: pa.Schema | Mapping[str, pa.DataType]) -> Mapping[str, pa.Dat
     return {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else schema
 
 
+def _missing(name: str, types: Mapping[str, pa.DataType]) -> ColumnNotFoundError:
+    hint = nearest_column(name, list(types))
+    return ColumnNotFoundError("the filter names a column that does not exist", column=name, hint=hint)
+
+
 class _Column:
-    """The key and path of a named column among the arrays, and its type."""
+    """A column that the filter names: its type, the array that has it (``key``), and its path inside that array."""
 
     __slots__ = ("key", "name", "path", "type")
 
@@ -105,7 +110,7 @@ class _Column:
         while self.key not in types:
             self.key, dot, _ = self.key.rpartition(".")
             if not dot:
-                raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
+                raise _missing(name, types)
         self.path = name[len(self.key) + 1 :].split(".") if self.key != name else []
         self.type = types[self.key]
         for child in self.path:
@@ -117,7 +122,7 @@ class _Column:
                     hint="Filter by columns or by leaves of structs.",
                 )
             if not isinstance(self.type, pa.StructType) or self.type.get_field_index(child) < 0:
-                raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
+                raise _missing(name, types)
             self.type = self.type.field(child).type
         if isinstance(self.type, pa.JsonType) or lacks_kernels(self.type):  # pyarrow compares the text of plain strings
             self.type = storage_type(self.type)

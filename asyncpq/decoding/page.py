@@ -244,7 +244,7 @@ class PageQueue(Generic[P]):
         return index < len(self._first_rows) and self._first_rows[index] == first_row
 
     def holding(self, rows: RowRanges) -> list[P]:
-        """Return the pages that contain any of ``rows``, in row order."""
+        """Return the pages that contain at least one of ``rows``, in row order."""
         pages, first_rows = self._pages, self._first_rows
         if len(rows.starts) > len(pages):
             return [page for page in pages if rows.overlaps(page.first_row, page.stop_row)]

@@ -58,10 +58,10 @@ class AdaptedColumn(NamedTuple):
 
 
 class AdaptedColumns(NamedTuple):
-    """The columns of a read, as one file has them."""
+    """The dataset's columns that a read uses, each with its counterpart in one file."""
 
-    output: tuple[AdaptedColumn, ...]  # in order
-    predicate: Mapping[str, AdaptedColumn]  # the filter's top-level columns by name; perhaps only parts of them
+    output: tuple[AdaptedColumn, ...]  # the columns to return, in order
+    predicate: Mapping[str, AdaptedColumn]  # by name: the filter's top-level columns, or only their parts in the filter
 
 
 @dataclass(frozen=True, slots=True, eq=False)

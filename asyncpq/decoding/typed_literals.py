@@ -59,7 +59,7 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
 
 
 def lacks_kernels(type_: pa.DataType) -> bool:
-    """Return whether pyarrow cannot compare, find or take all values of ``type_``: views and small decimals."""
+    """Return whether pyarrow cannot compare, find or take all values of ``type_`` (views and small decimals)."""
     return type_ in OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
 
 

@@ -122,8 +122,9 @@ def _header(data: bytes, place: int) -> tuple[str, int, int, int]:
         raise _malformed()
     if kind not in _COLLECTIONS and kind not in (_POINT, _LINE, _POLYGON, _TRIANGLE):
         raise UnsupportedFeatureError(
-            f"a geometry is of kind {kind} of well-known binary, a curve, whose box is not that of its coordinates",
-            hint="Convert curves to lines before they are written.",
+            f"a geometry is a curve (well-known binary type {kind}); asyncpq cannot compute a curve's bounding box "
+            "from its points",
+            hint="Convert curves to lines before you write them.",
         )
     dimensions = 2 + max((0, 1, 1, 2)[thousands], bool(code & _HAS_Z) + bool(code & _HAS_M))
     return order, kind, dimensions, place

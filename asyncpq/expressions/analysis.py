@@ -1,9 +1,9 @@
-"""The values of a column for which a predicate is true, false or null.
+"""This module alone defines what null, NaN and -0.0 do to each comparison.
 
-This module alone defines what null, NaN and -0.0 do to each comparison. Zone maps, index keys, Bloom filters, catalogs
-and contradictions adapt it: each brings a :class:`ValueDomain`, which says how literals compare with a column's values,
-and makes zones, key ranges or probes of the :class:`ResultValues` that come back. A new atom takes one function in
-``_RESULT_VALUES``.
+It gives the values of a column for which a predicate is true, false or null. Zone maps, index keys, Bloom filters,
+catalogs and contradictions adapt it: each brings a :class:`ValueDomain`, which says how literals compare with a
+column's values, and makes zones, key ranges or probes of the :class:`ResultValues` that come back. A new atom takes one
+function in ``_RESULT_VALUES``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Page indexes of chosen column chunks, through the caches.
 
-Page locations are learnt where a file has no usable OffsetIndex: a chunk that was read whole shows where its pages
-are, and later reads use that like an index. Its pages stay in memory under the keys that those reads ask for. Nothing
-is learnt of chunks with a page that begins inside a row, or whose pages depend on one another.
+If a file has no usable OffsetIndex, the first read of a whole chunk shows where its pages are. Later reads use these
+page locations like an index, and find the pages in the memory cache under the same keys. No locations are learnt from a
+chunk with a page that begins inside a row, or whose pages depend on one another.
 """
 
 from __future__ import annotations

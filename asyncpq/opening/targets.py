@@ -65,7 +65,10 @@ async def open_target(
     with operation:
         if catalog is not None:
             if view not in (None, View.TABLE):
-                raise InvalidOptionError(f"view={str(view)!r} is not possible for a table, whose only view is 'table'")
+                raise InvalidOptionError(
+                    f"view={str(view)!r} is not possible for a table, whose only view is 'table'",
+                    hint="Leave out view=.",
+                )
             dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
         else:
             assert files is not None
@@ -148,7 +151,7 @@ class _FilesOpening:
 
     @property
     def _folder(self) -> str:
-        """The prefix below which an index is searched; "" if no index is searched."""
+        """The prefix below which an index is looked for; "" if no index is looked for."""
         return self.files.folder if self.finds and self.files.pattern is None else ""
 
     async def _with_index_below(self) -> Dataset:
@@ -343,8 +346,7 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
     """Raise InvalidOptionError if the index covers a folder inside or around ``root``, instead of ``root`` itself."""
     if _is_of_another_folder(root, manifest, at):
         raise InvalidOptionError(
-            f"the index covers another folder than {safe_url(root or '')}",
-            url=safe_url(manifest.root),
+            f"the index covers {safe_url(manifest.root)}, not the opened folder {safe_url(root or '')}",
             hint="Open the folder that the index covers, or pass view='listed'.",
         )
 

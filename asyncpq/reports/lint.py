@@ -32,7 +32,7 @@ from asyncpq.reports.lint_rules import RULES, truncated
 from asyncpq.reports.lint_subject import Subject
 from asyncpq.reports.lookup_cost import KeyZones, LookupModel
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 

@@ -18,8 +18,8 @@ from asyncpq.objects.read_plan import ColumnPlan, RowGroupPlan
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.fates import PlannedVersion, file_fates
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Fate, FileFates, TimeSplit

@@ -24,8 +24,8 @@ from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job, Pipeline, jobs_of
 
 
@@ -48,7 +48,7 @@ F = TypeVar("F", bound=ScannedFile)
 
 
 class ScannedFiles(Protocol[F]):
-    """Finds, opens and plans the files of one scan, and decides what follows an error."""
+    """Finds, opens and plans the files of one scan, and decides whether the scan goes on after an error."""
 
     async def start(self) -> None:
         """Find the files."""
@@ -138,7 +138,7 @@ class OneFile:
                 await self.plan.file_scan.ensure_current()
 
     async def renewed(self) -> bool:
-        """Return False: the file of the scan was named and stays the same."""
+        """Return False: the scan has one named file, so no newer listing can replace it."""
         return False
 
     async def done(self, file: OneFile) -> None:
@@ -262,7 +262,7 @@ class ScanExecutor(Generic[F]):
         """Return whether reading was restarted; and if not, the next unit's rows, or None at the end."""
         pipeline = self._pipeline
         if pipeline is None:
-            raise UsageError("the scan is closed")
+            raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
         file: F | None = None
         try:
             landed = await pipeline.next(self.runtime.deadline(self.url))

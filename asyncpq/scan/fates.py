@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from asyncpq.objects.read_plan import ColumnPlan, FetchPlan, RowGroupPlan
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import row_group_layout
+from asyncpq.scan.file_planner import row_group_layout
 from asyncpq.scan.request import ScanRequest
 
 if TYPE_CHECKING:

@@ -51,16 +51,16 @@ NOTHING = Fetched([], [], Parts({}))
 
 
 class _Match(NamedTuple):
-    """A piece of a unit whose rows were filtered, and whose output columns are not yet decoded."""
+    """The part of one row group in a fetched unit, after the filter has run. The output columns are not yet decoded."""
 
     piece: RowGroupPiece
     reader: RowGroupReader
     matched: Matched
-    late: list[Item]  # to fetch of the other columns
+    late: list[Item]  # of the output columns, which are fetched only now
 
 
 class _Decoded(NamedTuple):
-    """A piece of a unit that is completely decoded: its matching rows as a table."""
+    """The part of one row group in a fetched unit, completely decoded: its matching rows as a table."""
 
     match: _Match
     table: pa.Table | None  # its rows; None if none match, or rows are only counted

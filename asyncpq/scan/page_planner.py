@@ -1,7 +1,8 @@
 """The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters.
 
-A warm lookup sends all its range GETs at once. Fetching the predicate's columns first costs a second round; it is
-chosen only if the bytes that it may save outweigh that round.
+This module decides whether the data of a read are fetched in one round or in two (``PagePlanner._late``). One round
+sends all range GETs at once. Two rounds fetch the filter's columns first, then only those pages of the other columns
+that hold matching rows; they are chosen if the bytes that this may save outweigh the second round.
 
 Two column chunks that claim the same bytes are refused if one read asks for both: nothing shows which of them is
 wrong. A read that asks for one of them is unaffected.
@@ -72,7 +73,8 @@ _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the ti
 class PagePlanner:
     """Plans the fetches of a request in one version of a file. The request's names are resolved.
 
-    ``where`` and ``prune`` are simplified. ``where`` implies ``prune``, which may exclude more when pruning.
+    ``where`` is the filter and ``prune`` the predicate that statistics are compared with; both are simplified. Every
+    row that ``where`` selects is also true for ``prune``, whose form may let statistics exclude more rows.
     """
 
     source: ObjectSource

@@ -26,7 +26,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.scan.fates import PlannedVersion, file_fates, funnel
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import ScanRequest
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ class Pipeline:
     def start(self) -> None:
         """Start to fetch the jobs."""
         if self._pump is not None or self._closed:
-            raise UsageError("a pipeline is started once")
+            raise UsageError("this pipeline was started before", hint="Make a new pipeline for each read.")
         self._drained.set()
         self._pump = asyncio.get_running_loop().create_task(self._fetch_ahead())
 
@@ -164,7 +164,7 @@ class Pipeline:
         while not self._running:
             pump = self._pump
             if pump is None or self._closed:
-                raise UsageError("the scan is closed")
+                raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
             if pump.done():
                 pump.result()
                 if not self._running:

@@ -18,7 +18,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.arrow_stream import BatchPuller, OtherThread, stream_capsule
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
-from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.file_planner import ScanPlanner
 
 _MAX_COMBINED: Final = 64  # tables that are combined to one
 

@@ -1,6 +1,7 @@
 """Authentication by token, and checks of the token's rights.
 
-Tokens are compared in constant time. Column names are checked before any data is read.
+Tokens are compared in constant time. Column names are checked before any data is read. The conditions that limit the
+rows a token may read are added to the query in :mod:`asyncpq.serve.datasets`.
 """
 
 from __future__ import annotations

@@ -248,10 +248,13 @@ class JoinKey:
 
 
 def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
-    """Yield ranges of positions in ``keys``, each with a predicate that reads all rows with a key at these positions.
+    """Yield ranges of positions in ``keys``, each with a predicate for the rows whose key is at one of these positions.
 
-    ``keys`` are, for each column, its values in Spark's type, without nulls; values at equal positions form a key. A
-    predicate may also match rows with keys at other positions; the predicate of these positions matches them again.
+    A predicate matches all these rows, and perhaps rows with other keys. The caller keeps only rows whose key is in the
+    range, so that no row is returned twice.
+
+    Args:
+        keys: for each column, values in Spark's type, without nulls; the values at one position form a key.
     """
     literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(columns) == 1:

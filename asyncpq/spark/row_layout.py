@@ -144,7 +144,9 @@ class RowLayout:
         for key in self.keys:
             if not _has_order(key.dtype):
                 raise InvalidOptionError(
-                    f"sort_by: Spark cannot sort values of type {key.dtype.simpleString()}", column=key.name
+                    f"sort_by: Spark cannot sort values of type {key.dtype.simpleString()}",
+                    column=key.name,
+                    hint="Name columns or struct fields of types that Spark can sort.",
                 )
         for key in self.z_keys:
             if not isinstance(key.dtype, _RANKED) and not _is_plain_text(key.dtype):

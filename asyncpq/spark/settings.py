@@ -145,7 +145,10 @@ class SparkSettings:
         if self.disk_cache not in get_args(DiskTier):
             raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
         if self.disk_cache == "host" and not self.disk_cache_folder:
-            raise InvalidOptionError("disk_cache='host': disk_cache_folder must name a folder, but is not set")
+            raise InvalidOptionError(
+                "disk_cache='host' needs a folder on each host, but disk_cache_folder is not set",
+                hint="Set spark.asyncpq.diskCacheFolder to a folder on a local disk.",
+            )
         for name, least in _LEAST.items():
             if getattr(self, name) is not None or name != "memory_cache_bytes":
                 require_whole(name, getattr(self, name), least)

@@ -92,7 +92,7 @@ class FsspecStore(Unpicklable):
             class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
             raise UnsupportedStoreError(
-                f"{protocol}:// urls require a package that is not installed", hint=str(error)
+                f"{protocol}:// urls need a package that is not installed: {error}", hint="Install the package."
             ) from error
         if any("target_protocol" in _parameters(base) for base in class_.__mro__):
             raise UnsupportedStoreError(

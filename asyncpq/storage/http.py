@@ -187,7 +187,8 @@ class HttpStore(Unpicklable):
 class HttpObject(Unpicklable):
     """A handle on one object of an HttpStore; see :class:`asyncpq.storage.base.StoredObject`.
 
-    ``guarantee`` begins as that of a server with strong ETags; a response, or ``learn``, lowers it.
+    ``guarantee`` says how surely all reads see one version of the object. It starts at PINNED, as if the server sent
+    strong ETags; the first response or ``learn`` lowers it if the server sends none.
     """
 
     def __init__(self, store: HttpStore, target: URL, url: str, headers: dict[str, str]) -> None:

@@ -326,7 +326,10 @@ class Watch:
             self._expire("hedge")
 
     def overtaken(self) -> bool:
-        """Return whether :meth:`overtake` cancelled the task, and undo that. For use in ``except CancelledError``."""
+        """Return whether :meth:`overtake` cancelled the task, and undo the cancellation.
+
+        For use in ``except CancelledError``.
+        """
         if self._expired == "hedge" and self._task.uncancel() <= self._cancelling:
             self._expired = ""
             return True

@@ -326,11 +326,17 @@ def parse_region(body: bytes) -> str:
 
 
 def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_HINT) -> AsyncpqError | RetryableError:
-    """Return the error for a 200 without an ETag, which S3 always sends: a late SlowDown, or another server's page."""
+    """Return the error for a response with status 200 and no ETag.
+
+    S3 sends an ETag with every object. Without one, ``body`` is an error document that S3 sent after the status, such
+    as SlowDown, or the page of a server that is no object store.
+    """
     code, message = parse_error(body)
     if not code:
         return InvalidResponseError(
-            "the response has no ETag, so it is a document and not an object of the store", url=request.url
+            "the response has no ETag, so it is not an object of the store",
+            url=request.url,
+            hint="Check that the endpoint is an object store, and not a proxy or a web page.",
         )
     return error_for(request, 200, code, message, denied_hint=denied_hint)
 
@@ -364,7 +370,12 @@ def error_for(
             return changed(request, "it is empty now") if pinned else empty(url)
         if pinned:
             return changed(request, "it is shorter now")
-        return InvalidResponseError("the range begins after the object's end", url=url, byte_range=where)
+        return InvalidResponseError(
+            "the requested range begins after the object's end",
+            url=url,
+            byte_range=where,
+            hint="Check that the file is complete: its metadata name bytes that it does not have.",
+        )
     if code in _CREDENTIALS:
         return CredentialsError(f"the store refused the credentials: {reason}", url=url, hint=_CREDENTIALS_HINT)
     if code in THROTTLES or status == 429 or (status == 503 and code in ("", "ServiceUnavailable")):

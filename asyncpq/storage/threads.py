@@ -1,4 +1,7 @@
-"""Threads for blocking filesystem calls and imports, and bounded calls side by side: none outlives its caller."""
+"""Threads for blocking filesystem calls and imports, and a bounded number of concurrent calls.
+
+No concurrent call outlives its caller.
+"""
 
 from __future__ import annotations
 

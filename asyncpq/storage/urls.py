@@ -69,9 +69,11 @@ def refuse_one_slash(url: str) -> None:
     if match is None:
         return
     if match[1].lower() == "file":
-        raise InvalidOptionError("a file url has two slashes after file:", url=url, hint=f"Write file://{url[5:]}.")
+        raise InvalidOptionError(
+            f"the url has only one slash after {match[1]}:, two are needed", url=url, hint=f"Write file://{url[5:]}."
+        )
     raise InvalidOptionError(
-        f"a url has two slashes after {match[1]}:",
+        f"the url has only one slash after {match[1]}:, two are needed",
         url=safe_url(url),
         hint=f'Write "{match[1]}://..." as text: pathlib.Path drops a slash.',
     )
@@ -281,7 +283,7 @@ def unknown_option(
         )
     else:
         hint = nearest(first, known, otherwise)
-    return InvalidOptionError(f"storage_options for {protocol}: {first} is not understood", hint=hint)
+    return InvalidOptionError(f"storage_options for {protocol} have no option {first}", hint=hint)
 
 
 def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:

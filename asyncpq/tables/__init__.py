@@ -55,7 +55,10 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
         raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables have versions")
     if hasattr(target, "snapshot"):
         if format_ is not None:
-            raise InvalidOptionError(f"format={format_!r} is not allowed: a catalog defines the format of its table")
+            raise InvalidOptionError(
+                f"format={format_!r} is not allowed: a catalog defines the format of its table",
+                hint="Leave out format=.",
+            )
         return cast("Catalog", target)
     if format_ not in (None, "parquet"):
         raise InvalidOptionError(f'format={format_!r}: must be "parquet", "delta" or "iceberg"')

@@ -100,5 +100,7 @@ def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
     """Raise CorruptFileError if a deleted row is not in the data file, which has ``num_rows`` rows."""
     if rows.stop > num_rows:
         raise CorruptFileError(
-            f"row {rows.stop - 1} of {safe_url(data_url)} is deleted, but the file has {num_rows} rows"
+            f"the table's metadata delete row {rows.stop - 1} (counted from 0) of {safe_url(data_url)}, which has only "
+            f"{num_rows} rows",
+            hint="The deletes and the data file do not belong together: one of them was replaced or restored alone.",
         )

@@ -69,7 +69,8 @@ async def _check_file(
     if file.num_rows is not None and file.deletes is not None:
         deleted_rows = await file.deletes.rows(reader, file.num_rows)
         assert deleted_rows.stop <= file.num_rows, (
-            f"{file.url}: row {deleted_rows.stop - 1} is deleted, but the file has {file.num_rows} rows"
+            f"{file.url}: row {deleted_rows.stop - 1} (counted from 0) is deleted, but the file has only "
+            f"{file.num_rows} rows"
         )
         deleted = deleted_rows.num_rows
     rows = await dataset.read(access={file.url: AccessPlan.all()})

@@ -100,14 +100,26 @@ class RowOrder:
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
             raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
-        for name in named:
-            places = leaf_places(self.schema, name)
-            if places is None:
-                hint = nearest_column(name, self.schema.names)
-                raise ColumnNotFoundError("sort_by: the written columns do not include it", column=name, hint=hint)
-            dtype = self.type_of(name)
-            if element_type(dtype) is not None or not is_indexable(dtype):
-                raise InvalidOptionError(f"sort_by: values of type {dtype} have no order", column=name)
+        for option, name in [
+            *(("sort_by", name) for name in self.keys),
+            *(("zorder_by", name) for name in self.z_keys),
+        ]:
+            self._check(option, name)
+
+    def _check(self, option: str, name: str) -> None:
+        is_leaf = leaf_places(self.schema, name) is not None
+        if not is_leaf and name not in self.schema.names:
+            hint = nearest_column(name, self.schema.names)
+            raise ColumnNotFoundError(
+                f"{option} names a column that is not among the written columns", column=name, hint=hint
+            )
+        dtype = self.type_of(name) if is_leaf else self.schema.field(name).type
+        if not is_leaf or element_type(dtype) is not None or not is_indexable(dtype):
+            raise InvalidOptionError(
+                f"{option} names a column of the type {dtype}, whose values have no order",
+                column=name,
+                hint="Name columns or struct fields of numbers, texts, dates or times.",
+            )
 
     def type_of(self, name: str) -> pa.DataType:
         """Return the Arrow type of the column or struct leaf with the dotted path ``name``."""

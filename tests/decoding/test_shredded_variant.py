@@ -201,13 +201,13 @@ _A: _Shredding = {"a": pa.int64()}
 @pytest.mark.parametrize(
     ("row", "schema", "said"),
     [
-        ({}, pa.int64(), "has no value"),
+        ({}, pa.int64(), "a value is missing"),
         ({"typed_value": [{}]}, (pa.int64(),), "element of an array"),
         ({"typed_value": {"a": {"typed_value": 1}}, "value": b"\x0c\x01"}, _A, "other value is not an object"),
         ({"typed_value": {"a": {"typed_value": 1}}, "value": _encode({"a": 2}, ["a"])}, _A, "also among the object"),
         ({"typed_value": {"a": {}}, "value": _encode({"a": 2}, ["a"])}, _A, "also among the object"),
         ({"typed_value": {"a": {"typed_value": 1}}, "value": _encode({"b": 2}, ["a", "b"])}, _A, "outside"),
-        ({"typed_value": {"a": {"typed_value": 1}}, "value": b"\x02"}, _A, "cut off"),
+        ({"typed_value": {"a": {"typed_value": 1}}, "value": b"\x02"}, _A, "end inside a value"),
         ({"metadata": b"", "typed_value": 1}, pa.int64(), "version 0"),
         ({"metadata": b"\x02\0\0", "typed_value": 1}, pa.int64(), "version 2"),
         ({"metadata": b"\x01\x01\0\x09", "typed_value": 1}, pa.int64(), "outside"),

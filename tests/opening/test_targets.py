@@ -99,5 +99,5 @@ async def test_indexes_that_are_named(lake: Path, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
         pq.write_table(pa.table({"id": [9]}), tmp_path / "other" / "9.parquet")
         inside = await session.build_index(str(tmp_path / "other"), [Bounds("id")])
-        with pytest.raises(InvalidOptionError, match="the index covers another folder"):
+        with pytest.raises(InvalidOptionError, match="not the opened folder"):
             await session.open_dataset(str(tmp_path), index=inside, view="snapshot")

@@ -16,7 +16,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.planner import ScanPlan
+from asyncpq.scan.file_planner import ScanPlan
 
 SMALL, LARGE = 10, 1 << 30  # bytes
 

@@ -207,5 +207,5 @@ def test_paths_mean_what_they_mean_to_the_driver(
     assert optimize(spark, "~/lake", "sorted", "id").rows == rows
     assert scan(spark, tmp_path / "sorted").count() == rows
     assert refresh_index(spark, "index").files == 1
-    with pytest.raises(InvalidOptionError, match="two slashes"):
+    with pytest.raises(InvalidOptionError, match="only one slash"):
         build_index(spark, "lake", [Keys("id")], at="file:/index")

@@ -81,7 +81,7 @@ def test_arguments_come_on_top_of_settings() -> None:
         ({"splitBytes": "many"}, "splitBytes='many'"),
         ({"splitBytes": "1"}, "splitBytes=1: must be"),
         ({"diskCache": "ram"}, "diskCache='ram': must be one of executor, host, off"),
-        ({"diskCache": "host"}, "disk_cache_folder must name"),
+        ({"diskCache": "host"}, "disk_cache_folder is not set"),
         ({"credentialsProvider": "module"}, "credentialsProvider: must be 'module:function'"),
         ({"storageOptions": "[1]"}, "storageOptions: must be a mapping"),
         ({"storageOptions": "{"}, "storageOptions: must be JSON"),

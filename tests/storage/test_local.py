@@ -72,7 +72,7 @@ async def test_what_cannot_be_opened(tmp_path: Path) -> None:
         await store.open_object(str(tmp_path / "missing"))
     with pytest.raises(ObjectNotFoundError, match="a folder, not a file"):
         await store.open_object(str(tmp_path))
-    with pytest.raises(InvalidOptionError, match="block_size is not understood"):
+    with pytest.raises(InvalidOptionError, match="have no option block_size"):
         LocalStore({"block_size": 1})
     await store.close()
     with pytest.raises(UsageError, match="closed"):

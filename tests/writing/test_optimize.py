@@ -27,6 +27,7 @@ from asyncpq.errors import (
     StoreError,
 )
 from asyncpq.testing import Fault, ObjectServer
+from asyncpq.writing.optimize import RowOrder
 from asyncpq.writing.row_digest import RowDigest
 
 _LITTLE = asyncpq.BuildOptions(memory_bytes=1 << 16)
@@ -299,3 +300,19 @@ async def test_readers_see_all_rows_or_none_whenever_the_store_fails(
         except ObjectNotFoundError:
             return
     assert rows_of(rows) == rows_of(table)
+
+
+@pytest.mark.parametrize("option", ["sort_by", "zorder_by"])
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("none", ColumnNotFoundError, "names a column that is not among the written columns"),
+        ("l", InvalidOptionError, r"names a column of the type list<.*>, whose values have no order"),
+    ],
+)
+def test_errors_name_the_option_of_the_column(option: str, name: str, error: type[Exception], message: str) -> None:
+    schema = pa.schema({"id": pa.int64(), "l": pa.list_(pa.int8())})
+    keys, z_keys = (("id", name), ()) if option == "sort_by" else (("id",), ("id2", name))
+    schema = schema.append(pa.field("id2", pa.int64()))
+    with pytest.raises(error, match=f"^{option} {message}"):
+        RowOrder(schema, keys, z_keys)

@@ -47,7 +47,7 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.records import dataclass
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -368,10 +368,12 @@ class JsonBackend(ObjectBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment.
+        """Write the segment as one JSON object.
 
         Raises:
-            ResourceLimitError: it has more than ``MAX_ROWS`` rows.
+            ResourceLimitError: the segment has more than ``MAX_ROWS`` rows.
+            StoreError: the rows have other columns than the index table or are not sorted by key, or the store refuses
+                the object.
         """
         self.check([index_table.kind])
         url = self._segment_url(name)

@@ -233,7 +233,7 @@ class KeyGroups:
         return count
 
     def runs(self, num_rows: int) -> Iterator[range]:
-        """Yield the ordinals of all groups, in runs of about ``num_rows`` rows."""
+        """Yield ranges of consecutive groups, each with about ``num_rows`` rows; together they are all groups."""
         start = held = 0
         for ordinal, rows in enumerate(self.group_rows):
             held += rows

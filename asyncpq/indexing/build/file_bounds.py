@@ -228,7 +228,7 @@ def _zones_of(
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """Return the keys of bounds from statistics, equal to those of :func:`bound_keys`, but faster for few. Raises
+    """Return the keys of bounds from statistics, as :func:`bound_keys` does, but faster for few bounds. Raises
     OverflowError for a value that does not fit the type."""
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8

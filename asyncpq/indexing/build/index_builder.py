@@ -251,8 +251,10 @@ class _Build:
         }
 
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
-        """Commit reserved ids for the files to read and those that interrupted builds have read. Returns the committed
-        manifest, and ``todo`` with the ids."""
+        """Reserve ids for the files that this build adds: files to read, and files that interrupted builds have read.
+
+        Commit a manifest that reserves the ids. Return this manifest, and ``todo`` with the ids filled in.
+        """
 
         async def reserve(newest: Manifest | None) -> Manifest:
             nonlocal todo

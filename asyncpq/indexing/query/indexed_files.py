@@ -226,8 +226,11 @@ class IndexedFiles:
         return await worked(read.runtime, len(listed.files), partial(directory.match, listed.files, read.manifest))
 
     def _fits(self, files: Sequence[DataFile], manifest: Manifest) -> bool:
-        """Return whether the same indexed columns have their values in paths as when the dataset was opened. If not,
-        the index may have values of a column from within the files, which the paths override."""
+        """Return whether no indexed column became, or ceased to be, a partition column since the dataset was opened.
+
+        Values in paths override values in files. The index may have the values in files of a column that has since
+        become a partition column, so it could exclude rows that match.
+        """
         if self._partitions is None or not files:
             return True
         changed = files[0].partition.keys() ^ set(self._partitions)

@@ -136,7 +136,7 @@ def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The position of a literal among the keys."""
+    """The position of a literal in the sorted keys."""
 
     low: bytes  # keys of greater and equal values are at or above it
     high: bytes  # keys of less and equal values are below it. Where it is ``low``, no value is equal

@@ -1,8 +1,9 @@
 """The lake's columns in a single file: matched by Spark's rules for names, with the types that the file stores.
 
-Spark reads a file's values as the requested type by rules of its own, which an exact cast may contradict. So values
-keep the file's type until :mod:`asyncpq.spark.types` converts them, and a file or index prunes only by conditions that
-mean the same for its own values. Values in paths have Spark's types (:class:`SparkFiles`).
+Spark converts a file's values to the requested type by its own rules, which differ from an exact cast. So values keep
+the file's type until :mod:`asyncpq.spark.types` converts them. A condition prunes a file or an index only if the
+condition selects the same rows before the conversion as after it. Values in paths have Spark's types
+(:class:`SparkFiles`).
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from asyncpq import errors
 from asyncpq.dataset import Dataset
@@ -17,7 +17,6 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
-from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
@@ -33,19 +32,11 @@ from asyncpq.spark.reads.file_reads import (
 )
 from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import with_three_slashes
-from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.arrow_fields import lake_column, lake_field, with_instants
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
-from asyncpq.spark.types.special_types import (
-    as_stored,
-    has_variant,
-    same_to_spark,
-    spark_type,
-    struct_of,
-    tells_more,
-    with_untold,
-)
+from asyncpq.spark.types.special_types import has_variant, same_to_spark, struct_of, tells_more, with_untold
 from asyncpq.storage.urls import absolute
 from asyncpq.tables import catalog_of
 
@@ -441,68 +432,3 @@ def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
     if written is not None and [conf.key(name) for name in written.names] == [conf.key(name) for name in schema.names]:
         return written
     return struct_of(schema)
-
-
-# -- Arrow types for Spark's ----------------------------------------------------------------------
-
-#: Returns the Arrow type of a leaf, given its type in files and Spark's type.
-_Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
-
-
-def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
-    """Return the Arrow field with which asyncpq reads a column so that Spark gets the type of ``asked``.
-
-    A part whose type in ``known`` Spark already reads as the requested type keeps its type. Other parts get the Arrow
-    type that corresponds to the requested type.
-    """
-    return _field(known, asked, conf, _asked_leaf)
-
-
-def lake_column(asked: StructField) -> pa.Field:
-    """Return the Arrow field for a column that is missing in the dataset's schema. Raises UnsupportedFeatureError if
-    PySpark cannot convert Arrow data to the column's type."""
-    stored = StructField(asked.name, as_stored(asked.dataType), asked.nullable, asked.metadata)
-    return arrow_schema(StructType([stored])).field(0)
-
-
-def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
-    """Return the column with UTC in place of timestamps without a zone that Spark reads as instants, such as INT96.
-    Later files may store the column's timestamps with a zone."""
-    return _field(known, asked, ReadConf(case_sensitive=True), _instants)
-
-
-def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
-    dtype = _type(known.type, asked.dataType, conf, leaf)
-    # VARIANT is marked by metadata, which files lack
-    return known if dtype.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, dtype)
-
-
-def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> pa.DataType:
-    if isinstance(asked, StructType) and isinstance(known, pa.StructType):
-        names = [child.name for child in known]
-        places = [find_name(names, field.name, conf) for field in asked.fields]
-        return pa.struct(
-            [
-                lake_column(field) if at is None else _field(known.field(at), field, conf, leaf)
-                for field, at in zip(asked.fields, places, strict=True)
-            ]
-        )
-    dtypes: list[DataType] = []
-    if isinstance(asked, ArrayType) and is_list(known):
-        dtypes = [asked.elementType]
-    elif isinstance(asked, MapType) and isinstance(known, pa.MapType):
-        dtypes = [asked.keyType, asked.valueType]
-    if not dtypes:
-        return leaf(known, asked)
-    parts = zip(children_of(known), dtypes, strict=True)
-    return with_children(known, [part.with_type(_type(part.type, dtype, conf, leaf)) for part, dtype in parts])
-
-
-def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:
-    stored = as_stored(asked)
-    return known if spark_type(known) == stored else lake_column(StructField("", stored)).type
-
-
-def _instants(known: pa.DataType, asked: DataType) -> pa.DataType:
-    is_zoneless = isinstance(asked, TimestampType) and isinstance(known, pa.TimestampType) and known.tz is None
-    return to_arrow_type(asked, timezone="UTC") if is_zoneless else known

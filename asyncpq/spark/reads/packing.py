@@ -1,4 +1,4 @@
-"""Pack planned files into splits, and write plans that are too large to be sent to the work folder."""
+"""Pack planned files into splits. A plan that is too large to send to the tasks is written to the work folder."""
 
 from __future__ import annotations
 

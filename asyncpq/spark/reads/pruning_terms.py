@@ -390,11 +390,15 @@ def _date(value: Any) -> dt.date | None:
 
 
 def _time(dtype: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
-    """Return the literal as a timestamp of the column, in UTC or without a zone. None if the literal is not a time, is
-    before 1900, or has no known instant."""
+    """Return the literal as a timestamp of the column, in UTC or without a zone; None if it cannot be used to prune.
+
+    A literal cannot be used if it is not a time, is before 1900, or is a local time whose UTC time is not in
+    ``instants``. A column cannot be used if it stores nanoseconds, since Spark has microseconds. A column without time
+    zone in Spark (TIMESTAMP_NTZ) can be used only if literal and file have no time zone either.
+    """
     moment = _moment(value)
     if moment is None or stored.unit == "ns":
-        return None  # Spark has microseconds
+        return None
     if isinstance(dtype, T.TimestampNTZType):
         if moment.tzinfo is not None or stored.tz is not None:
             return None

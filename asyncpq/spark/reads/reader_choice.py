@@ -1,4 +1,4 @@
-"""The estimated costs of a planned scan: read by asyncpq's tasks, or by Spark's own reader.
+"""Choose which reader reads a planned scan: asyncpq's tasks or Spark's own reader. The lower estimated cost wins.
 
 asyncpq's tasks read the planned rows alone, but each row passes from Python to Spark. Spark's reader decodes the
 planned files whole, and only the columns that the query uses, which a plan cannot know: the estimate counts all.
@@ -12,14 +12,22 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.objects.prices import Prices
+from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.reads.planning import LakePlan
+from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
+from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+ReaderName: TypeAlias = Literal["auto", "asyncpq", "spark"]
 
 #: Seconds before the first row, without reading.
 _PYTHON_START_S: Final = 0.15
@@ -50,6 +58,16 @@ class ReaderCosts:
     def cheaper(self) -> str:
         """The reader of the lower estimate."""
         return "asyncpq" if self.asyncpq_s < self.spark_s else "spark"
+
+
+@dataclass(frozen=True)
+class ReaderChoice:
+    """The reader of a planned scan, and why."""
+
+    costs: ReaderCosts
+    reader: Literal["asyncpq", "spark"]
+    reason: str
+    native: DataFrame | None = None  # the planned columns of the planned files by Spark's own reader, if it reads them
 
 
 class RowClock:
@@ -90,6 +108,57 @@ class RowClock:
                 self._before = now
                 self._seen.append(min(max(seconds / rows, _BOUNDS[0]), _BOUNDS[1]))
         return median(self._seen) if self._seen else ROW_S
+
+
+def choose_reader(
+    spark: SparkSession, opened: OpenLake, read: LakePlan, reader: ReaderName, *, parallelism: int, row_s: float
+) -> ReaderChoice:
+    """Choose the reader of a plan.
+
+    Args:
+        reader: the caller's choice; "auto" takes the reader of the lower estimate, if it returns the same rows.
+        parallelism: tasks that run at once.
+        row_s: seconds of a row that passes from Python to Spark.
+
+    Raises:
+        UnsupportedFeatureError: the caller chose Spark's own reader, and it cannot read the files, or not with the same
+            rows.
+    """
+    costs = _costs_of(opened, read, parallelism, row_s)
+    if reader == "asyncpq":
+        return ReaderChoice(costs, "asyncpq", "it was asked for")
+    if not read.versions:
+        return ReaderChoice(costs, "asyncpq", "no file is left")
+    if reader == "auto" and costs.cheaper == "asyncpq":
+        return ReaderChoice(costs, "asyncpq", "it is estimated at less time")
+    try:
+        native = spark_frame(spark, opened, read, asked=reader == "spark")
+    except NotForSpark as error:
+        if reader == "auto":
+            return ReaderChoice(costs, "asyncpq", str(error))
+        raise UnsupportedFeatureError(
+            f"Spark's own reader cannot read the planned files: {error}",
+            url=opened.state.url,
+            hint='Pass reader="auto", or reader="asyncpq".',
+        ) from error
+    reason = "it was asked for" if reader == "spark" else "it is estimated at less time"
+    return ReaderChoice(costs, "spark", reason, native)
+
+
+def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) -> ReaderCosts:
+    share = len(read.lake.columns) / max(1, len(opened.names))
+    size = sum(0 if version is None else version.size for version in read.versions.values())
+    return reader_costs(
+        num_files=read.num_files,
+        num_splits=len(read.splits),
+        num_bytes=read.num_bytes,
+        num_rows=read.num_rows or (int(size / opened.row_bytes) if opened.row_bytes else 0),
+        whole_bytes=int(share * size),
+        parallelism=parallelism,
+        prices=read.prices,
+        row_s=row_s,
+        is_local=split_url(opened.state.url)[0] == "file",
+    )
 
 
 def reader_costs(

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.options import MIB
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
@@ -25,20 +24,16 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
-from asyncpq.spark.reads.reader_choice import ReaderCosts, RowClock, reader_costs
-from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
+from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
-from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-ReaderName: TypeAlias = Literal["auto", "asyncpq", "spark"]
 
 _FIELDS: Final = 20
 _WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
@@ -138,10 +133,17 @@ class SparkScanPlan:
     read: LakePlan
     condition: Condition | None  # selects the rows to return; None for all rows
     columns: tuple[str, ...] | None  # names of the columns to return; None for all columns
-    costs: ReaderCosts
-    reader: Literal["asyncpq", "spark"]  # which reads the rows
-    reason: str  # why
-    native: DataFrame | None = None  # the planned columns of the planned files by Spark's own reader
+    choice: ReaderChoice
+
+    @property
+    def reader(self) -> Literal["asyncpq", "spark"]:
+        """The reader of the rows: asyncpq's tasks or Spark's own reader."""
+        return self.choice.reader
+
+    @property
+    def reason(self) -> str:
+        """Why this reader was chosen."""
+        return self.choice.reason
 
     @property
     def files(self) -> int:
@@ -164,7 +166,7 @@ class SparkScanPlan:
         return self.read.metrics.requests
 
     def __str__(self) -> str:
-        lake, metrics = self.read.lake, self.read.metrics
+        lake, metrics, costs = self.read.lake, self.read.metrics, self.choice.costs
         lines = [
             f"scan of {lake.url} ({lake.view}: {lake.description})",
             f"  where: {self.condition or 'all rows'}",
@@ -173,8 +175,8 @@ class SparkScanPlan:
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
-            f"  reader: {self.reader}, since {self.reason}; about {self.costs.asyncpq_s:.2f} s by asyncpq,"
-            f" {self.costs.spark_s:.2f} s by Spark",
+            f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
+            f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index],
             *[f"  fallback: {line}" for line in metrics.fallbacks],
         ]
@@ -189,7 +191,7 @@ class SparkScanPlan:
         """Return the DataFrame with the rows and columns of the scan."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
-        frame = self.native
+        frame = self.choice.native
         if frame is None:
             frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
         if self.condition is not None:
@@ -236,45 +238,8 @@ def plan_scan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
-        **_chosen(spark, opened, read, reader, parallelism),
+        choice=choose_reader(spark, opened, read, reader, parallelism=parallelism, row_s=_clock(spark).row_s()),
     )
-
-
-def _chosen(
-    spark: SparkSession, opened: OpenLake, read: LakePlan, reader: ReaderName, parallelism: int
-) -> dict[str, Any]:
-    """Return the attributes of a :class:`SparkScanPlan` that say which reader reads its rows."""
-    share = len(read.lake.columns) / max(1, len(opened.names))
-    size = sum(0 if version is None else version.size for version in read.versions.values())
-    num_rows = read.num_rows or (int(size / opened.row_bytes) if opened.row_bytes else 0)
-    costs = reader_costs(
-        num_files=read.num_files,
-        num_splits=len(read.splits),
-        num_bytes=read.num_bytes,
-        num_rows=num_rows,
-        whole_bytes=int(share * size),
-        parallelism=parallelism,
-        prices=read.prices,
-        row_s=_clock(spark).row_s(),
-        is_local=split_url(opened.state.url)[0] == "file",
-    )
-    if reader == "asyncpq" or not read.versions:
-        reason = "no file is left" if reader != "asyncpq" else "it was asked for"
-        return {"costs": costs, "reader": "asyncpq", "reason": reason}
-    if reader == "auto" and costs.cheaper == "asyncpq":
-        return {"costs": costs, "reader": "asyncpq", "reason": "it is estimated at less time"}
-    try:
-        native = spark_frame(spark, opened, read, asked=reader == "spark")
-    except NotForSpark as error:
-        if reader == "auto":
-            return {"costs": costs, "reader": "asyncpq", "reason": str(error)}
-        raise UnsupportedFeatureError(
-            f"Spark's own reader cannot read the planned files: {error}",
-            url=opened.state.url,
-            hint='Pass reader="auto", or reader="asyncpq".',
-        ) from error
-    reason = "it was asked for" if reader == "spark" else "it is estimated at less time"
-    return {"costs": costs, "reader": "spark", "reason": reason, "native": native}
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:

@@ -68,7 +68,7 @@ class NotForSpark(Exception):  # noqa: N818  # a reason, which a plan reports
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What Spark is asked to list."""
+    """The folders or files that Spark's reader is to list, and the names that it selects in them."""
 
     paths: Sequence[str]
     names: Sequence[str] = ()  # of the files in these folders; empty: all

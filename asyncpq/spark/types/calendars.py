@@ -160,7 +160,11 @@ def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int
 
 @functools.cache
 def _zone_tables() -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the switches and the differences, in microseconds, for each time zone; empty if no jar has the table."""
+    """Return Spark's table for converting timestamps from the Julian to the Gregorian calendar.
+
+    For each time zone it has the times from which a difference applies, and these differences, all in microseconds. It
+    is empty if none of Spark's jars has the table.
+    """
     for jar in _jars():
         try:
             with zipfile.ZipFile(jar) as archive:

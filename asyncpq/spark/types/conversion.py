@@ -272,11 +272,17 @@ def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.
         with located(column=arrow.name):
             return _applied(convert, array)
     except (pa.ArrowException, OverflowError, MemoryError) as error:
-        if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
+        if isinstance(error, MemoryError):
             raise ResourceLimitError(
-                f"the values of a batch exceed the maximum size of an array of the type {arrow.type}: {error}",
+                f"a worker has too little memory to convert a batch of values to {arrow.type}",
                 column=arrow.name,
-                hint="Read fewer rows at once.",
+                hint="Give Python workers more memory, for instance with spark.executor.pyspark.memory.",
+            ) from error
+        if isinstance(error, pa.ArrowCapacityError) or "offset overflow" in str(error):
+            raise ResourceLimitError(
+                f"the values of one batch exceed the maximum size of an array of the type {arrow.type}: {error}",
+                column=arrow.name,
+                hint="Leave the column out, or read it with spark.read.parquet.",
             ) from error
         raise SchemaMismatchError(
             f"a value of the type {array.type} cannot be converted to {arrow.type}: {error}",

@@ -215,7 +215,7 @@ def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.envi
 
 
 def _first(*values: str | None) -> str | None:
-    """Return the first value that is set; botocore decides what an empty one means."""
+    """Return the first value that is not None. An empty value counts as set; botocore decides what it means."""
     value = next((value for value in values if value is not None), None)
     if value == "":
         raise NeedsBotocoreError("a setting for S3 is empty")

@@ -33,7 +33,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 SERVICE = "s3express"
 TOKEN_HEADER = "x-amz-s3session-token"
 
-_NEEDED_S = REFRESH_S + 5.0  # a session must last until its signers look again
+_NEEDED_S = REFRESH_S + 5.0  # a session must stay valid until credentials are next checked
 _RENEWED_S = 90.0  # before a session expires, the next one is opened
 _RETRY_S = 5.0  # between attempts to open the next one
 _QUERY = canonical_query(session="")
@@ -90,11 +90,18 @@ class BucketSessions(Unpicklable):
         self._retry_at = 0.0
 
     async def ready(self, expired: Credentials | None, context: RequestContext) -> RequestContext:
-        """Ensure a session that lasts until its signers look again; ``expired`` are credentials that S3 refused.
+        """Open a new session, unless the present one stays valid until credentials are next checked (``REFRESH_S``).
 
-        Return the context of the request that needs it, a round later if it waited. Raises CredentialsError if there
-        are no credentials, AccessDeniedError if they may not open a session, and other errors of the request for it,
-        unless the present session is still valid.
+        Return the context of the request that needs the session, one round later if the request waited for a new one.
+        If the present session is still valid, a failure to open the next one is ignored.
+
+        Args:
+            expired: credentials that S3 refused; the session that has them is not used again.
+
+        Raises:
+            CredentialsError: the user has no credentials.
+            AccessDeniedError: the user's credentials may not open a session.
+            AsyncpqError: the request for the session failed in another way.
         """
         owner = await self._bucket.signers.identity()
         session, now, left_s = self._session, time.monotonic(), 0.0
@@ -115,7 +122,9 @@ class BucketSessions(Unpicklable):
     async def fetch(self, again: bool) -> Credentials:
         """Return the credentials of the present session, which :meth:`ready` has opened, also ``again``."""
         if self._session is None:
-            raise CredentialsError("the directory bucket has no session yet", url=self._url)
+            raise CredentialsError(
+                "a request to the directory bucket cannot be signed: no session is open", url=self._url
+            )
         return self._session.credentials
 
     async def close(self) -> None:
@@ -176,7 +185,8 @@ class _CreateSession(SignedExchange):
             raise InvalidResponseError(
                 "the response to CreateSession has no credentials",
                 url=self.request.url,
-                hint="The names of directory buckets end in --x-s3: the endpoint must support S3 Express One Zone.",
+                hint="Check endpoint_url: a bucket whose name ends in --x-s3 is a directory bucket, and its endpoint "
+                "must support S3 Express One Zone.",
             ) from None
         now_s = http_date_s(self._date)
         self.lasts_s = expires_s - (time.time() + self._bucket.signers.clock_offset_s if now_s is None else now_s)

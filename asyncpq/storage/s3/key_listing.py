@@ -384,7 +384,7 @@ class _Ranges:
         return range_.last is None or range_.after < range_.last
 
     def _cut(self) -> None:
-        """Begin further ranges, as many as the full pages so far allow."""
+        """Cut unlisted ranges of keys in two, at most as often as the number of full pages so far allows."""
         while len(self._live) < _PAGES_AT_ONCE and self._partial + len(self._live) <= self._full // 4:
             cuts = [(cut.weight, cut.key, range_) for range_ in self._live.values() if (cut := self._cut_of(range_))]
             if not cuts:

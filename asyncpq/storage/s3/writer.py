@@ -153,7 +153,11 @@ class S3Writer:
         except StoreError:
             raise
         except OSError as error:
-            raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=self._url) from error
+            raise StoreError(
+                f"the local file {path}, which is to be uploaded, cannot be read: {error.strerror}",
+                url=self._url,
+                hint="Check that the file exists and that this process may read it.",
+            ) from error
 
     async def create_stream(self, pieces: AsyncIterator[bytes], stored: StoredObject, context: RequestContext) -> bool:
         """Create the object from ``pieces``, in a multipart upload if they are large; return False if it exists."""

@@ -107,7 +107,9 @@ class DeltaListing:
             oldest = min((*self.commits, *self.checkpoints))
             if version < oldest:
                 raise InvalidOptionError(
-                    f"version={version} is no longer in the log, whose oldest version is {oldest}", url=self.url
+                    f"version={version} is no longer in the log, whose oldest version is {oldest}",
+                    url=self.url,
+                    hint="Choose a version at or after the oldest checkpoint in the log.",
                 )
             shown = ", ".join(map(str, missing[:3]))
             raise CorruptFileError(

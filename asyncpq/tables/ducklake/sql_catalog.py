@@ -28,7 +28,7 @@ _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinedRows:
-    """Rows that the catalog stores itself: one of the table's ``ducklake_inlined_data_tables``."""
+    """Rows of one table that the catalog stores itself, in one of the table's ``ducklake_inlined_data_tables``."""
 
     name: str  # name of the catalog's table
     schema_version: int  # version of the table's schema that ``names`` belong to

@@ -134,9 +134,20 @@ def _applies(delete: ManifestFileEntry, data: ManifestFileEntry) -> bool:
 
 
 def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector:
+    missing = [
+        name
+        for name, value in [
+            ("content_offset", entry.content_offset),
+            ("content_size_in_bytes", entry.content_size),
+            ("referenced_data_file", entry.referenced_path),
+        ]
+        if value is None
+    ]
     if entry.content_offset is None or entry.content_size is None or entry.referenced_path is None:
         raise CorruptFileError(
-            "the manifest does not say where the deletion vector is in its file", url=safe_url(entry.url)
+            f"the manifest's entry for this deletion vector lacks {' and '.join(missing)}",
+            url=safe_url(entry.url),
+            hint="The manifest is at fault, not the file of vectors: report it to the maker of the table's writer.",
         )
     if entry.content_offset < 0 or entry.content_size < 0:
         raise CorruptFileError(

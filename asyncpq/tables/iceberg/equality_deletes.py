@@ -146,7 +146,10 @@ class KeySet:
 
     @cached_property
     def near(self) -> Expression | None:
-        """A predicate that is true for every key, and perhaps for other rows; None if any row may be a key."""
+        """A predicate that is true for every row with a deleted key, and perhaps for other rows.
+
+        None if it would exclude no row.
+        """
         terms: list[Expression] = []
         for name, step in zip(self._names, self._steps, strict=True):
             if _is_comparable_with_literals(name, step.values.type):

@@ -197,7 +197,9 @@ def _default(field: types.NestedField, table: str) -> Any:
         value = as_literal(field.field_type, field.initial_default)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise UnsupportedFeatureError(
-            f"{table}: asyncpq cannot represent the default {field.initial_default!r}", column=field.name
+            f"{table}: asyncpq cannot represent the initial default {field.initial_default!r} of a column",
+            column=field.name,
+            hint="Leave the column out, or rewrite the files that lack it.",
         ) from error
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import pyarrow as pa
 import pytest
@@ -12,9 +13,20 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.objects.prices import Prices
 from asyncpq.options import MIB, LimitOptions, RequestOptions
-from asyncpq.spark.reads.reader_choice import ROW_S, ReaderCosts, RowClock, reader_costs
+from asyncpq.spark.reads import reader_choice
+from asyncpq.spark.reads.reader_choice import (
+    ROW_S,
+    ReaderChoice,
+    ReaderCosts,
+    ReaderName,
+    RowClock,
+    choose_reader,
+    reader_costs,
+)
+from asyncpq.spark.reads.spark_files import NotForSpark
 
 _PRICES = Prices.initial(RequestOptions(), LimitOptions())
 
@@ -114,3 +126,55 @@ def test_a_clock_without_accumulators_keeps_the_first_estimate() -> None:
     assert sum(batch.num_rows for batch in clock.timed(iter([pa.record_batch({"a": [1]})]))) == 1
     assert clock.row_s() == ROW_S
     assert copy.copy(clock).row_s() == ROW_S
+
+
+class _Plan:
+    """As much of a plan as the choice uses; ``num_bytes`` of a file of 400 MiB are planned."""
+
+    def __init__(self, num_bytes: int, *, is_empty: bool = False) -> None:
+        self.lake = SimpleNamespace(columns=("id",))
+        self.versions = {} if is_empty else {"file": SimpleNamespace(size=400 * MIB)}
+        self.num_files = len(self.versions)
+        self.splits = [b""]
+        self.num_bytes = num_bytes
+        self.num_rows = num_bytes // 40
+        self.prices = _PRICES
+
+
+def _choose(plan: _Plan, reader: ReaderName, frame: object, monkeypatch: pytest.MonkeyPatch) -> ReaderChoice:
+    """Choose a reader, while Spark's own gives ``frame`` or raises it."""
+
+    def spark_frame(*_: object, **__: object) -> object:
+        if isinstance(frame, Exception):
+            raise frame
+        return frame
+
+    monkeypatch.setattr(reader_choice, "spark_frame", spark_frame)
+    opened: Any = SimpleNamespace(names=["id"], row_bytes=40.0, state=SimpleNamespace(url="file:///lake/"))
+    spark: Any = None
+    return choose_reader(spark, opened, cast("Any", plan), reader, parallelism=2, row_s=ROW_S)
+
+
+def test_the_lower_estimate_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = object()
+    whole = _choose(_Plan(400 * MIB), "auto", frame, monkeypatch)
+    assert (whole.reader, whole.reason) == ("spark", "it is estimated at less time")
+    assert whole.native is frame
+    few = _choose(_Plan(MIB), "auto", AssertionError("Spark's reader is not asked"), monkeypatch)
+    assert (few.reader, few.native) == ("asyncpq", None)
+
+
+def test_the_caller_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _choose(_Plan(400 * MIB), "asyncpq", None, monkeypatch).reader == "asyncpq"
+    assert _choose(_Plan(MIB), "spark", object(), monkeypatch).reader == "spark"
+    for reader in get_args(ReaderName):
+        assert _choose(_Plan(0, is_empty=True), reader, None, monkeypatch).reader == "asyncpq"
+
+
+def test_files_that_spark_reads_otherwise_are_read_by_asyncpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = NotForSpark("Spark would return other types")
+    choice = _choose(_Plan(400 * MIB), "auto", refusal, monkeypatch)
+    assert (choice.reader, choice.reason) == ("asyncpq", "Spark would return other types")
+    with pytest.raises(UnsupportedFeatureError, match="Spark would return other types") as caught:
+        _choose(_Plan(400 * MIB), "spark", refusal, monkeypatch)
+    assert "auto" in str(caught.value.hint)

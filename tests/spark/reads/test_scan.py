@@ -23,7 +23,8 @@ from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.reads import packing
 from asyncpq.spark.reads import scan as scan_module
 from asyncpq.spark.reads.predicates import Condition
-from asyncpq.spark.reads.scan import ReaderName, explain_scan, scan
+from asyncpq.spark.reads.reader_choice import ReaderName
+from asyncpq.spark.reads.scan import explain_scan, scan
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
 

@@ -25,7 +25,8 @@ from asyncpq import col
 from asyncpq.errors import ObjectChangedError, UnsupportedFeatureError
 from asyncpq.indexing import Bounds, Footers
 from asyncpq.spark.reads import spark_files
-from asyncpq.spark.reads.scan import ReaderName, explain_scan, scan
+from asyncpq.spark.reads.reader_choice import ReaderName
+from asyncpq.spark.reads.scan import explain_scan, scan
 from tests.spark import evolved_lakes, scan_lakes
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ async def test_a_damaged_vector_is_an_error(writer: DeltaWriter) -> None:
     with pytest.raises(CorruptFileError, match="in its header differs"):
         await file.deletes.rows(FolderReader(), 6)
     path.write_bytes(whole)
-    with pytest.raises(CorruptFileError, match=r"row 3 of .*f.parquet is deleted, but the file has 3 rows"):
+    with pytest.raises(CorruptFileError, match=r"delete row 3 \(.* 0\) of .*f.parquet, which has only 3 rows"):
         await file.deletes.rows(FolderReader(), 3)
 
 

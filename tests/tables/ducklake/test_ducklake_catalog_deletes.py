@@ -85,7 +85,7 @@ async def test_equal_deletes_have_one_identity() -> None:
         (positions([1, None]), "null or not"),
         (positions([-1]), "negative"),
         (positions([1], [None]), "no snapshot"),
-        (positions([NUM_ROWS]), "row 100 of f is deleted, but the file has 100 rows"),
+        (positions([NUM_ROWS]), r"delete row 100 \(counted from 0\) of f, which has only 100 rows"),
         (pa.table({"file_path": ["f"]}), "no column pos"),
         (pa.table({"pos": [1.0]}), "null or not"),
     ],

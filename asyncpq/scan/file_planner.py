@@ -1,4 +1,7 @@
-"""The planner of one file: resolve names, compile the filter, plan pages; plan again when the object changes."""
+"""The planner of one file: resolve names, compile the filter, plan pages; plan again when the object changes.
+
+``page_planner`` plans the pages, and decides whether a read takes one round of requests or two.
+"""
 
 from __future__ import annotations
 
