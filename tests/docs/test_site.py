@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ class Reader:
     def __init__(self, page: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.page = page
         self.capsys = capsys
+        self.printed: list[str] = []
         self.names: dict[str, Any] = {"__name__": "__page__", "asyncpq": asyncpq}
 
     @contextlib.contextmanager
@@ -71,19 +73,21 @@ class Reader:
         else:
             exec(code, self.names)
         printed = self.capsys.readouterr().out.splitlines()
+        self.printed = printed
         for shown in re.findall(r"^ *print\(.*\)  # -> (.*)$", source, re.MULTILINE):
             assert shown in printed
 
-    def shell(self, commands: str) -> str:
-        """Run commands of ``asyncpq``; return what they print."""
-        printed = []
-        for line in commands.splitlines():
-            program, *arguments = shlex.split(line)
-            assert program == "asyncpq"
-            done = CliRunner().invoke(command_line, arguments)
-            assert done.exit_code == 0, f"{line}: {done.output}"
-            printed.append(done.output)
-        return "".join(printed)
+
+def _run_commands(commands: str) -> str:
+    """Run commands of ``asyncpq``; return what they print."""
+    printed = []
+    for line in commands.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "asyncpq"
+        done = CliRunner().invoke(command_line, arguments)
+        assert done.exit_code == 0, f"{line}: {done.output}"
+        printed.append(done.output)
+    return "".join(printed)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -106,7 +110,7 @@ def test_a_page_runs_from_top_to_bottom(
             if language == "python":
                 reader.python(text)
             elif language == "sh":
-                reader.shell(text)
+                _run_commands(text)
     for session in sessions:
         session.close()
     if page == "how-to/fastapi.md":
@@ -139,6 +143,9 @@ def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.Monk
         [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", text)] for text in (cost, shown[1])
     )
     assert measured == pytest.approx(told, rel=0.2)  # other versions of pyarrow write other bytes
+    answers = re.findall(r"^    (\{.*\})$", page, re.MULTILINE)
+    queries = next(text for language, text in blocks("start.md") if language == "sh")
+    assert _run_commands(queries).splitlines() == answers
 
 
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,13 +154,13 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     reader = Reader("tutorial.md", capsys)
     found = blocks("tutorial.md")
     python = [text for language, text in found if language == "python"]
-    shell = [text for language, text in found if language == "sh"]
+    shell = [text for language, text in found if language == "sh" and text.startswith("asyncpq")]
     reader.python(python[0])
     with ObjectServer.in_thread() as server:
         for path in Path("orders").glob("*.parquet"):
             server.put(f"shop/orders/{path.name}", path.read_bytes())
         _environment(monkeypatch, server)
-        why, lint, index, optimize = [reader.shell(text) for text in shell]
+        why, lint, index, optimize = [_run_commands(text) for text in shell]
         assert "12 of        12" in why
         assert [line in why for line in re.findall(r"^      (files|row groups|rows) .*$", page, re.MULTILINE)[:3]] == [
             True
@@ -165,15 +172,19 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         assert "1 of      12" in index
         assert "1 of         1" in optimize
         assert "0 findings for lookups by customer" in optimize
-        with asyncio.Runner() as runner:
-            reader.run = runner.run
-            reader.python(python[1])
-            orders = runner.run(_orders(reader.names["orders_of"]))
-            reader.python(python[2])
-        (service,) = [text for language, text in found if language == "toml"]
+        Path("shop.py").write_text(python[1])
+        monkeypatch.syspath_prepend(tmp_path)
+        reader.python(python[2])
+        watched = re.findall(r"^    (\d+ \d+ \d+ )\d+ \d+$", page, re.MULTILINE)
+        assert [line.rsplit(" ", 2)[0] + " " for line in reader.printed] == watched
+        monkeypatch.delitem(sys.modules, "shop")
+        monkeypatch.setenv("OPS_TOKEN", "thirty-two-characters-that-nobody-guesses")
+        service = "".join(text for language, text in found if language == "toml")
         (curl,) = [text for language, text in found if text.startswith("curl")]
-        served = asyncio.run(_served(service.replace("http://127.0.0.1:9321", server.endpoint), curl))
-        assert len(served["rows"]) == len(orders) == 18
+        served, headers = asyncio.run(_served(service.replace("http://127.0.0.1:9321", server.endpoint), curl))
+        assert len(served["rows"]) == 18
+        for name in re.findall(r"^    (asyncpq-\w+): ", page, re.MULTILINE):
+            assert name in headers
 
 
 def _environment(monkeypatch: pytest.MonkeyPatch, server: ObjectServer) -> None:
@@ -193,20 +204,17 @@ async def _entered() -> asyncpq.Session:
     return await asyncpq.Session()
 
 
-async def _orders(orders_of: Any) -> Any:
-    async with asyncpq.Session() as session:
-        return await orders_of(session, 4242)
-
-
-async def _served(configuration: str, curl: str) -> Any:
-    """The service's answer to the page's request."""
-    url = shlex.split(curl)[1]
+async def _served(configuration: str, curl: str) -> tuple[Any, httpx.Headers]:
+    """The service's answer to the page's request, and to that for its metrics."""
+    url = shlex.split(curl)[-1]
     async with Service(parse_configuration(tomllib.loads(configuration))) as service:
         transport = httpx.ASGITransport(app=service.app)
         async with httpx.AsyncClient(transport=transport) as client:
             answer = await client.get(url)
-    assert answer.status_code == 200
-    return answer.json()
+            token = {"Authorization": "Bearer thirty-two-characters-that-nobody-guesses"}
+            metrics = await client.get("http://127.0.0.1:8080/metrics", headers=token)
+    assert answer.status_code == metrics.status_code == 200
+    return answer.json(), answer.headers
 
 
 def test_every_page_is_in_the_navigation() -> None:
