@@ -117,6 +117,10 @@ def test_a_page_runs_from_top_to_bottom(
         asyncio.run(_ask(reader.names["app"]))
 
 
+async def _throttled(*arguments: Any, **options: Any) -> None:
+    raise asyncpq.ThrottledError("the store asks to slow down")
+
+
 async def _ask(app: Any) -> None:
     """Hold the application of the page to its endpoints."""
     transport = httpx.ASGITransport(app=app)
@@ -126,6 +130,9 @@ async def _ask(app: Any) -> None:
     ):
         assert (await client.get("/trips/42")).json() == {"id": 42, "user": "u-42", "price": 4.2}
         assert (await client.get("/trips/99999999")).status_code == 404
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(asyncpq.File, "lookup", _throttled)
+            assert (await client.get("/trips/42")).status_code == 503
         assert len((await client.get("/trips", params={"user": "u-42"})).text.splitlines()) == 40
 
 
@@ -215,6 +222,25 @@ async def _served(configuration: str, curl: str) -> tuple[Any, httpx.Headers]:
             metrics = await client.get("http://127.0.0.1:8080/metrics", headers=token)
     assert answer.status_code == metrics.status_code == 200
     return answer.json(), answer.headers
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    """The packages of a list of requirements."""
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/tutorial.md"])
+def test_a_page_installs_what_its_code_imports(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras, others = re.findall(r"^    pip install '\.\[([\w,]+)\]'([^#\n]*)", text, re.MULTILINE)[0]
+    installed = names_of(project["dependencies"]) | {"asyncpq", *others.split()}
+    for extra in extras.split(","):
+        installed |= names_of(project["optional-dependencies"][extra])
+    saved = set(re.findall(r"[Ss]ave this as\s+`(\w+)\.py`", text))
+    code = "".join(re.findall(r"^```py(?:thon)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    imported = {name.split(".")[0] for name in re.findall(r"^(?:import|from) ([\w.]+)", code, re.MULTILINE)}
+    assert imported - sys.stdlib_module_names <= installed | saved
 
 
 def test_every_page_is_in_the_navigation() -> None:
