@@ -158,7 +158,7 @@ class CredentialsError(AccessDeniedError):
 class ObjectChangedError(StoreError):
     """The object has another version than the one that the read began with."""
 
-    default_hint: ClassVar[str | None] = "Open it again to read the new version."
+    default_hint: ClassVar[str | None] = "Open it again, or call await file.refresh(), to read the new version."
 
 
 class InvalidResponseError(StoreError):

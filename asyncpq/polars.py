@@ -8,7 +8,7 @@
 Polars says which columns, rows and first rows a query needs; asyncpq reads no more (docs/tools.md). Polars' own filter
 runs on every batch, so that asyncpq's only prunes: rows are those of Polars' own readers.
 
-Needs ``pip install 'asyncpq[polars]'``.
+Needs Polars, which the extra ``asyncpq[polars]`` installs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ try:
     import polars as pl
     from polars.io.plugins import register_io_source
 except ImportError as _error:
-    raise UsageError("asyncpq.polars needs Polars", hint="Install it: pip install 'asyncpq[polars]'.") from _error
+    raise UsageError(
+        "asyncpq.polars needs Polars", hint="Install Polars, as the extra asyncpq[polars] does."
+    ) from _error
 
 __all__ = ["scan"]
 

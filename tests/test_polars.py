@@ -450,5 +450,5 @@ def test_async_objects_outside_of_their_loop(tmp_path: Path) -> None:
 def test_without_polars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     monkeypatch.delitem(sys.modules, "asyncpq.polars")
-    with pytest.raises(asyncpq.UsageError, match=r"pip install 'asyncpq\[polars\]'"):
+    with pytest.raises(asyncpq.UsageError, match=r"Install Polars, as the extra asyncpq\[polars\] does"):
         __import__("asyncpq.polars")

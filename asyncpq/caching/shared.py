@@ -160,8 +160,8 @@ class SharedCache(TierCounters):
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
             raise InvalidOptionError(
-                "a shared cache needs the package valkey-py, which is not installed",
-                hint="Install valkey-py: pip install 'asyncpq[valkey]'.",
+                "a shared cache needs the package valkey, which is not installed",
+                hint="Install valkey, as the extra asyncpq[valkey] does.",
             ) from error
         self._options = options
         self._entry_bytes = options.max_entry_bytes + HEADER_BYTES

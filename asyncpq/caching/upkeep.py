@@ -43,8 +43,8 @@ async def shared_cache_entries(options: SharedCacheOptions, *, remove: bool = Fa
         from asyncpq.caching.valkey_connections import count_keys
     except ImportError as error:
         raise InvalidOptionError(
-            "a shared cache needs the package valkey-py, which is not installed",
-            hint="Install valkey-py: pip install 'asyncpq[valkey]'.",
+            "a shared cache needs the package valkey, which is not installed",
+            hint="Install valkey, as the extra asyncpq[valkey] does.",
         ) from error
     timeout_s = max(options.connect_timeout_s, 10 * options.timeout_s)
     return await count_keys(options.url, options.prefix, remove=remove, timeout_s=timeout_s)

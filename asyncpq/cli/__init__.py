@@ -18,7 +18,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
             raise
-        sys.exit(f"asyncpq: the command line requires {error.name}. Install it with: pip install 'asyncpq[cli]'")
+        sys.exit(f"asyncpq: the command line requires {error.name}. Install it, as the extra asyncpq[cli] does.")
     except KeyboardInterrupt:  # while modules are loaded, which takes a while
         sys.stderr.write("asyncpq: interrupted\n")
         sys.exit(130)

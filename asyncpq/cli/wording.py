@@ -112,7 +112,7 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
         "In Python, open_file takes decryption_properties=; the command line has no keys.",
     ),
     ("Leave the file's column out: pass columns=.", "Leave the column out, with --columns."),
-    ("Call await file.refresh() and ask again.", "Repeat the command."),
+    ("Open it again, or call await file.refresh(), to read the new version.", "Repeat the command."),
     ("Pass None for all rows.", "Leave out --where for all rows."),
 )
 _CLI_OF: Final = dict(WORDS)

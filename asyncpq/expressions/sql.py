@@ -60,7 +60,7 @@ _OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], bool]]] = {
 }
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _HEX_NUMBER: Final = re.compile(r"\b0[xX][0-9a-fA-F]")
-_INSTALL: Final = "Run pip install 'asyncpq[cli]'."
+_INSTALL: Final = "Install sqlglot, as the extra asyncpq[cli] does."
 _RESERVED: Final = 'Names that are words of SQL stand in double quotes: "from" = 1.'
 _BEFORE: Final = "SELECT 1 WHERE "
 

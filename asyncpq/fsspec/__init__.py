@@ -9,8 +9,8 @@ The filesystem reads and does not write. An open file is one version of its obje
 fail with :class:`asyncpq.ObjectChangedError`. Filesystems and open files can be pickled, and used in threads and after
 a fork: each process, and each event loop, has a session of its own (docs/tools.md).
 
-fsspec finds this module by the entry point of the package. Needs fsspec 2025.10 or newer: ``pip install
-'asyncpq[fsspec]'``.
+fsspec finds this module by the entry point of the package. Needs fsspec 2025.10 or newer, which
+the extra ``asyncpq[fsspec]`` installs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from importlib.util import find_spec
 from asyncpq.errors import UsageError
 
 if find_spec("fsspec.implementations.chained") is None:
-    raise UsageError("asyncpq.fsspec needs fsspec 2025.10 or newer", hint="Install it: pip install 'asyncpq[fsspec]'.")
+    raise UsageError(
+        "asyncpq.fsspec needs fsspec 2025.10 or newer",
+        hint="Install a newer fsspec, as the extra asyncpq[fsspec] does.",
+    )
 
 from asyncpq.fsspec.filesystem import AsyncpqFileSystem
 

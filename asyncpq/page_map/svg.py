@@ -59,7 +59,7 @@ def render_png(document: Document, *, scale: int = 2) -> bytes:
         import resvg_py
     except ModuleNotFoundError:
         raise InvalidOptionError(
-            "a PNG requires resvg-py", hint="Install it with: pip install 'asyncpq[png]'"
+            "a PNG requires resvg-py", hint="Install resvg-py, as the extra asyncpq[png] does."
         ) from None
     return bytes(resvg_py.svg_to_bytes(svg_string=render_svg(document), zoom=scale, background="#ffffff"))
 

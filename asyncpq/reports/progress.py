@@ -32,7 +32,7 @@ class ProgressBars:
         except ModuleNotFoundError as error:
             raise UsageError(
                 "progress=True requires the package rich, which is not installed",
-                hint="Install it with: pip install 'asyncpq[cli]'",
+                hint="Install rich, as the extra asyncpq[cli] does.",
             ) from error
         self._console = Console(stderr=True)
         self._began = time.monotonic()

@@ -408,7 +408,6 @@ class ScanPlanner:
             raise _OtherColumnsError(
                 f"the object was replaced during the read, and has other columns: {', '.join(changed[:3])}",
                 url=self.source.handle.url,
-                hint="Call await file.refresh() and ask again.",
             )
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
@@ -419,7 +418,6 @@ class ScanPlanner:
         self._relocated.clear()
         limit = self.source.runtime.options.limits.max_restarts
         if self._is_positional or not restartable or self.metrics.restarts >= limit:
-            error.hint = "Call await file.refresh() to read the new version."
             raise error
         self.operation.restarts()
 

@@ -19,5 +19,6 @@ except ModuleNotFoundError as _error:
     if (_error.name or "").partition(".")[0] != "starlette":
         raise
     raise UsageError(
-        "the service requires the package starlette, which is not installed", hint="Run pip install 'asyncpq[serve]'."
+        "the service requires the package starlette, which is not installed",
+        hint="Install starlette, as the extra asyncpq[serve] does.",
     ) from _error

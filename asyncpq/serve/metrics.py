@@ -20,7 +20,7 @@ class ServiceMetrics:
         except ModuleNotFoundError as error:
             raise UsageError(
                 "the service requires the package prometheus-client, which is not installed",
-                hint="Run pip install 'asyncpq[serve]'.",
+                hint="Install prometheus-client, as the extra asyncpq[serve] does.",
             ) from error
         self._prometheus: Any = prometheus
         self.registry: Any = prometheus.CollectorRegistry()

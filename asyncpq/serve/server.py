@@ -28,7 +28,8 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
         import uvicorn
     except ModuleNotFoundError as error:
         raise UsageError(
-            "the service requires the package uvicorn, which is not installed", hint="Run pip install 'asyncpq[serve]'."
+            "the service requires the package uvicorn, which is not installed",
+            hint="Install uvicorn, as the extra asyncpq[serve] does.",
         ) from error
     service, server = Service(configuration), configuration.server
     settings: Any = uvicorn.Config(

@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise UnsupportedStoreError(
         "the option obstore requires the package obstore, which is not installed",
-        hint="Run pip install 'asyncpq[obstore]'.",
+        hint="Install obstore, as the extra asyncpq[obstore] does.",
     ) from error
 
 from asyncpq.options import RetryOptions

@@ -42,7 +42,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
         except ModuleNotFoundError as error:
             raise UsageError(
                 "Iceberg tables need pyiceberg, which is not installed",
-                hint="Install it: pip install 'asyncpq[iceberg]'.",
+                hint="Install pyiceberg, as the extra asyncpq[iceberg] does.",
             ) from error
 
         table = os.fspath(target) if isinstance(target, os.PathLike) else target

@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ class Reader:
     def __init__(self, page: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.page = page
         self.capsys = capsys
+        self.printed: list[str] = []
         self.names: dict[str, Any] = {"__name__": "__page__", "asyncpq": asyncpq}
 
     @contextlib.contextmanager
@@ -71,19 +73,21 @@ class Reader:
         else:
             exec(code, self.names)
         printed = self.capsys.readouterr().out.splitlines()
+        self.printed = printed
         for shown in re.findall(r"^ *print\(.*\)  # -> (.*)$", source, re.MULTILINE):
             assert shown in printed
 
-    def shell(self, commands: str) -> str:
-        """Run commands of ``asyncpq``; return what they print."""
-        printed = []
-        for line in commands.splitlines():
-            program, *arguments = shlex.split(line)
-            assert program == "asyncpq"
-            done = CliRunner().invoke(command_line, arguments)
-            assert done.exit_code == 0, f"{line}: {done.output}"
-            printed.append(done.output)
-        return "".join(printed)
+
+def _run_commands(commands: str) -> str:
+    """Run commands of ``asyncpq``; return what they print."""
+    printed = []
+    for line in commands.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "asyncpq"
+        done = CliRunner().invoke(command_line, arguments)
+        assert done.exit_code == 0, f"{line}: {done.output}"
+        printed.append(done.output)
+    return "".join(printed)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -106,11 +110,15 @@ def test_a_page_runs_from_top_to_bottom(
             if language == "python":
                 reader.python(text)
             elif language == "sh":
-                reader.shell(text)
+                _run_commands(text)
     for session in sessions:
         session.close()
     if page == "how-to/fastapi.md":
         asyncio.run(_ask(reader.names["app"]))
+
+
+async def _throttled(*arguments: Any, **options: Any) -> None:
+    raise asyncpq.ThrottledError("the store asks to slow down")
 
 
 async def _ask(app: Any) -> None:
@@ -122,6 +130,9 @@ async def _ask(app: Any) -> None:
     ):
         assert (await client.get("/trips/42")).json() == {"id": 42, "user": "u-42", "price": 4.2}
         assert (await client.get("/trips/99999999")).status_code == 404
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(asyncpq.File, "lookup", _throttled)
+            assert (await client.get("/trips/42")).status_code == 503
         assert len((await client.get("/trips", params={"user": "u-42"})).text.splitlines()) == 40
 
 
@@ -139,6 +150,9 @@ def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.Monk
         [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", text)] for text in (cost, shown[1])
     )
     assert measured == pytest.approx(told, rel=0.2)  # other versions of pyarrow write other bytes
+    answers = re.findall(r"^    (\{.*\})$", page, re.MULTILINE)
+    queries = next(text for language, text in blocks("start.md") if language == "sh")
+    assert _run_commands(queries).splitlines() == answers
 
 
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,13 +161,13 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     reader = Reader("tutorial.md", capsys)
     found = blocks("tutorial.md")
     python = [text for language, text in found if language == "python"]
-    shell = [text for language, text in found if language == "sh"]
+    shell = [text for language, text in found if language == "sh" and text.startswith("asyncpq")]
     reader.python(python[0])
     with ObjectServer.in_thread() as server:
         for path in Path("orders").glob("*.parquet"):
             server.put(f"shop/orders/{path.name}", path.read_bytes())
         _environment(monkeypatch, server)
-        why, lint, index, optimize = [reader.shell(text) for text in shell]
+        why, lint, index, optimize = [_run_commands(text) for text in shell]
         assert "12 of        12" in why
         assert [line in why for line in re.findall(r"^      (files|row groups|rows) .*$", page, re.MULTILINE)[:3]] == [
             True
@@ -165,15 +179,19 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         assert "1 of      12" in index
         assert "1 of         1" in optimize
         assert "0 findings for lookups by customer" in optimize
-        with asyncio.Runner() as runner:
-            reader.run = runner.run
-            reader.python(python[1])
-            orders = runner.run(_orders(reader.names["orders_of"]))
-            reader.python(python[2])
-        (service,) = [text for language, text in found if language == "toml"]
+        Path("shop.py").write_text(python[1])
+        monkeypatch.syspath_prepend(tmp_path)
+        reader.python(python[2])
+        watched = re.findall(r"^    (\d+ \d+ \d+ )\d+ \d+$", page, re.MULTILINE)
+        assert [line.rsplit(" ", 2)[0] + " " for line in reader.printed] == watched
+        monkeypatch.delitem(sys.modules, "shop")
+        monkeypatch.setenv("OPS_TOKEN", "thirty-two-characters-that-nobody-guesses")
+        service = "".join(text for language, text in found if language == "toml")
         (curl,) = [text for language, text in found if text.startswith("curl")]
-        served = asyncio.run(_served(service.replace("http://127.0.0.1:9321", server.endpoint), curl))
-        assert len(served["rows"]) == len(orders) == 18
+        served, headers = asyncio.run(_served(service.replace("http://127.0.0.1:9321", server.endpoint), curl))
+        assert len(served["rows"]) == 18
+        for name in re.findall(r"^    (asyncpq-\w+): ", page, re.MULTILINE):
+            assert name in headers
 
 
 def _environment(monkeypatch: pytest.MonkeyPatch, server: ObjectServer) -> None:
@@ -193,20 +211,36 @@ async def _entered() -> asyncpq.Session:
     return await asyncpq.Session()
 
 
-async def _orders(orders_of: Any) -> Any:
-    async with asyncpq.Session() as session:
-        return await orders_of(session, 4242)
-
-
-async def _served(configuration: str, curl: str) -> Any:
-    """The service's answer to the page's request."""
-    url = shlex.split(curl)[1]
+async def _served(configuration: str, curl: str) -> tuple[Any, httpx.Headers]:
+    """The service's answer to the page's request, and to that for its metrics."""
+    url = shlex.split(curl)[-1]
     async with Service(parse_configuration(tomllib.loads(configuration))) as service:
         transport = httpx.ASGITransport(app=service.app)
         async with httpx.AsyncClient(transport=transport) as client:
             answer = await client.get(url)
-    assert answer.status_code == 200
-    return answer.json()
+            token = {"Authorization": "Bearer thirty-two-characters-that-nobody-guesses"}
+            metrics = await client.get("http://127.0.0.1:8080/metrics", headers=token)
+    assert answer.status_code == metrics.status_code == 200
+    return answer.json(), answer.headers
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    """The packages of a list of requirements."""
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/tutorial.md"])
+def test_a_page_installs_what_its_code_imports(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras, others = re.findall(r"^    pip install '\.\[([\w,]+)\]'([^#\n]*)", text, re.MULTILINE)[0]
+    installed = names_of(project["dependencies"]) | {"asyncpq", *others.split()}
+    for extra in extras.split(","):
+        installed |= names_of(project["optional-dependencies"][extra])
+    saved = set(re.findall(r"[Ss]ave this as\s+`(\w+)\.py`", text))
+    code = "".join(re.findall(r"^```py(?:thon)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    imported = {name.split(".")[0] for name in re.findall(r"^(?:import|from) ([\w.]+)", code, re.MULTILINE)}
+    assert imported - sys.stdlib_module_names <= installed | saved
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -146,3 +146,8 @@ def test_errors() -> None:
         assert error.__bases__ == bases, name
         above.append(error)
     assert documented == {name for name in asyncpq.__all__ if name.endswith(("Error", "Unsupported"))}
+    meanings = {name.strip("` "): text for name, text in table("error | meaning")}
+    docs = {name: inspect.getdoc(getattr(asyncpq, name)) or "" for _, name, _ in tree}
+    assert meanings == {
+        name: " ".join(text.partition("\n\n")[0].replace("``", "`").split()) for name, text in docs.items()
+    }

@@ -346,7 +346,7 @@ async def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "asyncpq.storage.obstore")
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
-    with pytest.raises(UnsupportedStoreError, match=re.escape("pip install 'asyncpq[obstore]'")):
+    with pytest.raises(UnsupportedStoreError, match=re.escape("Install obstore, as the extra asyncpq[obstore] does.")):
         open_test_store("gs", {"obstore": {}})
 
 

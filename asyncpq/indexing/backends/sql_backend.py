@@ -367,7 +367,9 @@ class SqlBackend:
 def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     """Return an engine for ``database``, and whether the engine is new: False if ``database`` is an engine."""
     if sa is None:
-        raise UsageError("an index in a SQL database needs SQLAlchemy", hint="Install it: pip install 'asyncpq[sql]'.")
+        raise UsageError(
+            "an index in a SQL database needs SQLAlchemy", hint="Install SQLAlchemy, as the extra asyncpq[sql] does."
+        )
     engine = database if isinstance(database, sa.Engine) else None
     try:
         url = sa.make_url(database) if engine is None else engine.url  # type: ignore[arg-type]

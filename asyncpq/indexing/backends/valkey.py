@@ -101,8 +101,8 @@ class ValkeyBackend:
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
             raise InvalidOptionError(
-                "an index in Valkey needs the package valkey-py, which is not installed",
-                hint="Install valkey-py: pip install 'asyncpq[valkey]'.",
+                "an index in Valkey needs the package valkey, which is not installed",
+                hint="Install valkey, as the extra asyncpq[valkey] does.",
             ) from error
         self._connections: ValkeyConnections = ValkeyConnections(
             url,

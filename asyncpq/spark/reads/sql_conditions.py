@@ -78,7 +78,7 @@ def read_condition(text: str, conf: ReadConf | None = None, type_of: TypeOf = la
     except ModuleNotFoundError as error:
         raise UsageError(
             "a condition in SQL requires the package sqlglot, which is not installed",
-            hint="Run pip install 'asyncpq[spark]'.",
+            hint="Install sqlglot, as the extra asyncpq[spark] does.",
         ) from error
     try:
         plain = "".join(_plain(text, conf or ReadConf()))

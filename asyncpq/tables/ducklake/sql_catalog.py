@@ -77,7 +77,8 @@ class SqlCatalog:
             from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         except ImportError as error:
             raise UsageError(
-                "DuckLake needs SQLAlchemy, which is not installed", hint="Install it: pip install 'asyncpq[ducklake]'."
+                "DuckLake needs SQLAlchemy, which is not installed",
+                hint="Install SQLAlchemy, as the extra asyncpq[ducklake] does.",
             ) from error
         self.metadata_schema = metadata_schema
         self.engine: Engine

@@ -67,7 +67,7 @@ def test_a_password_that_is_not_encoded_is_not_shown(password: str) -> None:
 
 def test_sqlalchemy_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(asyncpq.UsageError, match=r"pip install 'asyncpq\[ducklake\]'"):
+    with pytest.raises(asyncpq.UsageError, match=r"Install SQLAlchemy, as the extra asyncpq\[ducklake\] does"):
         DuckLakeTable("sqlite://", "t")
 
 
