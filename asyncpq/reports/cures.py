@@ -8,6 +8,8 @@ from typing import Final
 from asyncpq.reports.file_shapes import GROUP_ROWS, PAGE_BYTES, PAGE_ROWS
 
 Snippets = dict[str, str]
+_POLARS_GROUP_ROWS: Final = 20_000
+_POLARS_PAGE_BYTES: Final = 64 << 10
 
 
 def _pyarrow(settings: str, table: str = "table") -> str:
@@ -18,6 +20,8 @@ _PAGES: Final = f"max_rows_per_page={PAGE_ROWS}, data_page_size={PAGE_BYTES}"
 _SPARK_PAGES: Final = (
     f'.option("parquet.page.row.count.limit", "{PAGE_ROWS}").option("parquet.page.size", "{PAGE_BYTES}")'
 )
+# Polars gives the pages of a column with a dictionary the bounds of their whole chunk: it takes chunks of few pages.
+_POLARS_PAGES: Final = f"row_group_size={_POLARS_GROUP_ROWS}, data_page_size={_POLARS_PAGE_BYTES}"
 _RS_PAGES: Final = f"data_page_row_count_limit={PAGE_ROWS}, data_page_size_limit={PAGE_BYTES}, write_batch_size=1024"
 
 
@@ -31,10 +35,15 @@ def pages(_: str = "") -> Snippets:
         "pyarrow": _pyarrow(_PAGES),
         "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java 1.11 and later write page indexes",
         "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- DuckDB writes no page index: small row groups instead",
-        "polars": f"df.write_parquet(path, data_page_size={PAGE_BYTES})  # Polars 2.1 and later write page indexes",
+        "polars": f"df.write_parquet(path, {_POLARS_PAGES})  # Polars 2.1 and later write page indexes",
         "delta-rs": _delta(_RS_PAGES),
         "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET",
     }
+
+
+def smaller_chunks() -> Snippets:
+    """Return the snippets that write smaller chunks, or more pages; an index beside the file has no more of them."""
+    return {**pages(), "asyncpq": "asyncpq optimize URL TARGET"}
 
 
 def sort(column: str) -> Snippets:
@@ -43,7 +52,7 @@ def sort(column: str) -> Snippets:
         "pyarrow": _pyarrow(_PAGES, f"table.sort_by({column!r})"),
         "spark": f"df.sort({column!r}).write{_SPARK_PAGES}.parquet(path)",
         "duckdb": f"COPY (FROM t ORDER BY {quoted(column)}) TO 'path' (ROW_GROUP_SIZE 20480)",
-        "polars": f"df.sort({column!r}).write_parquet(path, data_page_size={PAGE_BYTES})",
+        "polars": f"df.sort({column!r}).write_parquet(path, {_POLARS_PAGES})",
         "delta-rs": f"DeltaTable(table).optimize.z_order([{column!r}])",
         "asyncpq": f"asyncpq optimize URL TARGET --sort-by {column}  # or: index build URL --kind keys:{column}",
     }
@@ -55,7 +64,7 @@ def row_groups(_: str = "") -> Snippets:
         "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
         "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
         "duckdb": f"COPY t TO 'path' (ROW_GROUP_SIZE {GROUP_ROWS})",
-        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={PAGE_BYTES})",
+        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={_POLARS_PAGE_BYTES})",
         "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {_RS_PAGES}"),
         "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers",
     }
@@ -82,7 +91,7 @@ def with_dictionary_of(columns: Sequence[str]) -> Snippets:
         "pyarrow": _pyarrow(f"use_dictionary={list(columns)}, {_PAGES}"),
         "spark": f"df.write{spark}{_SPARK_PAGES}.parquet(path)",
         "duckdb": "COPY t TO 'path'  -- DuckDB uses dictionaries where they are small",
-        "polars": f"df.write_parquet(path, data_page_size={PAGE_BYTES})  # uses dictionaries where they are small",
+        "polars": f"df.write_parquet(path, {_POLARS_PAGES})  # uses dictionaries where they are small",
         "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{properties}}}"),
     }
 
@@ -93,7 +102,7 @@ def statistics(column: str) -> Snippets:
         "pyarrow": _pyarrow(f"write_statistics=True, {_PAGES}"),
         "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
         "duckdb": "COPY t TO 'path'  -- DuckDB writes statistics of row groups",
-        "polars": f"df.write_parquet(path, statistics=True, data_page_size={PAGE_BYTES})",
+        "polars": f"df.write_parquet(path, statistics=True, {_POLARS_PAGES})",
         "delta-rs": _delta(
             f"{_RS_PAGES}, column_properties={{{column!r}: ColumnProperties(statistics_enabled='PAGE')}}"
         ),
@@ -107,7 +116,7 @@ def codec(_: str = "") -> Snippets:
         "pyarrow": _pyarrow(f'compression="zstd", {_PAGES}'),
         "spark": f'df.write.option("compression", "zstd"){_SPARK_PAGES}.parquet(path)',
         "duckdb": "COPY t TO 'path' (COMPRESSION zstd)",
-        "polars": f'df.write_parquet(path, compression="zstd", data_page_size={PAGE_BYTES})',
+        "polars": f'df.write_parquet(path, compression="zstd", {_POLARS_PAGES})',
         "delta-rs": _delta(f'compression="ZSTD", {_RS_PAGES}'),
         "asyncpq": "asyncpq optimize URL TARGET --compression zstd",
     }
@@ -120,6 +129,11 @@ def exact_bounds(column: str) -> Snippets:
         "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){_SPARK_PAGES}.parquet(path)',
         "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}",
     }
+
+
+def page_bounds(column: str) -> Snippets:
+    """Return the snippets that write the bounds of each page, or chunks so small that those of the chunk are enough."""
+    return {**pages(), "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}"}
 
 
 def short_bounds(column: str) -> Snippets:
@@ -187,6 +201,7 @@ CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "statistics-not-believed": statistics,
     "missing-bounds": exact_bounds,
     "truncated-bounds": exact_bounds,
+    "chunk-bounds": page_bounds,
     "wide-bounds": short_bounds,
     "uncompressed": codec,
     "slow-codec": codec,

@@ -7,6 +7,7 @@ Page indexes that a file lacks are placed in front of its footer, as writers do;
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -95,6 +96,20 @@ def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
         else:
             zones.append(groups[-1])
     return KeyZones(zones, groups=KeyZones(groups))
+
+
+def has_chunk_bounds(keys: KeyZones) -> bool:
+    """Return whether in most row groups of several pages all pages have the same bounds. Polars 2.1 gives the pages of
+    a column with a dictionary the min and max of the whole chunk. So have columns of few values in random order."""
+    same = several = 0
+    pages = [zone for zone in keys.zones if zone.known and zone.low is not None]
+    starts = [zone.start for zone in pages]
+    for group in () if keys.groups is None else keys.groups.zones:
+        inside = pages[bisect_left(starts, group.start) : bisect_left(starts, group.stop)]
+        if len(inside) > 1:
+            several += 1
+            same += inside[0].low != inside[0].high and len({(zone.low, zone.high) for zone in inside}) == 1
+    return same * 2 > several
 
 
 def zones_of_values(values: pa.ChunkedArray, group_rows: Sequence[int]) -> KeyZones:

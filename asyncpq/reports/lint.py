@@ -15,18 +15,19 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import FormatError
+from asyncpq.errors import FormatError, ResourceLimitError
 from asyncpq.events import Operation
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.file_shapes import PAGE_ROWS, shape_of, zones_of, zones_of_values
+from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, zones_of, zones_of_values
 from asyncpq.reports.inspection import FileLayout, encodings_of, load_layout, sorted_as
 from asyncpq.reports.lint_rules import RULES, truncated
 from asyncpq.reports.lint_subject import Subject
@@ -39,6 +40,7 @@ from asyncpq.storage.base import RequestContext
 _READ_BYTES: Final = 32 << 20  # of a key column whose order statistics do not show
 _SAMPLE_BYTES: Final = 256 << 10  # of a chunk that is not compressed
 _SAMPLES: Final = 8  # columns, the largest ones, of which pages are looked at
+_HEADER_BYTES: Final = 4 << 10  # that hold a page's header
 _MOST_COLUMNS: Final = 5
 _KEY_NAME: Final = re.compile(r"(^|_)(id|key|uuid|guid)$|[a-z](Id|Key|ID)$", re.IGNORECASE)
 _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
@@ -76,12 +78,13 @@ async def lint_version(
     keys = _key_leaves(layout) if columns is None else _named_leaves(layout, columns)
     ratios = await _ratios(layout, operation)
     distinct = await _distinct(layout, operation)
+    single = await _has_single_pages(layout, operation)
     findings: list[Cause] = []
     subjects: dict[str, Subject] = {}
     for leaf in keys:
         zones, exact = await _zones(layout, leaf, operation)
         model = _model(layout, leaf, learns=one_of_many)
-        subject = Subject(layout, leaf, model, shape_of(layout, leaf), zones, exact, ratios, distinct)
+        subject = Subject(layout, leaf, model, shape_of(layout, leaf), zones, exact, ratios, distinct, single)
         subjects[leaf.dotted] = subject
         found = await source.runtime.in_thread(partial(_findings, subject))
         findings += found
@@ -191,7 +194,7 @@ async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[
     places = [(group.ordinal, leaf.index) for group in layout.version.metadata.row_groups if group.num_rows]
     chunks = [layout.chunks[place].chunk for place in places if place in layout.chunks]
     paged = all(place in layout.indexes.zones for place in places)
-    sound = all(zone.known for zone in zones.zones) and not truncated(zones.zones)
+    sound = all(zone.known for zone in zones.zones) and not truncated(zones.zones) and not has_chunk_bounds(zones)
     if paged and sound and all(zone.stop - zone.start <= 2 * PAGE_ROWS for zone in zones.zones):
         return zones, None
     if len(chunks) < len(places) or sum(chunk.total_compressed_size for chunk in chunks) > _READ_BYTES:
@@ -253,6 +256,23 @@ async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
         sample = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
         ratios[leaf] = len(compressor.compress(bytes(sample.data))) / (stop - start)
     return ratios
+
+
+async def _has_single_pages(layout: FileLayout, operation: Operation) -> bool:
+    """Return whether the largest chunk without an OffsetIndex is one page, as its first page's header shows."""
+    known = [item.chunk for place, item in layout.chunks.items() if place not in layout.indexes.offsets]
+    chunk = max(known, key=lambda item: item.total_compressed_size, default=None)
+    if chunk is None or not chunk.num_values:
+        return False
+    source, version, metrics = layout.source, layout.version, operation.metrics
+    context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
+    start, stop = chunk.data_page_offset, min(chunk.stop, chunk.data_page_offset + _HEADER_BYTES)
+    head = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
+    try:
+        header = decode_page_header(head.data)
+    except (FormatError, ResourceLimitError):  # reads of the chunk say so
+        return False
+    return isinstance(header, PageHeader) and header.is_data and header.num_values == chunk.num_values
 
 
 async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple[int, int]]:

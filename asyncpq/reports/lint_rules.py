@@ -16,13 +16,14 @@ from asyncpq.parquet.column_chunk import Codec, Encoding
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.parquet.writer_faults import WriterFaults
-from asyncpq.reports.cures import CURES, tail, with_dictionary_of, without_dictionary
+from asyncpq.reports.cures import CURES, pages, smaller_chunks, tail, with_dictionary_of, without_dictionary
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import (
     GROUP_BYTES,
     GROUP_ROWS,
     PAGE_BYTES,
     PAGE_ROWS,
+    has_chunk_bounds,
     middle,
     page_count,
     with_pages,
@@ -63,12 +64,15 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     what = f"{len(lacking)} of the {len(subject.leaves)} columns that a lookup reads have no OffsetIndex: "
     title = "no page index" if lacking else "no ColumnIndex of the key column"
     detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
-    cure = "Write page indexes, or build an index that has them."
-    findings = list(subject.finding("no-page-index", title, detail, cure, shape=there))
+    cure, snippets = "Write page indexes, or build an index that has them.", pages()
+    if subject.single_pages:
+        detail += " Each chunk is one page."
+        cure, snippets = "Write smaller pages and page indexes, or smaller row groups.", smaller_chunks()
+    findings = list(subject.finding("no-page-index", title, detail, cure, shape=there, snippets=snippets))
     if not findings:  # all pages of the key may have it, so that they help little before rows are sorted
         in_order = replace(subject, keys=KeyZones(subject.keys.zones, is_sorted=True))
         detail += " This is what page indexes save once the rows are sorted."
-        findings = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
+        findings = list(in_order.finding("no-page-index", title, detail, cure, shape=there, snippets=snippets))
     yield from findings
 
 
@@ -135,10 +139,8 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
 
 def unsorted(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if a key may be in many row groups and pages according to statistics, as rows are not sorted."""
-    zones = subject.keys.zones
-    if subject.keys.is_sorted or len(zones) < 2 or _without_statistics(subject):
-        return
-    if sorted_as((zone.low, zone.high, 0) if zone.known else None for zone in zones if zone.low is not None):
+    keys = _true_keys(subject) if has_chunk_bounds(subject.keys) else subject.keys
+    if keys.is_sorted or len(keys.zones) < 2 or _without_statistics(subject) or _in_order(keys):
         return
     has_blooms = any(group.chunks[subject.model.key].bloom_filter for group in subject.shape.groups)
     detail = (
@@ -151,6 +153,33 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
         detail,
         f"Sort the rows by {subject.leaf.dotted}; or build an index of it, or write Bloom filters.",
         keys=KeyZones(subject.keys.zones, is_sorted=True),
+    )
+
+
+def _in_order(keys: KeyZones) -> bool:
+    zones = [zone for zone in keys.zones if zone.low is not None]
+    return sorted_as((zone.low, zone.high, 0) if zone.known else None for zone in zones) is not None
+
+
+def _true_keys(subject: Subject) -> KeyZones:
+    """Return the zones of the key's values. If they were not read: row groups in order count as sorted inside, too."""
+    if subject.exact is not None:
+        return subject.exact
+    groups = subject.keys.groups
+    return KeyZones(subject.keys.zones, is_sorted=groups is not None and len(groups.zones) > 1 and _in_order(groups))
+
+
+def page_bounds(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if all pages of a chunk of the key have the bounds of the chunk, and their values do not."""
+    if not has_chunk_bounds(subject.keys) or truncated(subject.keys.zones) or _without_statistics(subject):
+        return
+    yield from subject.finding(
+        "chunk-bounds",
+        "each page has the bounds of its whole chunk",
+        f"The page index gives all pages of a chunk of {subject.leaf.dotted} the same min and max, although their "
+        "values differ: a lookup reads all pages of a row group. Polars 2.1 does so for columns with a dictionary.",
+        "Write the bounds of each page; with Polars, write row groups of about 20,000 rows.",
+        keys=_true_keys(subject),
     )
 
 
@@ -450,6 +479,7 @@ RULES: Final[tuple[Rule, ...]] = (
     no_page_index,
     large_pages,
     unsorted,
+    page_bounds,
     bounds,
     no_statistics,
     statistics_not_believed,

@@ -1,7 +1,7 @@
 """The lookups by one column of one file, which the rules of ``lint`` examine.
 
 A finding is dropped if its cure saves less than 5 % of a lookup's time, no request, and less than a quarter of the
-bytes.
+bytes, or than half of them if the cure adds requests.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Subject:
     exact: KeyZones | None = None  # zones of the values, where they were read
     ratios: Mapping[int, float] = field(default_factory=dict)  # by leaf, what zstd makes of its uncompressed pages
     distinct: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by leaf: distinct values of so many rows
+    single_pages: bool = False  # chunks without an OffsetIndex are one page each
     before: LookupCost = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +71,8 @@ class Subject:
         after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
         saved = self.before - after
         share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
-        fewer = saved.num_bytes >= max(_LEAST_BYTES, _LEAST_BYTES_SHARE * self.before.num_bytes)
+        least_share = _LEAST_BYTES_SHARE if saved.requests > -0.5 else 2 * _LEAST_BYTES_SHARE
+        fewer = saved.num_bytes >= max(_LEAST_BYTES, least_share * self.before.num_bytes)
         if share <= 0 or (share < _LEAST_SHARE and saved.requests < 0.5 and not fewer):
             return
         yield Cause(

@@ -219,6 +219,44 @@ async def test_polars_and_duckdb_write_as_advised(
     assert rule not in rules(await linted(cured, [column]))
 
 
+def visits() -> pa.Table:
+    """Sorted keys that repeat, so that Polars writes a dictionary of them."""
+    keys = [f"user-{row // 20:09}" for row in range(trips().num_rows)]
+    return trips().set_column(1, "user", pa.array(keys))
+
+
+async def test_pages_with_the_bounds_of_their_chunk(tmp_path: Path) -> None:
+    """Polars 2.1 writes them, of columns with a dictionary. Row groups of 20,000 rows are as good as right bounds."""
+    path, table = tmp_path / "file.parquet", visits()
+    pl.DataFrame(table).write_parquet(path, row_group_size=100_000, data_page_size=64 * 1024)
+    bad = path.read_bytes()
+    document = await linted(bad, ["user"])
+    assert rules(document) == ["chunk-bounds"]
+    options = {"max_rows_per_page": 13_107, "data_page_size": 64 * 1024, "use_dictionary": ["kind", "user"]}
+    right = encoded(table, **options)
+    before, after = await measured(bad, "user", table), await measured(right, "user", table)
+    check_prediction("chunk-bounds", document, before, after)
+    assert rules(await linted(right, ["user"])) == []
+    exec(finding(document, "chunk-bounds")["snippets"]["polars"], {"df": pl.DataFrame(table), "path": path})
+    cured = path.read_bytes()
+    assert rules(await linted(cured, ["user"])) == []
+    saved = before.num_bytes - (await measured(cured, "user", table)).num_bytes
+    assert saved > 0.6 * (before.num_bytes - after.num_bytes)
+
+
+async def test_pages_of_equal_bounds_in_random_order_are_not_the_fault_of_the_writer() -> None:
+    assert rules(await linted(encoded(trips()), ["kind"])) == ["random-order"]
+
+
+async def test_no_index_of_pages_is_advised_for_chunks_of_one_page(tmp_path: Path) -> None:
+    single = of_duckdb(trips(), tmp_path / "single.parquet", COMPRESSION="zstd", ROW_GROUP_SIZE=122_880)
+    several = encoded(trips(), write_page_index=False)
+    for data, is_advised in [(single, False), (several, True)]:
+        cause = finding(await linted(data, ["id"]), "no-page-index")
+        assert ("build an index" in cause["cure"]) == is_advised
+        assert ("--kind pages" in cause["snippets"]["asyncpq"]) == is_advised
+
+
 async def test_bounds_that_are_truncated_until_they_overlap(tmp_path: Path) -> None:
     """delta-rs keeps 64 bytes of a bound, less than what all keys begin with."""
     prefix = "https://warehouse.example.com/tenants/2026/regions/north/orders/by-number/"
