@@ -18,11 +18,12 @@ from asyncpq.reports.file_shapes import middle, put_together
 from asyncpq.reports.index_cost import index_cost, indexed_lake
 from asyncpq.reports.lint import Linted
 from asyncpq.reports.lint_subject import Subject, severity
-from asyncpq.reports.lookup_cost import KeyZones, LookupCost
+from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
 
 _SMALL_FILE: Final = 16 << 20
 _FILE_BYTES: Final = 256 << 20
 _MANY_FILES: Final = 8
+_FIRST_FILES: Final = 3  # of a read: they are planned before it is known how many follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +100,15 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
     size, typical = mean(known), known[len(known) // 2]
     one = LookupCost(*[mean(values) for values in zip(*[item.subjects[column].before for item in files], strict=True)])
     data = LookupCost(max(0.0, one.requests - 1), max(0.0, one.num_bytes - min(size, lake.tail_bytes)), 0.0)
+    parts = [
+        _data(item.subjects[column].model, item.subjects[column].shape, item.subjects[column].keys, read)
+        for item in files
+    ]
     first = max(0.0, min(size, lake.first_bytes) - min(size, lake.tail_bytes))  # more than the next files take
     tails = num_files * min(size, lake.tail_bytes) + first
-    before = LookupCost(num_files + read * data.requests, tails + read * data.num_bytes, 0.0)
+    before = LookupCost(
+        num_files + mean(cost.requests for cost in parts), tails + mean(cost.num_bytes for cost in parts), 0.0
+    )
     found: list[Cause] = []
     fewer = max(1, -(-int(size * num_files) // _FILE_BYTES))
     if "footers" not in lake.tables and num_files >= _MANY_FILES and typical < _SMALL_FILE and fewer * 2 <= num_files:
@@ -124,11 +131,27 @@ def _put_together(lake: LakeFacts, subject: Subject, times: int, num_files: int,
     ``read``: the number of the new files that may have a key."""
     keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
     shape, keys = put_together(subject.shape, keys, times)
-    one = replace(subject.model, tail_bytes=lake.first_bytes, learns=False).mean_cost(shape, keys)
+    model = replace(subject.model, tail_bytes=lake.first_bytes, learns=False)
+    data = _data(model, shape, keys, min(read, num_files))
     tails = num_files * min(shape.size, lake.first_bytes)
-    reading = min(read, num_files)
-    data = LookupCost(one.requests - 1, one.num_bytes - min(shape.size, lake.first_bytes), 0.0)
-    return LookupCost(num_files + reading * data.requests, tails + reading * data.num_bytes, 0.0)
+    return LookupCost(num_files + data.requests, tails + data.num_bytes, 0.0)
+
+
+def _data(model: LookupModel, shape: Shape, keys: KeyZones, read: float) -> LookupCost:
+    """Return the cost of a lookup in ``read`` files of this layout, of which one holds the key, without their first
+    GETs. The other columns come from the file with the key, once so many files are read that this saves bytes."""
+    tail = LookupCost(1, min(shape.size, model.first_bytes(shape)), 0.0)
+    many = replace(model, files=max(1, round(read)))
+    early = min(read - 1, float(_FIRST_FILES))
+    costs = [(1.0, many.mean_cost(shape, keys))]
+    if read > 1:
+        costs.append((early, model.mean_cost(shape, keys, found=False)))
+        costs.append((read - 1 - early, many.mean_cost(shape, keys, found=False)))
+    return LookupCost(
+        sum(times * max(0.0, cost.requests - tail.requests) for times, cost in costs),
+        sum(times * max(0.0, cost.num_bytes - tail.num_bytes) for times, cost in costs),
+        0.0,
+    )
 
 
 def _of_deletes(lake: LakeFacts) -> list[Cause]:

@@ -148,6 +148,7 @@ class LookupModel:
         others: the other leaves that are returned.
         tail_bytes: size of the first GET if no file of the folder was opened before.
         learns: whether other files of the folder were opened before: the first GET is then as large as theirs needed.
+        files: how many similar files the lookup reads, of which one holds the key.
         blooms: whether Bloom filters may be used.
     """
 
@@ -158,11 +159,13 @@ class LookupModel:
     tail_bytes: int
     blooms: bool = True
     learns: bool = False
+    files: int = 1
 
-    def mean_cost(self, shape: Shape, keys: KeyZones) -> LookupCost:
-        """Return the mean cost of lookups by keys that occur in the file."""
+    def mean_cost(self, shape: Shape, keys: KeyZones, *, found: bool = True) -> LookupCost:
+        """Return the mean cost of lookups by keys that occur in the file; without ``found``, of lookups by such keys
+        in a file of this layout that does not hold them."""
         most = KEYS if len(self.others) < _MANY_COLUMNS else _FEW_KEYS
-        costs = [self._cost(shape, keys, *sample) for sample in keys.samples(most)]
+        costs = [self._cost(shape, keys, key, row if found else -1) for key, row in keys.samples(most)]
         if not costs:
             return LookupCost(1, min(shape.size, self.tail_bytes), self.prices.latency_s)
         return LookupCost(*[sum(values) / len(costs) for values in zip(*costs, strict=True)])
@@ -266,7 +269,8 @@ class LookupModel:
         size = sum(column.num_bytes for group in groups for column in group.columns)
         whole = size <= self.limits.round_bytes
         units = 1 if whole else -(-size // self.limits.unit_bytes)
-        known = estimate(groups, self.prices, 1, max(-(-min(units, 1) // DECODED_AHEAD), 1))
+        prices, matches = self.prices.shared(self.files), 1 / self.files
+        known = estimate(groups, prices, matches, max(-(-min(units, 1) // DECODED_AHEAD), 1))
         late = bool(self.others) and known.two_rounds_s < known.one_round_s
         plan = FetchPlan(tuple(groups), late, self.prices, lambda: known)
         for unit in plan.units(1 << 62 if whole else self.limits.unit_bytes):
