@@ -39,6 +39,12 @@ UNMET = (
     "Pass no session in storage_options",
     "the credentials in storage_options have expired",
     "Leave out snapshot=",
+    "Leave out view=",
+    "storage_options of the protocol's obstore",  # the command line does not read through obstore
+    "the option obstore to",
+    "RetryOptions the retries; other entries stand in the mapping",
+    "Pass credentials in storage_options.",
+    "out of the storage_options; read other buckets",
     "pass the place of an existing one: index=",
     'For the url of a table, pass format="delta"',
     'For a url, pass its format, too: format="delta"',
