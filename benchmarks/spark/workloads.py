@@ -193,14 +193,14 @@ _JOIN: dict[str, Side] = {
 }
 _SUM: dict[str, Side] = {
     "native": _by_spark(_total),
-    "asyncpq": _by_scan(_total),
-    "asyncpq, columns named": _by_scan(_total, columns=["price"]),
+    "asyncpq": _by_scan(_total, reader="auto"),
+    "asyncpq, columns named": _by_scan(_total, columns=["price"], reader="auto"),
     "asyncpq's tasks, columns named": _by_scan(_total, columns=["price"], reader="asyncpq"),
     "asyncpq's tasks": _by_scan(_total, reader="asyncpq"),
 }
 _COUNT: dict[str, Side] = {
     "native": _by_spark(_counted),
-    "asyncpq": _by_scan(_counted),
+    "asyncpq": _by_scan(_counted, reader="auto"),
     "asyncpq, columns=[]": _by_scan(_counted, columns=[]),
     "asyncpq's tasks, columns=[]": _by_scan(_counted, columns=[], reader="asyncpq"),
     "asyncpq's tasks": _by_scan(_counted, reader="asyncpq"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
@@ -63,7 +64,7 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
 
     def columns_in(file: DataFile) -> tuple[str, ...]:
         folders = [] if root is None else file.url[len(root) :].split("/")[:-1]
-        return tuple([folder.partition("=")[0] for folder in folders if "=" in folder])
+        return tuple([unquote(folder.partition("=")[0]) for folder in folders if "=" in folder])
 
     firsts: dict[tuple[str, ...], DataFile] = {}
     for file in files:

@@ -126,7 +126,7 @@ def choose_reader(
     """
     costs = _costs_of(opened, read, parallelism, row_s)
     if reader == "asyncpq":
-        return ReaderChoice(costs, "asyncpq", "it was asked for")
+        return ReaderChoice(costs, "asyncpq", "the argument reader names it")
     if not read.versions:
         return ReaderChoice(costs, "asyncpq", "no file is left")
     if reader == "auto" and costs.cheaper == "asyncpq":
@@ -141,7 +141,7 @@ def choose_reader(
             url=opened.state.url,
             hint='Pass reader="auto", or reader="asyncpq".',
         ) from error
-    reason = "it was asked for" if reader == "spark" else "it is estimated at less time"
+    reason = "the argument reader names it" if reader == "spark" else "it is estimated at less time"
     return ReaderChoice(costs, "spark", reason, native)
 
 

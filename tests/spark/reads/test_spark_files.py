@@ -247,7 +247,7 @@ def test_files_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
     assert scan(spark, one, reader="spark").collect() == spark.read.parquet(one).collect()
     pattern = _files(tmp_path / "pattern", ["a[1].parquet", "b.parquet"])
     assert scan(spark, pattern, reader="spark").count() == 2
-    assert "as a pattern" in explain_scan(spark, pattern, where="row = 0").reason
+    assert "as a pattern" in explain_scan(spark, pattern, where="row = 0", reader="auto").reason
 
 
 def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
@@ -267,7 +267,7 @@ def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
         (str(brotli.parent), {}, "codec or an encoding"),
     ]
     for url, options, reason in cases:
-        plan = explain_scan(spark, url, **options)
+        plan = explain_scan(spark, url, reader="auto", **options)
         assert plan.reader == "asyncpq"
         assert reason in str(plan)
         with pytest.raises(UnsupportedFeatureError, match=reason):
@@ -281,7 +281,7 @@ def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
             return place(root, plan)
 
         patched.setattr(spark_files, "_places", late)
-        plan = explain_scan(spark, lake)
+        plan = explain_scan(spark, lake, reader="auto")
         assert (plan.reader, len(plan.frame(spark).inputFiles())) == ("spark", 2)  # not by the folder, but by paths
     unlisted.unlink()
 
@@ -297,7 +297,7 @@ def test_files_that_the_index_does_not_list(spark: SparkSession, tmp_path: Path)
     (tmp_path / "lake" / "p=1").mkdir()
     for name in ("00", "more"):  # names of planned files, in a folder that the index does not list
         pq.write_table(pa.table({"row": [7]}), tmp_path / "lake" / "p=1" / f"{name}.parquet")
-    plan = explain_scan(spark, lake, view="snapshot")
+    plan = explain_scan(spark, lake, view="snapshot", reader="auto")
     assert (plan.reader, plan.reason) == ("asyncpq", "Spark lists other files than asyncpq has planned")
     assert plan.frame(spark).count() == 40
 
@@ -308,7 +308,7 @@ def test_types_wider_than_those_of_the_first_file(spark: SparkSession, tmp_path:
         pq.write_table(pa.table({"row": pa.array([number], dtype)}), tmp_path / "lake" / f"{number}.parquet")
     with asyncpq.blocking.BlockingSession() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Footers()], schema_policy="permissive")
-    plan = explain_scan(spark, str(tmp_path / "lake"), view="snapshot")
+    plan = explain_scan(spark, str(tmp_path / "lake"), view="snapshot", reader="auto")
     assert (plan.reader, plan.reason) == ("asyncpq", "the dataset has wider types than Spark infers")
     assert sorted(plan.frame(spark).collect()) == [(0,), (1,)]
 
@@ -331,8 +331,9 @@ def test_a_file_that_is_replaced_while_the_scan_is_planned(
 
 
 def test_the_plan_says_which_reader_and_why(spark: SparkSession, lake: Path) -> None:
-    plan = explain_scan(spark, str(lake))
+    assert explain_scan(spark, str(lake)).reader == "asyncpq"
+    plan = explain_scan(spark, str(lake), reader="auto")
     assert plan.reader == "spark"
     assert "reader: spark, since it is estimated at less time; about" in str(plan)
-    assert explain_scan(spark, str(lake), reader="asyncpq").reason == "it was asked for"
-    assert explain_scan(spark, str(lake), where=col("row") < 0).reason == "no file is left"
+    assert explain_scan(spark, str(lake), reader="asyncpq").reason == "the argument reader names it"
+    assert explain_scan(spark, str(lake), where=col("row") < 0, reader="auto").reason == "no file is left"
