@@ -172,7 +172,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["query", "trips.parquet", "--where", "idd = 1"], 2, "Did you mean 'id'?"),
     (["query", "trips.parquet", "--where", "user = 5"], 2, "in SQL text in quotes"),
     (["query", "trips.parquet", "--where", 'user = "u7"'], 2, "text stands in single quotes: 'u7'"),
-    (["count", "trips.parquet", "--where", "at > 5"], 2, "in SQL TIMESTAMP '...'"),
+    (["count", "trips.parquet", "--where", "at > 5"], 2, "in SQL TIMESTAMP WITH TIME ZONE '...'"),
     (["count", "trips.parquet", "--where", "at > TIMESTAMP '2024-01-01'"], 2, "in SQL an offset"),
     (["query", "trips.parquet", "--columns", "nope"], 2, "nope"),
     (["query", "trips.parquet", "--limit", "-1"], 2, "--limit"),

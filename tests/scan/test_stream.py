@@ -312,7 +312,7 @@ async def test_a_reader_in_the_loops_own_thread_says_so(target: tuple[str, Path,
             await opened.scan().to_reader()
         async with opened.scan() as scan:
             reader = await scan.to_reader()
-            with pytest.raises(asyncpq.UsageError, match=r"own thread.*to_thread.*to_table"):
+            with pytest.raises(asyncpq.UsageError, match=r"own event loop.*to_thread.*to_table"):
                 reader.read_next_batch()
             again = await scan.to_reader()
             assert (await asyncio.to_thread(again.read_all)).num_rows == whole.num_rows

@@ -41,7 +41,7 @@ def test_options_of_a_source_are_parsed() -> None:
         ({"bloomfilters": '{"id": 1}'}, "bloomFilters"),
         ({"bloomfilters": '[{"column": "id", "fpp": 2}]'}, "fpp"),
         ({"dictionarycolumns": "[1]"}, "must be a list of names"),
-        ({"sortedby": "id"}, "must be JSON"),
+        ({"sortedby": "[id"}, "must be JSON"),
     ],
 )
 def test_invalid_values_are_refused(given: dict[str, str], message: str) -> None:
@@ -55,7 +55,7 @@ def test_invalid_values_are_refused(given: dict[str, str], message: str) -> None
         {"compression": "lzo"},
         {"pageRows": "0"},
         {"pageBytes": "64k"},
-        {"bloomFilters": "id"},
+        {"bloomFilters": "[id"},
         {"bloomFilters": '{"column": "id"}'},
         {"bloomFilters": '[{"column": "id", "size": 3}]'},
         {"bloomFilters": '[{"column": "id", "fpp": 2}]'},

@@ -22,7 +22,7 @@ def test_a_check_that_fails_says_what(module: str) -> None:
 
 
 def test_what_it_says_names_both_values() -> None:
-    with pytest.raises(AssertionError, match=r"^the bytes: b'one' where b'two' should be$"):
+    with pytest.raises(AssertionError, match=r"^the bytes: got b'one', expected b'two'$"):
         equal(b"one", b"two", "the bytes")
     with pytest.raises(AssertionError) as caught:
         equal(bytes(100_000), b"", "the bytes")
