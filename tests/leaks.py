@@ -34,8 +34,10 @@ def _held() -> Held:
 
 
 async def assert_back_to(before: Held, timeout_s: float = 30.0) -> None:
-    """Wait for the other end of closed connections, then compare. Less than before is no leak: what earlier tests closed
-    may end meanwhile."""
+    """Wait for the other end of closed connections, then compare.
+
+    Less than before is no leak: what earlier tests closed may end meanwhile.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         gc.collect()
