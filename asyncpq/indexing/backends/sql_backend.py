@@ -1,7 +1,4 @@
-"""The backend for indexes in a SQL database: SQLite or PostgreSQL, through SQLAlchemy.
-
-The rows of all segments of a kind are in one table, indexed by segment, key and ordinal.
-"""
+"""The backend for indexes in SQLite or PostgreSQL. One table has the rows of all segments of a kind, indexed by key."""
 
 from __future__ import annotations
 
