@@ -201,7 +201,7 @@ def resident() -> int:
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_20_000_lookups_at_64_at_once_with_faults_behind_them(capsys: pytest.CaptureFixture[str]) -> None:
     """A slow store, 503s and a replaced object lose nothing; memory stays flat. The time of 99 % is printed."""
     table, total, at_once = trips(20_000), 20_000, 64
