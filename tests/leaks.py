@@ -34,22 +34,15 @@ def _held() -> Held:
 
 
 async def assert_back_to(before: Held, timeout_s: float = 30.0) -> None:
-    """Wait for the other end of closed connections, then compare.
-
-    Less than before is no leak: what earlier tests closed may end meanwhile.
-    """
+    """Wait for the other end of closed connections, then compare."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         gc.collect()
         now = _held()
-        if _is_within(now, before) or asyncio.get_running_loop().time() >= deadline:
+        if now == before or asyncio.get_running_loop().time() >= deadline:
             break
         await asyncio.sleep(0.02)
-    assert _is_within(now, before), (now, before, [str(task) for task in asyncio.all_tasks()])
-
-
-def _is_within(now: Held, before: Held) -> bool:
-    return all(count <= most for count, most in zip(now, before, strict=True))
+    assert now == before, (now, before, [str(task) for task in asyncio.all_tasks()])
 
 
 def peak_bytes() -> int:
