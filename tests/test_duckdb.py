@@ -203,6 +203,7 @@ def test_every_comparison_of_floats(
 
 # -- what is pushed down --------------------------------------------------------------------------
 
+NS = pa.timestamp("ns")
 SCHEMA = pa.schema(
     {
         "i": pa.int32(),
@@ -210,6 +211,7 @@ SCHEMA = pa.schema(
         "s": pa.string(),
         "b": pa.binary(2),
         "t": pa.timestamp("us"),
+        "n": NS,
         "d": pa.decimal128(10, 2),
         "st": pa.struct({"x": pa.int64(), "f": pa.float64()}),
     }
@@ -230,7 +232,9 @@ SCHEMA = pa.schema(
         ((pc.field("s") >= "a") & (pc.field("s") < "b"), "(s >= 'a') and (s < 'b')"),
         (pc.field("t") > pa.scalar(dt.datetime(2024, 2, 29)), "t > 2024-02-29T00:00:00"),
         (pc.field("d") > pa.scalar(Decimal("1.50")), "d > 1.50"),
-        (pc.field("b") == b"ab", None),  # no Substrait form: pyarrow filters the batches
+        (pc.field("b") == b"ab", "b == b'ab'"),
+        (pc.field("n") == pa.scalar(-1000, NS), "n == 1969-12-31T23:59:59.999999"),
+        (pc.field("n") == pa.scalar(1, NS), None),  # no Substrait form: pyarrow filters the batches
     ],
 )
 def test_filters(condition: pc.Expression, expected: str | None) -> None:
@@ -242,7 +246,7 @@ def test_filters(condition: pc.Expression, expected: str | None) -> None:
     "condition",
     [
         pc.scalar(True) & (pc.field("i") == 1),
-        (pc.field("b") == b"ab") & (pc.field("f") > 1.0),  # no Substrait form, and pyarrow would lose NaN
+        (pc.field("n") == pa.scalar(1, NS)) & (pc.field("f") > 1.0),  # no Substrait form, and pyarrow would lose NaN
     ],
 )
 def test_what_would_be_inexact_is_refused(condition: pc.Expression) -> None:

@@ -69,6 +69,7 @@ _MAX_DEPTH: Final = 200
 _SHOWN: Final = 200  # characters of the expression in messages
 _NO_MATCH: Final = re.compile(r"No match for FieldRef\.(.*?) in ", re.DOTALL)
 _NAME: Final = re.compile(r"Name\((.*?)\)(?= FieldRef\.|\)|$)", re.DOTALL)
+_WITHOUT_FORM: Final = re.compile(r"cast\(|:\d\d\.\d{9}")  # a cast, a literal of nanoseconds
 _HINT: Final = "Write it with asyncpq.col(), or with literals of the columns' own types."
 
 Message = dict[int, list["int | bytes"]]
@@ -93,8 +94,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         raise ExpressionError(
             f"{short}: asyncpq does not support isin with a non-default treatment of nulls", hint=_HINT
         )
-    if "cast(" in text:
-        expression = with_unsafe_casts(expression)
+    if _WITHOUT_FORM.search(text):  # before, since pyarrow may crash where it finds a safe cast
+        expression = with_substrait_forms(expression)
     try:
         data = bytes(expression.to_substrait(_plain(schema)))
     except (pa.ArrowException, ImportError) as error:
@@ -167,7 +168,11 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
         return pa.time64("ns")
     if pa.types.is_large_string(type_):
         return pa.string()
-    return pa.binary() if pa.types.is_large_binary(type_) else type_
+    if isinstance(type_, pa.StructType):
+        return pa.struct(
+            [type_.field(at).with_type(_plain_type(type_.field(at).type)) for at in range(type_.num_fields)]
+        )
+    return pa.binary() if pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_) else type_
 
 
 def _fields(data: bytes) -> Message:
@@ -432,23 +437,37 @@ _LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
 }
 
 
-def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
-    """Return ``expression`` with its casts made unsafe, since Substrait has no safe casts; exact casts stay exact.
+def with_substrait_forms(expression: pc.Expression) -> pc.Expression:
+    """Return ``expression`` with its casts made unsafe and its literals of nanoseconds in microseconds where that is
+    exact, since Substrait has neither safe casts nor nanoseconds. Exact casts stay exact.
 
-    An expression pickles as an Arrow file of one row, with a struct for each call's options and their nesting in the
-    schema's metadata. An expression that pickles otherwise is returned unchanged.
+    An expression pickles as an Arrow file of one row, with a column for each literal, a struct for each call's options
+    and their nesting in the schema's metadata. An expression that pickles otherwise is returned unchanged.
     """
     try:
         restore, (pickled,) = expression.__reduce__()
         batch = pa.ipc.open_file(pickled).get_batch(0)
+        columns = [_microseconds(_unsafe(column)) for column in batch.columns]
+        schema = batch.schema  # whose metadata repeats keys, which only `set` keeps
+        for at, column in enumerate(columns):
+            schema = schema.set(at, schema.field(at).with_type(column.type))
         sink = io.BytesIO()
-        with pa.ipc.new_file(sink, batch.schema) as writer:
-            columns = [_unsafe(column) for column in batch.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         restored = restore(pa.py_buffer(sink.getvalue()))
     except (pa.ArrowException, TypeError, ValueError):
         return expression
     return restored if isinstance(restored, pc.Expression) else expression
+
+
+def _microseconds(column: pa.Array) -> pa.Array:
+    """Return a literal of whole microseconds in these; return any other column unchanged."""
+    if not isinstance(column.type, pa.TimestampType) or column.type.unit != "ns":
+        return column
+    try:
+        return column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
+        return column
 
 
 def _unsafe(column: pa.Array) -> pa.Array:

@@ -18,6 +18,7 @@ import asyncpq
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, QueryError
 from asyncpq.expressions import (
+    And,
     ColumnComparison,
     Comparison,
     Constant,
@@ -40,7 +41,17 @@ SCHEMA = pa.schema(
         ("a", pa.int64()),
         ("s", pa.large_string()),
         ("x", pa.float64()),
-        ("nested", pa.struct([("f", pa.int32()), ("g", pa.struct([("h", pa.string())]))])),
+        (
+            "nested",
+            pa.struct(
+                [
+                    ("f", pa.int32()),
+                    ("g", pa.struct([("h", pa.string())])),
+                    ("b", pa.binary(2)),
+                    ("t", pa.timestamp("ns")),
+                ]
+            ),
+        ),
         ("id", pa.uuid()),
         ("t", pa.timestamp("ns", "UTC")),
         ("u", pa.uint64()),
@@ -48,6 +59,7 @@ SCHEMA = pa.schema(
         ("tm", pa.time32("ms")),
         ("kind", pa.dictionary(pa.int8(), pa.string())),
         ("d", pa.decimal128(9, 2)),
+        ("b", pa.binary(2)),
     ]
 )
 
@@ -100,6 +112,16 @@ def test_other_literals_are_the_same_or_refused(kind: str, data: st.DataObject) 
         (pc.field("tm") == dt.time(1, 2, 3), Comparison("tm", "==", dt.time(1, 2, 3))),
         (pc.field("a") == None, Comparison("a", "==", None)),  # noqa: E711  # this is how it is written
         (pc.field("nested", "g", "h") == "x", Comparison("nested.g.h", "==", "x")),
+        (
+            (pc.field("b") == b"ab") & (pc.field("x") == 1),
+            And((Comparison("b", "==", b"ab"), Comparison("x", "==", 1.0))),
+        ),
+        (pc.field("b") >= pa.scalar(b"ab", pa.binary(2)), Comparison("b", ">=", b"ab")),
+        (pc.field("nested", "b") < b"ab", Comparison("nested.b", "<", b"ab")),
+        (
+            pc.field("nested", "t") == pa.scalar(0, pa.timestamp("ns")),
+            Comparison("nested.t", "==", dt.datetime(1970, 1, 1)),
+        ),
         (pc.field("flag"), Comparison("flag", "==", True)),
         (~pc.field("flag"), Not(Comparison("flag", "==", True))),
         (pc.field("id").is_valid(), Not(IsNull("id"))),
