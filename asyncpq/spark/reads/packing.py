@@ -46,28 +46,30 @@ _PIECES: Final = 64  # pieces grow with the plan: its second half has about so m
 
 class SplitPacker:
     """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
-    single row group that is larger forms a larger piece."""
+    single row group that is larger forms a larger piece. ``cost`` is the cost (:func:`cost_of`) of the plan's other
+    files."""
 
-    def __init__(self, split_bytes: int) -> None:
+    def __init__(self, split_bytes: int, cost: int = 0) -> None:
         self._split_bytes = split_bytes
         self._files: list[PlannedFile] = []
         self._open_bytes = 0
         self._least_bytes = _PIECE_BYTES
-        self._total_bytes = 0
+        self._total_cost = cost
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
         """Add a file, and yield the pieces that its data completes."""
         for part in _divided(file):
-            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
-            # small at first, since the size of a split depends on the total
-            most_bytes = min(self._split_bytes, max(LEAST_SPLIT_BYTES, self._total_bytes // _PIECES))
+            cost, least = cost_of(part), _least_bytes(part)
+            # small at first, since the size of a split depends on the total; doubled, so that splits have whole pieces
+            doublings = max(1, self._total_cost // _PIECES // LEAST_SPLIT_BYTES).bit_length() - 1
+            most_bytes = min(self._split_bytes, LEAST_SPLIT_BYTES << doublings)
             full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
             if full:
                 yield from self.finish()
             self._files.append(part)
             self._open_bytes += cost
             self._least_bytes += least
-            self._total_bytes += part.num_bytes
+            self._total_cost += cost
 
     def finish(self) -> Iterator[SplitPiece]:
         """Yield the last, incomplete piece; nothing if it has no file."""
@@ -78,6 +80,11 @@ class SplitPacker:
             data = encode_files(fitting)
             least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
             yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+
+
+def cost_of(file: PlannedFile) -> int:
+    """Return the cost of reading a file, in bytes."""
+    return max(file.num_bytes, FILE_COST_BYTES)
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
