@@ -308,11 +308,8 @@ class DatasetFiles:
         counts["table"] += unlisted - used.by_index
         return {fate: count for fate, count in counts.items() if count}
 
-    async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
-
-        With a trace, files whose plans have no row groups to read are included.
-        """
+    async def find(self) -> Sequence[DataFile]:
+        """Find the files, without opening any; return those that are not ruled out, in order."""
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -321,7 +318,15 @@ class DatasetFiles:
                 found = await source.files(self._ask, self._operation, scan=self._scan)
                 self._check_access(found)
                 self._find(found)
+        return [file for _, file in self._candidates]
 
+    async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
+        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
+
+        With a trace, files whose plans have no row groups to read are included.
+        """
+        if self._used is None:
+            await self.find()
         traced = self._metrics.trace is not None
 
         async def prepare(opened: OpenedFile) -> T | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
@@ -149,7 +149,7 @@ def group_pieces(
         least += more
     if len(splits) > most_splits:
         splits = [[] for _ in range(most_splits)]
-        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
+        for piece, cost, end in zip(pieces, costs, itertools.accumulate(costs), strict=True):
             splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
     return [_fitting_pieces(split) for split in splits if split]
 
@@ -200,11 +200,23 @@ class PieceStore:
     async def add(self, file: PlannedFile) -> None:
         """Pack a file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and the lake
         cannot be written."""
-        if not self.versions and not self._is_set:
-            self._plans = f"{_lake_folder(self._lake, file.url)}{_DEFAULT_FOLDER}/plans/"
-        self.versions[file.url] = file.validator
-        self.num_rows += file.num_rows
+        self._count({file.url: file.validator}, file.num_rows)
         await self._keep(self._packer.add(file))
+
+    async def add_packed(
+        self, pieces: Sequence[SplitPiece], versions: Mapping[str, Validator | None], num_rows: int
+    ) -> None:
+        """Add files that another process has packed, as :meth:`add` does."""
+        self._count(versions, num_rows)
+        await self._keep(itertools.chain(self._packer.finish(), pieces))
+
+    def _count(self, versions: Mapping[str, Validator | None], num_rows: int) -> None:
+        if not self.versions and not self._is_set:
+            for url in versions:
+                self._plans = f"{_lake_folder(self._lake, url)}{_DEFAULT_FOLDER}/plans/"
+                break
+        self.versions.update(versions)
+        self.num_rows += num_rows
 
     async def finish(self) -> list[SplitPiece]:
         """Return all pieces in order."""
@@ -214,7 +226,7 @@ class PieceStore:
             await self._remove_old()
         return self._pieces
 
-    async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
+    async def _keep(self, pieces: Iterable[SplitPiece]) -> None:
         for piece in pieces:
             self._pieces.append(piece)
             self._num_bytes += _data_bytes(piece)
@@ -226,7 +238,9 @@ class PieceStore:
         parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
         if not parts:
             return
-        for number, (part, stop) in enumerate(zip(parts, accumulate(map(len, parts)), strict=True), self._sent):
+        for number, (part, stop) in enumerate(
+            zip(parts, itertools.accumulate(map(len, parts)), strict=True), self._sent
+        ):
             self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
         store, _ = await self._runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")
