@@ -45,17 +45,15 @@ class LakePlan:
     metrics: ReadMetrics  # cost of planning
     index: tuple[str, ...] = ()  # report of the index
     needs_jvm_zone: bool = False  # old timestamps of a file depend on the JVM's time zone, which `lake.conf` lacks
-    versions: Mapping[str, Validator | None] = field(default_factory=dict)  # of the files that tasks read, by url
+    num_files: int = 0  # files that tasks read, at least in part
+    whole_bytes: int = 0  # of these files
+    # of these files, by url; incomplete if they are more than `packing.MOST_VERSIONS`
+    versions: Mapping[str, Validator | None] = field(default_factory=dict)
     num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
     # All files that tasks read certainly store the columns with the types of `lake.schema`, and today's calendar.
     stored_alike: bool = False
     prices: Prices  # of the store, as planning has measured them
     unopened: int = 0  # how many of these files were planned without opening them
-
-    @property
-    def num_files(self) -> int:
-        """Number of files that tasks read, at least in part."""
-        return len(self.versions)
 
     @property
     def num_bytes(self) -> int:
@@ -119,6 +117,8 @@ async def plan_lake(
         metrics=operation.metrics,
         index=index,
         needs_jvm_zone=requests.traits.needs_jvm_zone,
+        num_files=pieces.num_files,
+        whole_bytes=pieces.whole_bytes,
         versions=pieces.versions,
         num_rows=pieces.num_rows,
         stored_alike=not (unopened or requests.traits.stored_otherwise or requests.traits.has_old_dates),
