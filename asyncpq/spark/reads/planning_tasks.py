@@ -77,7 +77,14 @@ class PlanFiles:
         """Plan files, as the driver plans fewer ones."""
         lake, runtime = self.lake, session.runtime
         source = GivenFiles(files, view=View(lake.view), description=lake.description)
-        state = DatasetState(runtime=runtime, url=lake.url, source=source, columns=columns_of(lake), skips=self.skips)
+        state = DatasetState(
+            runtime=runtime,
+            url=lake.url,
+            source=source,
+            columns=columns_of(lake),
+            skips=self.skips,
+            skips_missing=lake.conf.ignore_missing_files,
+        )
         request = ScanRequest(columns=lake.columns, where=lake.where)
         operation = runtime.operation("plan", lake.url)
         requests = SparkRequests(state, request, lake.conf)

@@ -19,7 +19,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from asyncpq import col
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, ObjectChangedError
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    AsyncpqError,
+    InvalidOptionError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
@@ -127,6 +133,44 @@ def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, mon
     server.log.clear()
     assert rows(found).num_rows == 1
     assert any("bytes=-" in request.headers["range"] for request in server.log)
+
+
+@pytest.mark.parametrize("payloads", [True, False])
+@pytest.mark.parametrize("where", [None, col("id") >= 0], ids=str)
+def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: Expression | None, payloads: bool
+) -> None:
+    if not payloads:
+        monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 0)
+    for name in "012":
+        server.put(f"lake/t/{name}.parquet", content())
+    found = plan(where, on=settings(server), columns=["id"], conf=ReadConf(ignore_missing_files=True))
+    del server.objects["lake/t/0.parquet"]
+    assert rows(on_another_worker(found)).num_rows == 2 * ROWS
+    strict = replace(found, lake=replace(found.lake, conf=ReadConf()))
+    with pytest.raises((ObjectNotFoundError, ObjectChangedError), match=r"0\.parquet"):
+        rows(on_another_worker(strict))
+    server.put("lake/t/1.parquet", content(row_group_size=20_000))  # a replaced file is no missing one
+    with pytest.raises(ObjectChangedError, match=r"1\.parquet"):
+        rows(on_another_worker(found))
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_files_that_vanish_between_listing_and_planning(server: ObjectServer, ignored: bool) -> None:
+    for name in "012":
+        server.put(f"lake/t/{name}.parquet", content())
+    on, conf = settings(server), ReadConf(ignore_missing_files=ignored)
+
+    async def work(session: Session) -> LakePlan:
+        opened = await open_lake(session, LakeTarget(target="s3://lake/t/"), conf)
+        del server.objects["lake/t/1.parquet"]
+        return await plan_lake(opened, settings=on, where=col("id") == 17)
+
+    if ignored:
+        assert rows(sessions.run(on, work)).column("id").to_pylist() == [17, 17]
+    else:
+        with pytest.raises(ObjectNotFoundError, match=r"1\.parquet"):
+            sessions.run(on, work)
 
 
 @pytest.mark.parametrize("payloads", [True, False])
