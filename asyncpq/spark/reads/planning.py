@@ -1,10 +1,10 @@
-"""Plan a read on the driver: prune files and row groups, and pack the rest into splits.
+"""Plan a read: prune files and row groups, and pack the rest into splits.
 
-The driver plans with the code of every read (``DatasetFiles.described``). If it has opened a file, the split carries
-the parts of the footer (up to 16 KiB a file) and the page locations that the tasks need, in the encoding of the index
-table "footers". So tasks open none of these files again. Plans of up to 64 MiB are sent; larger ones go to the work
-folder, where later plans remove those of a week ago. ``DataFile.pinned`` makes another version an error, not a reason
-to restart.
+The driver plans with the code of every read (``DatasetFiles.described``); if very many files must be opened, tasks do
+that (``PlanningJobs``). If a file was opened, the split carries the parts of the footer (up to 16 KiB a file) and the
+page locations that the tasks need, in the encoding of the index table "footers". So tasks open none of these files
+again. Plans of up to 64 MiB are sent; larger ones go to the work folder, where later plans remove those of a week ago.
+``DataFile.pinned`` makes another version an error, not a reason to restart.
 """
 
 from __future__ import annotations

@@ -135,6 +135,19 @@ def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, mon
     assert any("bytes=-" in request.headers["range"] for request in server.log)
 
 
+@pytest.mark.parametrize("where", [None, col("id") >= 0], ids=str)
+def test_a_plan_counts_all_files_and_keeps_some_versions(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: Expression | None
+) -> None:
+    monkeypatch.setattr(packing, "MOST_VERSIONS", 2)
+    data = content()
+    for number in range(5):
+        server.put(f"lake/t/{number}.parquet", data)
+    found = plan(where, on=settings(server, split_bytes=1 << 16))  # files of several parts
+    assert (found.num_files, found.whole_bytes, found.num_rows) == (5, 5 * len(data), 5 * ROWS)
+    assert list(found.versions) == [f"s3://lake/t/{number}.parquet" for number in range(3)]
+
+
 @pytest.mark.parametrize("payloads", [True, False])
 @pytest.mark.parametrize("where", [None, col("id") >= 0], ids=str)
 def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
