@@ -158,6 +158,8 @@ class CredentialsError(AccessDeniedError):
 class ObjectChangedError(StoreError):
     """The object has another version than the one that the read began with."""
 
+    is_gone: bool = False  # the object does not exist any more
+
     default_hint: ClassVar[str | None] = "Open it again, or call await file.refresh(), to read the new version."
 
 

@@ -355,8 +355,9 @@ class BuildOptions:
             file is read, its Bloom filters take 8 bytes a value in addition.
         files_at_once: files whose rows are read at once; files of which only the footer is read count towards
             ``LimitOptions.files_ahead``.
-        checkpoint_files: after this many files the build commits its progress, invisible to readers, so that it can be
-            resumed.
+        checkpoint_files: after this many files, or after about a minute, the build commits its progress, invisible to
+            readers, so that it can be resumed. A build on Spark commits after this many files, and at most
+            ``max_segments`` times.
         segment_rows, segment_bytes: largest size of a segment; the bytes are approximate, and in memory.
         max_segments: a refresh that leaves more segments of an index kind than this compacts them.
         grace_s: a build without a heartbeat for this time has expired, and fails if it goes on.

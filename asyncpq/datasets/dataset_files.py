@@ -25,7 +25,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_bad_file
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
-from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
+from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
 from asyncpq.objects.runtime import Runtime
@@ -54,6 +54,7 @@ class DatasetState:
     source: FileProvider  # returns the files of each read
     columns: DatasetColumns
     skips: bool  # leave bad files out and report them; else a bad file's error ends the read
+    skips_missing: bool = False  # leave out files that do not exist, whatever `skips` is
     known: FileStatistics = field(init=False)  # statistics of the files that were opened
     unifier: SchemaUnifier | None = None  # checks the schemas of further files; None if they may differ
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)  # schemas that the unifier has accepted
@@ -64,6 +65,11 @@ class DatasetState:
 
     def __post_init__(self) -> None:
         self.known = FileStatistics(trust_statistics=self.runtime.options.read.trust_statistics)
+
+    def leaves_out(self, error: AsyncpqError) -> bool:
+        """Whether reads leave out a file that raises this error."""
+        is_missing = isinstance(error, ObjectNotFoundError) or (isinstance(error, ObjectChangedError) and error.is_gone)
+        return (self.skips and is_bad_file(error)) or (self.skips_missing and is_missing)
 
 
 class FileRequests(Protocol):
@@ -228,7 +234,8 @@ class DatasetFiles:
             ordered=self.ordered,
             few=self._ask.limit is not None,
             restarts=limits.max_restarts if self._may_restart else 0,
-            skip=self._skip if state.skips else None,
+            skip=self._skip if state.skips or state.skips_missing else None,
+            leaves_out=state.leaves_out,
         )
 
     @property
@@ -308,11 +315,8 @@ class DatasetFiles:
         counts["table"] += unlisted - used.by_index
         return {fate: count for fate, count in counts.items() if count}
 
-    async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
-
-        With a trace, files whose plans have no row groups to read are included.
-        """
+    async def find(self) -> Sequence[DataFile]:
+        """Find the files, without opening any; return those that are not ruled out, in order."""
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -321,7 +325,15 @@ class DatasetFiles:
                 found = await source.files(self._ask, self._operation, scan=self._scan)
                 self._check_access(found)
                 self._find(found)
+        return [file for _, file in self._candidates]
 
+    async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
+        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
+
+        With a trace, files whose plans have no row groups to read are included.
+        """
+        if self._used is None:
+            await self.find()
         traced = self._metrics.trace is not None
 
         async def prepare(opened: OpenedFile) -> T | None:
@@ -359,8 +371,14 @@ class DatasetFiles:
         if changed:
             await file.changed()
             self._relocated.pop(file.number, None)
-        if given_out or (changed and file.file.pinned):
+        leaves_out = self._state.leaves_out(error)
+        if given_out or (changed and file.file.pinned and not leaves_out):
             raise error
+        if leaves_out and not relocated:
+            self._first = None
+            await file.close()
+            self._skip(file.number, file.operation, error)
+            return True
         if changed and file.file.entry is not None and self._ask.by_file is None:
             file.operation.restarts()  # the new version is read without the index
             self._candidates = [
@@ -372,11 +390,6 @@ class DatasetFiles:
             return False
         if relocated:
             return False
-        if is_bad_file(error) and self._state.skips:
-            self._first = None
-            await file.close()
-            self._skip(file.number, file.operation, error)
-            return True
         raise error
 
     def _skip(self, number: int, part: Operation, error: AsyncpqError) -> None:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import pyarrow as pa
 from cachetools import LRUCache
 
+from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statistics, leaf_at, with_parts
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
@@ -56,6 +58,8 @@ _DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
     (pa.types.is_large_binary, Domain.BYTES),
 )
 _UNKNOWN = ColumnBounds()
+_KEPT: Final = "statistics of footers"
+_LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version included, without the url
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
 
@@ -80,6 +84,33 @@ class FileStatistics:
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
+                self._learnt_zones.pop(name, None)
+
+    def recall(self, memory: MemoryCache, key: Hashable, where: Expression, schema: pa.Schema) -> None:
+        """Use the statistics of the columns of ``where`` that :meth:`remember` has kept under the same ``key``."""
+        for name in columns(_with_parts(where, schema)[0]):
+            learnt = memory.get((_KEPT, key, name))
+            if learnt is not None:
+                self._learnt[name] = learnt
+
+    def remember(self, memory: MemoryCache, key: Hashable) -> None:
+        """Keep all statistics in memory for later datasets with the same files, columns and types, which ``key`` names.
+        Each column is an entry of its own. What is larger than the memory cache is not kept."""
+        for name, by_url in self._learnt.items():
+            if by_url:
+                memory.put((_KEPT, key, name), by_url, _num_bytes(by_url))
+
+    @property
+    def learnt(self) -> Mapping[str, Mapping[str, Learnt]]:
+        """The statistics of footers, by column and url of the file."""
+        return self._learnt
+
+    def add(self, learnt: Mapping[str, Mapping[str, Learnt]], most_bytes: int) -> None:
+        """Add statistics of files that another process has opened, unless those of a column exceed ``most_bytes``."""
+        for name, by_url in learnt.items():
+            known = self._learnt.setdefault(name, {})
+            if _num_bytes(known) + _num_bytes(by_url) <= most_bytes:
+                known.update(by_url)
                 self._learnt_zones.pop(name, None)
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
@@ -204,6 +235,11 @@ class FileStatistics:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
         by_url[url] = learnt
         return learnt
+
+
+def _num_bytes(by_url: Mapping[str, Learnt]) -> int:
+    """Return about how many bytes of memory the statistics of a column take."""
+    return len(by_url) * (_LEARNT_BYTES + max(map(len, islice(by_url, 16)), default=0))
 
 
 def _with_parts(where: Expression, schema: pa.Schema) -> tuple[Expression, Mapping[str, TestedPart]]:

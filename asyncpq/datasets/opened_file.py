@@ -332,6 +332,7 @@ class Opener:
     few: bool = False  # the first files may be enough: one is opened first, and more at once after each
     restarts: int = 0  # how often a file that is replaced meanwhile is opened again
     skip: Callable[[int, Operation, AsyncpqError], None] | None = None  # called with bad files; None: raise the error
+    leaves_out: Callable[[AsyncpqError], bool] = is_bad_file  # which files are bad, by their error
 
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
@@ -387,12 +388,12 @@ class Opener:
                     else:
                         raise
                     part.restarts()
-        except _BAD_FILE as error:
+        except (*_BAD_FILE, ObjectChangedError) as error:
             if isinstance(error, NotParquetError) and self.prefix is not None:
                 error.hint = stray_file(self.prefix, part.url)
             if isinstance(error, ObjectNotFoundError) and self.by_index:
                 error.hint = GONE_SINCE
-            if self.skip is None or not is_bad_file(error):
+            if self.skip is None or not self.leaves_out(error):
                 self.operation.metrics.add_part(part.metrics)
                 raise
             self.skip(number, part, error)

@@ -243,7 +243,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
             if stream is None:
                 return None
             batch = await stream.batch(session, start, end)
-            if batch.num_files < batch.expected and not self._options.ignore_missing_files:
+            if batch.num_files < batch.expected and not self._options.conf.ignore_missing_files:
                 raise ObjectChangedError(
                     f"{batch.expected - batch.num_files} of the {batch.expected} files of this batch were replaced or"
                     " deleted before they were read",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,6 +121,25 @@ class CallerThread:
             if self._left:  # otherwise serve() cancels the coroutine
                 asked.future.set_exception(asyncio.CancelledError())
             raise
+
+
+_DESCRIPTION: Final = "spark.job.description"
+
+
+@contextmanager
+def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
+    """Show ``text`` in Spark's UI for the jobs of the block, which this thread starts; not in Spark Connect."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
 
 
 @dataclass(eq=False)

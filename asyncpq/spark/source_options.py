@@ -35,9 +35,9 @@ BadFile = Literal["raise", "skip"]
 
 _NAMES: Final = (
     "path", "paths", "columns", "predicate", "where", "index", "view", "format", "onBadFile", "pushdown",
-    "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "ignoreMissingFiles",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge",
 )  # fmt: skip
-_STREAM: Final = _NAMES[-4:]
+_STREAM: Final = _NAMES[-3:]
 _CHOICES: Final = {
     "datetime_rebase_mode": get_args(RebaseMode),
     "int96_rebase_mode": get_args(RebaseMode),
@@ -68,7 +68,6 @@ class SourceOptions:
     max_files: int | None = None  # of a batch of a stream
     max_bytes: int | None = None
     max_file_age_s: float = _WEEK_S  # seconds by which a new file may be older than the newest file
-    ignore_missing_files: bool = False  # skip files that were deleted or replaced before the stream read them
     conf: ReadConf = field(default_factory=ReadConf)  # settings of Spark; the source does not see the session's
     settings: SparkSettings = field(default_factory=SparkSettings)
 
@@ -97,7 +96,6 @@ class SourceOptions:
             max_files=max_files,
             max_bytes=max_bytes,
             max_file_age_s=_WEEK_S if age is None else _seconds("maxFileAge", age),
-            ignore_missing_files=flag_option(given, "ignoreMissingFiles"),
             conf=_conf(given),
             settings=settings,
         )

@@ -231,7 +231,7 @@ class ListedStream:
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
         """Return the files between two offsets."""
         listed, self._listed = self._listed, None
-        if listed is None or self._options.ignore_missing_files:
+        if listed is None or self._options.conf.ignore_missing_files:
             listed = await self._list(session)
         wanted, expected = ListedOffset.parse(start).until(ListedOffset.parse(end), listed)
         if not wanted:

@@ -55,7 +55,7 @@ from asyncpq.storage.limits import (
     RetryBudget,
     delay_before_retry_s,
 )
-from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.threads import Threads, results_of
 from asyncpq.storage.urls import chained_url, refusal, safe_url
 
@@ -433,11 +433,7 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
             message = "the filesystem did not answer in time" if timed_out else "the filesystem timed out"
             return RetryableError(TransportError(message, url=url, byte_range=byte_range))
         case FileNotFoundError() | NotADirectoryError():
-            return (
-                changed(request, "it is gone")
-                if request.pin
-                else ObjectNotFoundError("the object does not exist", url=url)
-            )
+            return gone(request) if request.pin else ObjectNotFoundError("the object does not exist", url=url)
         case IsADirectoryError():
             return ObjectNotFoundError("the url names a folder, not a file", url=url, hint=_FOLDER_HINT)
         case PermissionError():

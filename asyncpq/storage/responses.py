@@ -228,6 +228,13 @@ def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
     return ObjectChangedError(message, url=request.url, byte_range=request.byte_range)
 
 
+def gone(request: RangeRequest) -> ObjectChangedError:
+    """Return the error for an object that does not exist any more, while one of its versions is pinned."""
+    error = changed(request, "it is gone")
+    error.is_gone = True
+    return error
+
+
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
     """Return the error for a redirect that is not followed; ``location`` is the Location header or empty."""
     hint = "asyncpq does not follow redirects of S3; read the url or endpoint of the redirect, if you trust it."
@@ -362,7 +369,7 @@ def error_for(
             "the bucket does not exist", url=url, hint="Check the bucket's name and the endpoint."
         )
     if status == 404 or code in ("NoSuchKey", "NoSuchVersion"):
-        return changed(request, "it is gone") if pinned else ObjectNotFoundError("the object does not exist", url=url)
+        return gone(request) if pinned else ObjectNotFoundError("the object does not exist", url=url)
     if status == 412 or code == "PreconditionFailed":
         return changed(request, "the store has another version") if pinned else StoreError(reason, url=url)
     if status == 416 or code == "InvalidRange":

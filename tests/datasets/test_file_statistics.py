@@ -11,13 +11,16 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets.file_statistics import FileStatistics, kind_of, type_of
+from asyncpq.datasets.footer_statistics import Learnt
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.literals import Domain
 from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("x", pa.int32())]))])
 COLUMNS = DatasetColumns(SCHEMA, None, object())
@@ -107,3 +110,39 @@ def test_types_of_columns_and_of_leaves_in_structs() -> None:
         None,
     ]
     assert type_of(dotted, "s.x") == pa.string()  # a column's own name comes first
+
+
+def learnt(size: int, low: int, high: int) -> Learnt:
+    return Learnt(Validator(size=size, etag=f'"{size}"'), low, high, 0, 0, False)
+
+
+def test_statistics_are_remembered_by_column_and_version() -> None:
+    memory = MemoryCache(1 << 20)
+    files = [DataFile(url=url, validator=Validator(size=size, etag=f'"{size}"')) for url, size in (("a", 1), ("b", 2))]
+    first = FileStatistics()
+    first.add({"id": {"a": learnt(1, 0, 9), "b": learnt(3, 0, 9)}}, 1 << 20)
+    request = ScanRequest(where=col("id") == 20)
+    assert first.candidates(files, request, COLUMNS) == [1]  # the statistics of b are of another version
+    first.remember(memory, "lake")
+    for key, where, expected in (
+        ("lake", col("id") == 20, [1]),
+        ("lake", col("id") == 5, [0, 1]),
+        ("lake", col("s.x") == 5, [0, 1]),
+        ("other", col("id") == 20, [0, 1]),
+    ):
+        later = FileStatistics()
+        later.recall(memory, key, where, SCHEMA)
+        assert later.candidates(files, ScanRequest(where=where), COLUMNS) == expected
+
+
+def test_statistics_that_are_larger_than_memory_are_not_kept() -> None:
+    memory = MemoryCache(4096)
+    statistics = FileStatistics()
+    statistics.add({"id": {str(number): learnt(1, 0, 9) for number in range(4)}}, 4096)
+    statistics.add({"id": {str(number): learnt(1, 0, 9) for number in range(100)}}, 4096)
+    assert len(statistics.learnt["id"]) == 4
+    statistics.remember(memory, "lake")
+    assert len(memory) == 1
+    statistics.add({"id": {str(number): learnt(1, 0, 9) for number in range(100)}}, 1 << 20)
+    statistics.remember(memory, "lake")
+    assert len(memory) == 0

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.spark.driver import held_settings
+from asyncpq.spark.driver import described_jobs, held_settings
+
+
+class _Context:
+    """As much of a SparkContext as is asked for."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, str | None] = {}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802
+        self.properties[name] = value
+
+
+@pytest.mark.parametrize("before", [None, "a report"])
+def test_jobs_are_described_for_a_while(before: str | None) -> None:
+    context = _Context()
+    context.properties["spark.job.description"] = before
+    spark: Any = SimpleNamespace(sparkContext=context)
+    with described_jobs(spark, "asyncpq plans"):
+        assert context.properties == {"spark.job.description": "asyncpq plans"}
+    assert context.properties == {"spark.job.description": before}
+    with described_jobs(SimpleNamespace(), "a session of Connect has no context"):  # type: ignore[arg-type]
+        pass
 
 
 class _Session:

@@ -124,7 +124,7 @@ def test_ages(text: str, seconds: float) -> None:
 
 def test_options_of_streams() -> None:
     options = _parse(streaming=True, maxFilesPerTrigger="5", ignoreMissingFiles="true")
-    assert (options.max_files, options.max_bytes, options.ignore_missing_files) == (5, None, True)
+    assert (options.max_files, options.max_bytes, options.conf.ignore_missing_files) == (5, None, True)
 
 
 WRONG: list[tuple[dict[str, str], str]] = [

@@ -16,8 +16,10 @@ from asyncpq.storage.responses import (
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
+    changed,
     check_head_response,
     check_range_response,
+    gone,
     guarantee_of,
     strong_etag,
 )
@@ -108,8 +110,14 @@ def test_changed(pin: Validator, change: dict[str, str]) -> None:
     request = replace(PINNED, pin=pin)
     before = GOOD | {"etag": pin.etag or ""}
     assert check(request, 206, before).length == 100
-    with pytest.raises(ObjectChangedError):
+    with pytest.raises(ObjectChangedError) as caught:
         check(request, 206, before | change)
+    assert not caught.value.is_gone
+
+
+def test_a_pinned_object_that_is_gone() -> None:
+    assert gone(PINNED).is_gone
+    assert not changed(PINNED, "it differs").is_gone
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,9 @@ from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
+
+#: A build commits its progress when it has read files for so long, or ``BuildOptions.checkpoint_files`` files.
+CHECKPOINT_S: Final = 60.0
 
 
 async def write_segments(
@@ -201,9 +205,11 @@ class BuildExecutor(Protocol):
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read files, and write their rows as segments, whose names begin with ``build``; return the segments, which
-        the caller commits. ``wanted`` says what to read of each file; its tables are those of ``index_tables`` whose
-        columns the dataset has now. ``on_file_done`` is called for each finished file.
+        """Read the first files of ``works``, at least one, and write their rows as segments, whose names begin with
+        ``build``; return the segments, which the caller commits before it asks for the other files.
+
+        ``wanted`` says what to read of each file; its tables are those of ``index_tables`` whose columns the dataset
+        has now. ``on_file_done`` is called for each finished file.
         """
 
 
@@ -232,8 +238,10 @@ class LocalExecutor:
         on_file_done: OnFileDone,
     ) -> list[Segment]:
         rows_of_tables = SortedTables(self.runtime, index_tables, self.options)
+        due = time.monotonic() + CHECKPOINT_S
+        collected = collect_files(self.runtime, works, wanted, self.operation, ends=lambda: time.monotonic() >= due)
         try:
-            async with aclosing(collect_files(self.runtime, works, wanted, self.operation)) as files:
+            async with aclosing(collected) as files:
                 async for rows, part in files:
                     await rows_of_tables.add(rows)
                     on_file_done(rows, part)
@@ -243,9 +251,17 @@ class LocalExecutor:
 
 
 async def collect_files(
-    runtime: Runtime, works: Sequence[FileTask], wanted: IndexSpec, operation: Operation
+    runtime: Runtime,
+    works: Sequence[FileTask],
+    wanted: IndexSpec,
+    operation: Operation,
+    *,
+    ends: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
-    """Read files concurrently, a limited number at once; yield the rows and the cost of each file when it is ready."""
+    """Read files concurrently, a limited number at once; yield the rows and the cost of each file when it is ready.
+
+    Once ``ends`` returns True, no further file is begun: the files that were read are the first ones of ``works``.
+    """
     options = wanted.options
     at_once = options.files_at_once if wanted.by_value else runtime.options.limits.files_ahead
     collector = FileCollector(runtime, wanted, partial(_reserved, ByteBudget(options.memory_bytes // 2)))
@@ -266,6 +282,8 @@ async def collect_files(
                 running.add(asyncio.get_running_loop().create_task(collect(work)))
             if not running:
                 return
+            if ends():
+                waiting = iter(())
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 running.discard(task)

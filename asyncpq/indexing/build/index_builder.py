@@ -312,7 +312,7 @@ class _Build:
 
         segments: list[Segment] = []
         step = executor.files_between_commits(len(todo.works))
-        for start in range(0, len(todo.works), step):
+        while (start := done - metrics.files_ruled_out) < num_works:
             if segments and not source.alone:  # a compaction would merge committed segments for the old tables
                 manifest, segments = await self._checkpoint(manifest, segments), []
             works = todo.works[start : start + step]

@@ -9,6 +9,7 @@ condition selects the same rows before the conversion as after it. Values in pat
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard
@@ -201,6 +202,17 @@ def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
 # -- requests for files ---------------------------------------------------------------------------
 
 
+class FileTraits(NamedTuple):
+    """What is true of some of the files that were opened. Picklable."""
+
+    needs_jvm_zone: bool = False  # see asyncpq.spark.reads.planning.LakePlan
+    has_old_dates: bool = False  # dates of the calendar of Spark before 3.0
+    stored_otherwise: bool = False  # a file stores columns otherwise than the lake has them
+
+    def __or__(self, other: FileTraits) -> FileTraits:
+        return FileTraits(*map(operator.or_, self, other))
+
+
 class SparkRequests:
     """The request for each file of a read, whose columns may differ from the lake's.
 
@@ -211,20 +223,15 @@ class SparkRequests:
 
     def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
         self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
-        self.needs_jvm_zone = False  # see asyncpq.spark.reads.planning.LakePlan
-        self.has_old_dates = False  # an opened file has dates of the calendar of Spark before 3.0
+        self.traits = FileTraits()  # of the files that were opened
         self.conf = conf
         self.is_table: bool = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema
         self._ask = request
         self._are_planned = are_planned
         self._same = SameRequest(state, request)
+        self._other = SameRequest(replace(state), request)  # later reads do not get its statistics
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
-
-    @property
-    def are_stored_alike(self) -> bool:
-        """Whether all files that were opened store the columns as the lake has them."""
-        return all(own.fields is None for own, _ in self._own.values())
 
     def accept(self, opened: OpenedFile) -> None:
         """Set the fields under which an opened file stores the columns. Raises AmbiguousColumnError if a column to read
@@ -248,7 +255,11 @@ class SparkRequests:
 
     def may_match(self, opened: OpenedFile) -> bool:
         """Return whether a file may contain matching rows; True if its request differs from the lake's."""
-        return self.request(opened) is not self._ask or self._same.may_match(opened)
+        own, request = self._columns_of(opened)
+        if request is not self._ask:
+            return True
+        # another condition on the same columns may need its own request for a file that stores them differently
+        return (self._same if own.fields is None else self._other).may_match(opened)
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
         """Return the number of ``fields`` in ``variants``, counted from 1, and add them if they are new. 0 if
@@ -267,6 +278,7 @@ class SparkRequests:
         if key not in self._own:
             own = _own_columns(opened, self._schema, self.conf)
             self._own[key] = own, self._request_for(own)
+            self.traits |= FileTraits(stored_otherwise=own.fields is not None)
         own, request = self._own[key]
         if own.ambiguous:
             for name in own.ambiguous.keys() & self._tops():

@@ -165,7 +165,7 @@ class _LakeOpener:
     """Determines Spark's columns of an opened dataset, and replaces ``state`` by one with these columns."""
 
     def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
-        self.state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
+        self.state = _as_spark(dataset, conf)
         self.operation = self.state.runtime.operation("open", self.state.url)
         self._session = session
         self._target = target
@@ -334,8 +334,8 @@ class _LakeOpener:
                     )
                 await opened.close()
                 return file, opened.version.metadata, opened.schema
-            except errors.AsyncpqError:
-                if not state.skips:
+            except errors.AsyncpqError as error:
+                if not state.skips and not state.leaves_out(error):
                     raise
         raise errors.ObjectNotFoundError(
             "the dataset has no file that can be read: all were skipped",
@@ -362,7 +362,8 @@ class _LakeOpener:
             rounds=operation.metrics.rounds,
             tail_hint=state.url,
             restarts=state.runtime.options.limits.max_restarts,
-            skip=skip if state.skips else None,
+            skip=skip if state.skips or state.skips_missing else None,
+            leaves_out=state.leaves_out,
         )
         async with aclosing(opener.files(enumerate(files), look)) as opened_files:
             async for opened, (key, metadata) in opened_files:
@@ -396,7 +397,7 @@ class _LakeOpener:
             if is_indexed:
                 options["index"] = False
             dataset = await self._session.open_dataset(self._target.target, **options)
-            self.state = replace(dataset.state, unifier=None)
+            self.state = _as_spark(dataset, conf)
             self._choose(self._reads)
         if isinstance(self.state.source, SnapshotFiles):
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
@@ -423,6 +424,11 @@ class _LakeOpener:
             typed = SparkFiles(self.state.source, conf, PartitionTypes(tuple(self._dtypes.items()), hive))
             own = self.state.columns._replace(schema=schema, token=object())
             self.state = replace(self.state, source=typed, columns=own)
+
+
+def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
+    """Return a dataset's state whose files may lack columns, have other types and, if a setting says so, be missing."""
+    return replace(dataset.state, unifier=None, skips_missing=conf.ignore_missing_files)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
@@ -25,6 +25,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
 MOST_SENT_BYTES: Final = 64 * MIB
+#: Versions of files that a plan keeps for Spark's own reader, which takes no plan of more files: comparing Spark's
+#: listing with the plan takes about 0.1 ms a file.
+MOST_VERSIONS: Final = 10_000
 #: Plans in the work folder that are older are removed when another plan is written there.
 PLAN_S: Final = 7 * 86_400.0
 #: The work folder below a lake if none is set: readers skip names that begin with an underscore.
@@ -46,28 +49,30 @@ _PIECES: Final = 64  # pieces grow with the plan: its second half has about so m
 
 class SplitPacker:
     """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
-    single row group that is larger forms a larger piece."""
+    single row group that is larger forms a larger piece. ``cost`` is the cost (:func:`cost_of`) of the plan's other
+    files."""
 
-    def __init__(self, split_bytes: int) -> None:
+    def __init__(self, split_bytes: int, cost: int = 0) -> None:
         self._split_bytes = split_bytes
         self._files: list[PlannedFile] = []
         self._open_bytes = 0
         self._least_bytes = _PIECE_BYTES
-        self._total_bytes = 0
+        self._total_cost = cost
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
         """Add a file, and yield the pieces that its data completes."""
         for part in _divided(file):
-            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
-            # small at first, since the size of a split depends on the total
-            most_bytes = min(self._split_bytes, max(LEAST_SPLIT_BYTES, self._total_bytes // _PIECES))
+            cost, least = cost_of(part), _least_bytes(part)
+            # small at first, since the size of a split depends on the total; doubled, so that splits have whole pieces
+            doublings = max(1, self._total_cost // _PIECES // LEAST_SPLIT_BYTES).bit_length() - 1
+            most_bytes = min(self._split_bytes, LEAST_SPLIT_BYTES << doublings)
             full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
             if full:
                 yield from self.finish()
             self._files.append(part)
             self._open_bytes += cost
             self._least_bytes += least
-            self._total_bytes += part.num_bytes
+            self._total_cost += cost
 
     def finish(self) -> Iterator[SplitPiece]:
         """Yield the last, incomplete piece; nothing if it has no file."""
@@ -78,6 +83,11 @@ class SplitPacker:
             data = encode_files(fitting)
             least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
             yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+
+
+def cost_of(file: PlannedFile) -> int:
+    """Return the cost of reading a file, in bytes."""
+    return max(file.num_bytes, FILE_COST_BYTES)
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
@@ -142,7 +152,7 @@ def group_pieces(
         least += more
     if len(splits) > most_splits:
         splits = [[] for _ in range(most_splits)]
-        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
+        for piece, cost, end in zip(pieces, costs, itertools.accumulate(costs), strict=True):
             splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
     return [_fitting_pieces(split) for split in splits if split]
 
@@ -177,8 +187,9 @@ class PieceStore:
     pieces, only the places in the work folder stay in memory."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
-        self.versions: dict[str, Validator | None] = {}
-        self.num_rows = 0
+        self.versions: dict[str, Validator | None] = {}  # of the first files, by url
+        self.num_files = self.num_rows = 0
+        self.whole_bytes = 0  # of these files
         self._runtime = state.runtime
         self._lake = state.url
         self._is_set = settings.work_folder is not None
@@ -187,17 +198,34 @@ class PieceStore:
         self._pieces: list[SplitPiece] = []
         self._sent = 0  # number of leading pieces that are in the work folder
         self._num_bytes = 0
+        self._last_url = ""
         self._name = uuid.uuid4().hex
         self._objects = 0
 
     async def add(self, file: PlannedFile) -> None:
         """Pack a file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and the lake
         cannot be written."""
-        if not self.versions and not self._is_set:
-            self._plans = f"{_lake_folder(self._lake, file.url)}{_DEFAULT_FOLDER}/plans/"
-        self.versions[file.url] = file.validator
-        self.num_rows += file.num_rows
+        is_next_part = file.url == self._last_url
+        self._count({} if is_next_part else {file.url: file.validator}, file.num_rows)
+        self._last_url = file.url
         await self._keep(self._packer.add(file))
+
+    async def add_packed(
+        self, pieces: Sequence[SplitPiece], versions: Mapping[str, Validator | None], num_rows: int
+    ) -> None:
+        """Add files that another process has packed, as :meth:`add` does."""
+        self._count(versions, num_rows)
+        await self._keep(itertools.chain(self._packer.finish(), pieces))
+
+    def _count(self, versions: Mapping[str, Validator | None], num_rows: int) -> None:
+        if not self.num_files and not self._is_set:
+            for url in itertools.islice(versions, 1):
+                self._plans = f"{_lake_folder(self._lake, url)}{_DEFAULT_FOLDER}/plans/"
+        if self.num_files <= MOST_VERSIONS:
+            self.versions.update(versions)
+        self.num_files += len(versions)
+        self.num_rows += num_rows
+        self.whole_bytes += sum(0 if validator is None else validator.size for validator in versions.values())
 
     async def finish(self) -> list[SplitPiece]:
         """Return all pieces in order."""
@@ -207,7 +235,7 @@ class PieceStore:
             await self._remove_old()
         return self._pieces
 
-    async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
+    async def _keep(self, pieces: Iterable[SplitPiece]) -> None:
         for piece in pieces:
             self._pieces.append(piece)
             self._num_bytes += _data_bytes(piece)
@@ -219,7 +247,9 @@ class PieceStore:
         parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
         if not parts:
             return
-        for number, (part, stop) in enumerate(zip(parts, accumulate(map(len, parts)), strict=True), self._sent):
+        for number, (part, stop) in enumerate(
+            zip(parts, itertools.accumulate(map(len, parts)), strict=True), self._sent
+        ):
             self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
         store, _ = await self._runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")

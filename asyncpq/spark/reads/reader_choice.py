@@ -127,7 +127,7 @@ def choose_reader(
     costs = _costs_of(opened, read, parallelism, row_s)
     if reader == "asyncpq":
         return ReaderChoice(costs, "asyncpq", "the argument reader names it")
-    if not read.versions:
+    if not read.num_files:
         return ReaderChoice(costs, "asyncpq", "no file is left")
     if reader == "auto" and costs.cheaper == "asyncpq":
         return ReaderChoice(costs, "asyncpq", "it is estimated at less time")
@@ -147,13 +147,12 @@ def choose_reader(
 
 def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) -> ReaderCosts:
     share = len(read.lake.columns) / max(1, len(opened.names))
-    size = sum(0 if version is None else version.size for version in read.versions.values())
     return reader_costs(
         num_files=read.num_files,
         num_splits=len(read.splits),
         num_bytes=read.num_bytes,
-        num_rows=read.num_rows or (int(size / opened.row_bytes) if opened.row_bytes else 0),
-        whole_bytes=int(share * size),
+        num_rows=read.num_rows or (int(read.whole_bytes / opened.row_bytes) if opened.row_bytes else 0),
+        whole_bytes=int(share * read.whole_bytes),
         parallelism=parallelism,
         prices=read.prices,
         row_s=row_s,

@@ -21,8 +21,10 @@ from asyncpq.options import MIB
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark import sessions
+from asyncpq.spark.driver import CallerThread
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
+from asyncpq.spark.reads.planning_tasks import PlanningJobs
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
@@ -219,6 +221,8 @@ def plan_scan(
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = _parallelism(spark)
+    caller = CallerThread()
+    jobs = PlanningJobs(spark, caller, parallelism)
 
     async def plan(session: Session) -> tuple[OpenLake, LakePlan]:
         opened = await open_lake(session, target, conf)
@@ -228,9 +232,14 @@ def plan_scan(
             wanted += [] if condition is None else condition.names(opened.struct, conf)
             wanted = wanted or opened.struct.names[:1]
         terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
-        return opened, await plan_lake(opened, settings=known, columns=wanted, where=terms, parallelism=parallelism)
+        return opened, await plan_lake(
+            opened, settings=known, columns=wanted, where=terms, parallelism=parallelism, jobs=jobs
+        )
 
-    opened, read = sessions.run(known, plan)
+    def plan_here() -> tuple[OpenLake, LakePlan]:
+        return sessions.run(known, lambda session: caller.interruptible(plan(session)))
+
+    opened, read = caller.serve(plan_here)
     if read.needs_jvm_zone or read.unopened:
         lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
         read = replace(read, lake=lake)

@@ -29,6 +29,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.reads.packing import MOST_VERSIONS
 from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.splits import spark_struct
@@ -44,8 +45,6 @@ _HADOOP: Final = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs":
 #: Above so many paths Spark lists them by a job with a task for each.
 _MOST_PATHS: Final = 32
 _MOST_NAMES: Final = 1000  # in a pattern
-#: Comparing Spark's listing with the plan takes about 0.1 ms a file.
-_MOST_FILES: Final = 10_000
 _GLOB: Final = frozenset("{}[]*?\\,")
 #: Conditions on these types may skip matching rows of Parquet files.
 _NOT_PUSHED: Final = (
@@ -108,8 +107,8 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     if opened.differs:
         raise NotForSpark(opened.differs)
     urls = list(plan.versions)
-    if len(urls) > _MOST_FILES:
-        raise NotForSpark(f"Spark's listing of more than {_MOST_FILES} files is not compared with the plan")
+    if plan.num_files > MOST_VERSIONS:
+        raise NotForSpark(f"Spark's listing of more than {MOST_VERSIONS} files is not compared with the plan")
     if any(validator is None for validator in plan.versions.values()):
         raise NotForSpark("the store does not identify versions of files")
     protocols = {split_url(url)[0] for url in urls}

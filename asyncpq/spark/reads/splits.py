@@ -276,7 +276,14 @@ async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
 def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
     given = [data_file(lake, file, runtime) for file in files]
     source = GivenFiles(given, view=View.TABLE, description=lake.description)  # a table's snapshot: those of the plan
-    state = DatasetState(runtime=runtime, url=lake.url, source=source, columns=columns_of(lake), skips=False)
+    state = DatasetState(
+        runtime=runtime,
+        url=lake.url,
+        source=source,
+        columns=columns_of(lake),
+        skips=False,
+        skips_missing=lake.conf.ignore_missing_files,
+    )
     where = lake.where if filtered else None
     # the driver has pruned already
     request = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))

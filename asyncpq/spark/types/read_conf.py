@@ -54,6 +54,7 @@ class ReadConf:
     field_ids: bool = _setting(False, "spark.sql.parquet.fieldId.read.enabled")
     merge_schema: bool = _setting(False, "spark.sql.parquet.mergeSchema")
     ignore_corrupt_files: bool = _setting(False, "spark.sql.files.ignoreCorruptFiles")
+    ignore_missing_files: bool = _setting(False, "spark.sql.files.ignoreMissingFiles")
     infer_partition_types: bool = _setting(True, "spark.sql.sources.partitionColumnTypeInference.enabled")
     timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = _setting("TIMESTAMP_LTZ", "spark.sql.timestampType")
     double_quoted_identifiers: bool = _setting(False, "spark.sql.ansi.doubleQuotedIdentifiers")

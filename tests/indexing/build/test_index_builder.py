@@ -29,6 +29,7 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Event, FileEnded, Operation
 from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.build import build_executor
 from asyncpq.indexing.build.build_executor import SortedTables
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
@@ -144,6 +145,32 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
         assert not index.manifest.builds
         await index.compact()
         await index.vacuum(keep=1, older_than=timedelta(0))
+        await check_index(index, tmp_path)
+
+
+async def test_a_build_commits_its_progress_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        write(tmp_path / f"{number}.parquet", number)
+    backend, read = MemoryBackend(), list[str]()
+    real, fails = FileCollector.collect, True
+
+    async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
+        if fails and len(read) == 7:
+            raise TransportError("the lake is gone")
+        read.append(work.path)
+        return await real(files, work, operation)
+
+    monkeypatch.setattr(FileCollector, "collect", collect)
+    monkeypatch.setattr(build_executor, "CHECKPOINT_S", 0.0)  # a minute passes with every two files
+    options = BuildOptions(checkpoint_files=100, files_at_once=2, max_segments=3)
+    async with asyncpq.Session() as session:
+        with pytest.raises(TransportError):
+            await session.build_index(str(tmp_path), FEW, at=backend, building=options)
+        fails = False
+        index = await session.build_index(str(tmp_path), FEW, at=backend, building=options)
+        assert index.refreshed is not None
+        assert index.refreshed.resumed == 6
+        assert sorted(read[7:]) == sorted({f"{number}.parquet" for number in range(10)} - {*read[:6]})
         await check_index(index, tmp_path)
 
 

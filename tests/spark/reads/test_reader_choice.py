@@ -133,8 +133,8 @@ class _Plan:
 
     def __init__(self, num_bytes: int, *, is_empty: bool = False) -> None:
         self.lake = SimpleNamespace(columns=("id",))
-        self.versions = {} if is_empty else {"file": SimpleNamespace(size=400 * MIB)}
-        self.num_files = len(self.versions)
+        self.num_files = 0 if is_empty else 1
+        self.whole_bytes = self.num_files * 400 * MIB
         self.splits = [b""]
         self.num_bytes = num_bytes
         self.num_rows = num_bytes // 40

@@ -297,3 +297,21 @@ def test_settings_in_spark_connect(connect: SparkSession, monkeypatch: pytest.Mo
     connect.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     conf = _without_such_a_setting(connect, monkeypatch)
     assert (conf.case_sensitive, conf.session_time_zone, conf.field_ids) == (True, "Asia/Tokyo", False)
+
+
+@pytest.mark.parametrize("where", [None, "v > 1"])
+def test_files_that_are_deleted_after_planning(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, where: str | None
+) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"v": [number, 10]}), tmp_path / f"{number}.parquet")
+    restored_conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    kept, native = scan(spark, str(tmp_path), where=where), spark.read.parquet(str(tmp_path))
+    restored_conf.set("spark.sql.files.ignoreMissingFiles", "false")
+    refused = scan(spark, str(tmp_path), where=where)
+    (tmp_path / "1.parquet").unlink()
+    with pytest.raises(PySparkException, match=r"1\.parquet"):
+        refused.collect()
+    restored_conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    expected = native if where is None else native.where(where)
+    assert sorted(kept.collect()) == sorted(expected.collect()) != []

@@ -19,12 +19,18 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from asyncpq import col
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, ObjectChangedError
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    AsyncpqError,
+    InvalidOptionError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads import packing, planning, splits
+from asyncpq.spark.reads import packing, planned_files, splits
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.splits import read_split
@@ -121,12 +127,63 @@ def test_rows_of_which_all_match_are_read_without_an_index(server: ObjectServer)
 
 def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put("lake/t/0.parquet", content())
-    monkeypatch.setattr(planning, "_MOST_FOOTER_BYTES", 100)
+    monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 100)
     found = on_another_worker(plan(col("id") == 12_345, on=settings(server), columns=["id"]))
     assert max(map(len, found.tasks())) < 3000
     server.log.clear()
     assert rows(found).num_rows == 1
     assert any("bytes=-" in request.headers["range"] for request in server.log)
+
+
+@pytest.mark.parametrize("where", [None, col("id") >= 0], ids=str)
+def test_a_plan_counts_all_files_and_keeps_some_versions(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: Expression | None
+) -> None:
+    monkeypatch.setattr(packing, "MOST_VERSIONS", 2)
+    data = content()
+    for number in range(5):
+        server.put(f"lake/t/{number}.parquet", data)
+    found = plan(where, on=settings(server, split_bytes=1 << 16))  # files of several parts
+    assert (found.num_files, found.whole_bytes, found.num_rows) == (5, 5 * len(data), 5 * ROWS)
+    assert list(found.versions) == [f"s3://lake/t/{number}.parquet" for number in range(3)]
+
+
+@pytest.mark.parametrize("payloads", [True, False])
+@pytest.mark.parametrize("where", [None, col("id") >= 0], ids=str)
+def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: Expression | None, payloads: bool
+) -> None:
+    if not payloads:
+        monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 0)
+    for name in "012":
+        server.put(f"lake/t/{name}.parquet", content())
+    found = plan(where, on=settings(server), columns=["id"], conf=ReadConf(ignore_missing_files=True))
+    del server.objects["lake/t/0.parquet"]
+    assert rows(on_another_worker(found)).num_rows == 2 * ROWS
+    strict = replace(found, lake=replace(found.lake, conf=ReadConf()))
+    with pytest.raises((ObjectNotFoundError, ObjectChangedError), match=r"0\.parquet"):
+        rows(on_another_worker(strict))
+    server.put("lake/t/1.parquet", content(row_group_size=20_000))  # a replaced file is no missing one
+    with pytest.raises(ObjectChangedError, match=r"1\.parquet"):
+        rows(on_another_worker(found))
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_files_that_vanish_between_listing_and_planning(server: ObjectServer, ignored: bool) -> None:
+    for name in "012":
+        server.put(f"lake/t/{name}.parquet", content())
+    on, conf = settings(server), ReadConf(ignore_missing_files=ignored)
+
+    async def work(session: Session) -> LakePlan:
+        opened = await open_lake(session, LakeTarget(target="s3://lake/t/"), conf)
+        del server.objects["lake/t/1.parquet"]
+        return await plan_lake(opened, settings=on, where=col("id") == 17)
+
+    if ignored:
+        assert rows(sessions.run(on, work)).column("id").to_pylist() == [17, 17]
+    else:
+        with pytest.raises(ObjectNotFoundError, match=r"1\.parquet"):
+            sessions.run(on, work)
 
 
 @pytest.mark.parametrize("payloads", [True, False])
@@ -135,7 +192,7 @@ def test_an_object_that_is_not_the_one_that_was_planned(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, change: str, payloads: bool
 ) -> None:
     if not payloads:
-        monkeypatch.setattr(planning, "_MOST_FOOTER_BYTES", 0)
+        monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 0)
     server.put("lake/t/0.parquet", content())
     server.put("lake/t/1.parquet", content())
     found = plan(on=settings(server), columns=["id"])
@@ -270,6 +327,7 @@ def test_an_index_of_a_partition_column_prunes_whatever_its_type(
     for index in (at, False):
         found = plan(where, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
         assert rows(found)["v"].to_pylist() == [1, 11]
+        sessions.close_all()  # which forgets the statistics of footers
         found = plan(col("v") == 12, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
         assert rows(found).to_pylist() == [{"v": 12, "p": "2" if kind == StringType() else 2}]
         assert found.metrics.files_ruled_out == (1 if index and (partitioning == "hive" or kind is None) else 0)
