@@ -50,7 +50,9 @@ _VISIT_S: Final = 0.002
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key.
 _KEY_S: Final = 5e-6
+#: Seconds before the first row. Spark's reader lists the files again.
 _START_S: Final = 0.15
+_SPARK_START_S: Final = 0.3
 #: Files that one task reads at once, while requests wait.
 _AT_ONCE: Final = 8
 #: Lookups must be estimated at so much less time, since a wrong estimate must not make the join slower than Spark's.
@@ -106,6 +108,11 @@ class ChosenJoin:
             rows = rows.join(F.broadcast(left.select(*names).distinct()), on=names, how="left_semi")
         return left.join(rows, on=names, how=how)
 
+    @property
+    def why(self) -> str:
+        """The reason, and the files that are read."""
+        return f"{self.reason} ({self.files} of {self.files_total} files)"
+
     def __str__(self) -> str:
         keys = "" if self.num_keys is None else f"{self.num_keys} keys, "
         estimates = (
@@ -131,8 +138,7 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
         )
     with described(spark, f"asyncpq: keys of the join with {opened.state.url}"):
         left = df.localCheckpoint()  # rows that another run might change must not lose their files
-        num_rows = left.count()
-        keys = _distinct_keys(left, side, num_rows)
+        keys, num_rows = _distinct_keys(left, side)
         bounds = _bounds(left, side) if keys is None else None
     predicate = bounds if keys is None else one_predicate(side.keys, keys) if len(keys[0]) else None
     num_keys = None if keys is None else len(keys[0])
@@ -177,14 +183,17 @@ def _candidates(left: DataFrame, side: LakeSide) -> DataFrame:
     return plain.select(*[column.alias(f"k{number}") for number, column in enumerate(columns)])
 
 
-def _distinct_keys(left: DataFrame, side: LakeSide, num_rows: int) -> list[pa.Array] | None:
-    """Return for each key column the values of the distinct keys; None if there are more than ``MOST_KEYS``."""
+def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | None, int]:
+    """Return for each key column the values of the distinct keys, or None if there are more than ``MOST_KEYS``; and the
+    number of rows."""
     candidates = _candidates(left, side)
+    table = candidates.limit(MOST_KEYS + 1).toArrow()
+    num_rows = table.num_rows
     if num_rows > MOST_KEYS:
-        candidates = candidates.distinct().limit(MOST_KEYS + 1)
-    table = candidates.toArrow()
-    if table.num_rows > MOST_KEYS:
-        return None
+        num_rows = left.count()
+        table = candidates.distinct().limit(MOST_KEYS + 1).toArrow()
+        if table.num_rows > MOST_KEYS:
+            return None, num_rows
     arrays, begin = list[list[pa.Array]](), 0
     for key in side.keys:
         type_ = key_type(key)
@@ -192,7 +201,7 @@ def _distinct_keys(left: DataFrame, side: LakeSide, num_rows: int) -> list[pa.Ar
         arrays.append([_array(table.column(at).cast(type_)) for at in own])
         begin = own.stop
     distinct = LeftKeys(arrays, table.num_rows).distinct if table.num_rows else [array[0] for array in arrays]
-    return None if len(distinct[0]) > MOST_KEYS else distinct
+    return None if len(distinct[0]) > MOST_KEYS else distinct, num_rows
 
 
 def key_type(key: JoinKey) -> pa.DataType:
@@ -285,7 +294,7 @@ class _Chooser:
             is_local=is_local,
             row_s=0.0,
         ).spark_s
-        return _START_S + max(cpu / parallelism, transfer_s), by_spark
+        return _START_S + max(cpu / parallelism, transfer_s), _SPARK_START_S + by_spark
 
     def _by_lookups(self, found: KeyFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
         side, spark, predicate = self.side, self.spark, self.predicate

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -359,7 +359,9 @@ class JoinEstimate:
     """The estimated cost of a lookup join, and of Spark's broadcast join for comparison.
 
     Attributes:
-        refused: why the keys cannot be looked up; None if they can.
+        strategy: what ``strategy="auto"`` takes: "lookups" or "spark".
+        reason: why, with the files that are read.
+        refused: why the tasks of ``df`` cannot look up its keys; None if they can.
         index: the index table that is used, or "footers and bounds".
         description: the lake and its version; for an index its place and snapshot.
         num_keys: number of distinct keys.
@@ -369,6 +371,8 @@ class JoinEstimate:
             keys prevent a lookup, since then the files are not examined.
     """
 
+    strategy: Literal["lookups", "spark"]
+    reason: str
     refused: str | None
     index: str
     description: str
@@ -385,7 +389,8 @@ class JoinEstimate:
 
     def __str__(self) -> str:
         lines = [
-            "lookup join" if self.refused is None else f"no lookup join: {self.refused}",
+            f"join by {self.strategy}, since {self.reason}",
+            *([] if self.refused is None else [f'  no strategy="lookups": {self.refused}']),
             f"  {self.description}",
             f"  by {self.index}",
         ]
@@ -395,8 +400,6 @@ class JoinEstimate:
                 f" {self.lookup_s:.1f} s",
                 f"  a broadcast join reads the lake: about {self.scan_s:.1f} s",
             ]
-        if self.scan_is_cheaper:
-            lines.append("  A broadcast join would be cheaper: df.join(asyncpq.spark.scan(spark, lake), on=...).")
         return "\n".join(lines)
 
 
@@ -416,18 +419,24 @@ def explain_lookup_join(
     """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
     Args:
-        num_keys: number of distinct keys of ``df``; None: Spark counts the keys, which runs ``df``.
+        num_keys: number of distinct keys of ``df``; None: ``df`` runs, and the choice is that of the join itself.
         requests: assumed latency and bandwidth.
 
     Raises:
         AsyncpqError, AnalysisException: as :func:`asyncpq.spark.lookup_join` does.
     """
     plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, with_cost=True, **settings)
-    keys = df.select(list(plan.on)).distinct().count() if num_keys is None else num_keys
-    return _estimate(plan, keys, requests)
+    if num_keys is not None:
+        return _estimate(plan, num_keys, requests)
+    chosen = choose_join(df, plan.side(), "auto")
+    keys = chosen.num_keys
+    if keys is None:
+        keys = df.select(list(plan.on)).distinct().count()
+    return replace(_estimate(plan, keys, requests), strategy=chosen.strategy, reason=chosen.why)
 
 
 def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
+    """Estimate the join of so many keys, which are not known."""
     cost = plan.cost
     part = keys_part(plan.opened, plan.key_names)
     prices = Prices.initial(requests, LimitOptions())
@@ -437,13 +446,18 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
         each, num_bytes = cost.requests + (part is not None), cost.num_bytes * num_keys
         if num_bytes > cost.scan_bytes:  # keys share cached pages, so no more than the whole lake is read
             each, num_bytes = each * cost.scan_bytes / num_bytes, float(cost.scan_bytes)
+    lookup_s = num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s
+    scan_s = None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s
+    by_spark = plan.refused is not None or (scan_s is not None and scan_s < lookup_s)
     return JoinEstimate(
+        strategy="spark" if by_spark else "lookups",
+        reason=plan.refused.why if plan.refused is not None else "it is estimated at less time for this number of keys",
         refused=None if plan.refused is None else plan.refused.why,
         index="footers and bounds" if part is None else f"{part} of the index",
         description=plan.opened.state.source.description,
         num_keys=num_keys,
         requests=round(each * num_keys),
         num_bytes=round(num_bytes),
-        lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s,
-        scan_s=None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s,
+        lookup_s=lookup_s,
+        scan_s=scan_s,
     )

@@ -135,7 +135,7 @@ def _is_empty(spark: SparkSession, lake: Path) -> None:
     loaded = spark.read.format("asyncpq").load(str(lake))
     for found in (loaded, asyncpq.spark.scan(spark, str(lake)), loaded.where("id = 3")):
         assert (found.schema.simpleString(), found.count()) == ("struct<id:bigint>", 0)
-    joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left", allow_scan=True)
+    joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left")
     assert sorted(row.id for row in joined.collect()) == [0, 1, 2]
     estimate = asyncpq.spark.explain_lookup_join(spark.range(3), str(lake), on="id")
     assert (estimate.refused, estimate.num_keys, estimate.num_bytes, estimate.scan_s) == (None, 3, 0, 0.0)
