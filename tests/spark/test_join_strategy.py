@@ -13,7 +13,8 @@ import pytest
 import asyncpq.blocking
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.join_strategy import ChosenJoin, choose_join
-from asyncpq.spark.joins import How, open_join
+from asyncpq.spark.join_task import How
+from asyncpq.spark.joins import open_join
 from tests.spark.joined import HOWS, same
 
 if TYPE_CHECKING:
