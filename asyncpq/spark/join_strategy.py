@@ -7,8 +7,7 @@ joins the rows in either case, so that its own equality counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -21,6 +20,7 @@ from pyspark.sql.types import StructType
 from asyncpq.datasets.model import View
 from asyncpq.session import Session
 from asyncpq.spark import sessions
+from asyncpq.spark.driver import described_jobs
 from asyncpq.spark.join_files import KeyedRead, KeyFiles, can_ship, find_files, given_state, matching_files, pack_files
 from asyncpq.spark.join_keys import JoinKey, KeyPredicate, KeyRule, bounds_predicate, one_predicate
 from asyncpq.spark.join_task import How, LeftKeys
@@ -136,7 +136,7 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
             files=read.files,
             files_total=read.read.metrics.files_total,
         )
-    with described(spark, f"asyncpq: keys of the join with {opened.state.url}"):
+    with described_jobs(spark, f"asyncpq: keys of the join with {opened.state.url}"):
         left = df.localCheckpoint()  # rows that another run might change must not lose their files
         keys, num_rows = _distinct_keys(left, side)
         bounds = _bounds(left, side) if keys is None else None
@@ -151,22 +151,6 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
     chosen = chooser.choose(strategy)
     logger.info("join of %s: %s", opened.state.url, chosen)
     return chosen
-
-
-@contextmanager
-def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Name the jobs of the block in Spark's UI. Spark Connect has no descriptions of jobs."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
-        yield
-        return
-    before = context.getLocalProperty("spark.job.description")
-    context.setJobDescription(text)
-    try:
-        yield
-    finally:
-        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
 
 
 # -- keys -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ selected columns: then there are more numbers and no wide column.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,8 @@ from asyncpq.spark.types.special_types import from_months, without_months
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FIELDS: Final = 20
 _WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
@@ -165,6 +168,16 @@ class SparkScanPlan:
         """Number of requests that planning sent."""
         return self.read.metrics.requests
 
+    @property
+    def summary(self) -> str:
+        """One line on the plan, which is logged."""
+        lake, metrics = self.read.lake, self.read.metrics
+        return (
+            f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
+            f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
+            f" {self.reason}"
+        )
+
     def __str__(self) -> str:
         lake, metrics, costs = self.read.lake, self.read.metrics, self.choice.costs
         lines = [
@@ -247,12 +260,14 @@ def scan_plan(
     if read.needs_jvm_zone or read.unopened:
         read = replace(read, lake=with_jvm_zone(spark, read.lake))
     row_s = _clock(spark).row_s()
-    return SparkScanPlan(
+    plan = SparkScanPlan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
         choice=choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s),
     )
+    logger.info("%s", plan.summary)
+    return plan
 
 
 def with_jvm_zone(spark: SparkSession, lake: LakeScan) -> LakeScan:
