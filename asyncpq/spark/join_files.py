@@ -31,6 +31,7 @@ from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.storage.urls import split_url
 
 _SAMPLED: Final = 8  # files
+_UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a part of the files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class KeyFiles:
     def num_bytes(self) -> int:
         """Estimated compressed bytes to read for the keys."""
         return len(self.files) * self.matched_bytes // max(1, self.sampled)
+
+    @property
+    def most_bytes(self) -> int:
+        """Estimated bytes of the rows with the keys, more rather than less: Spark broadcasts what it takes for small."""
+        return self.num_bytes if self.matched else self.total_bytes // _UNSEEN_SHARE
 
     @property
     def total_bytes(self) -> int:

@@ -26,6 +26,7 @@ from asyncpq.spark.join_keys import JoinKey, KeyPredicate, KeyRule, bounds_predi
 from asyncpq.spark.join_task import How, LeftKeys
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
+from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.reader_choice import reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
 from asyncpq.spark.settings import SparkSettings
@@ -105,7 +106,8 @@ class ChosenJoin:
             return F.broadcast(left).join(rows, on=names, how=how)
         if self.strategy == "spark" and self.num_rows <= _MOST_BROADCAST_KEYS:
             # Spark would sort and shuffle the lake for such a join
-            rows = rows.join(F.broadcast(left.select(*names).distinct()), on=names, how="left_semi")
+            keys = left.select(*map(quoted, names)).distinct()
+            rows = rows.join(F.broadcast(keys), on=names, how="left_semi")
         return left.join(rows, on=names, how=how)
 
     @property
@@ -288,7 +290,7 @@ class _Chooser:
         if can_ship(opened, found.files):
             lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
             tasks = pack_files(found.files, _TASKS_OF_CORE * parallelism_of(spark))
-            rows = task_rows(spark, KeyedRead(lake=lake, keys=predicate), tasks, side.right, found.num_bytes)
+            rows = task_rows(spark, KeyedRead(lake=lake, keys=predicate), tasks, side.right, found.most_bytes)
         else:
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
             read = sessions.run(side.settings, lambda session: plan())
