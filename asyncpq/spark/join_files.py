@@ -59,7 +59,7 @@ class KeyFiles:
 
     @property
     def most_bytes(self) -> int:
-        """Estimated bytes of the rows with the keys, more rather than less: Spark broadcasts what it takes for small."""
+        """Estimated bytes of the rows with the keys, rather too many: Spark broadcasts what it takes for small."""
         return self.num_bytes if self.matched else self.total_bytes // _UNSEEN_SHARE
 
     @property

@@ -84,11 +84,12 @@ def lookup_join(
     if plan.refused is None:
         return plan.dataframe(df)
     remedy = plan.refused.remedy
+    other = "foreachBatch join each batch" if df.isStreaming else "asyncpq choose the join: strategy='auto'"
     raise QueryError(
         f"a lookup join would scan the lake: {plan.refused.why}",
         url=plan.opened.state.url,
         column=plan.on[0],
-        hint=f'{remedy + ", or let" if remedy else "Let"} asyncpq choose the join: strategy="auto".',
+        hint=f"{remedy + ', or let' if remedy else 'Let'} {other}.",
     )
 
 

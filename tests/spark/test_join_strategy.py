@@ -224,3 +224,12 @@ def test_a_replaced_file(spark: SparkSession, tmp_path: Path, strategy: Any) -> 
     write(1)
     with pytest.raises(PySparkException, match=r"ObjectChangedError: .*Plan again"):
         frame()
+
+
+def test_key_names_with_dots(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a.b": range(10), "v": range(10)}), tmp_path / "0.parquet")
+    left = spark.createDataFrame([(3,), (4,), (99,)], "`a.b` bigint")
+    native = spark.read.parquet(str(tmp_path))
+    for strategy in ("lookups", "spark"):
+        mine = [_chosen(left, f"{tmp_path}/", ["a.b"], strategy, how=how).frame(["a.b"], how) for how in HOWS]
+        same(mine, [left.join(native, ["a.b"], how) for how in HOWS])

@@ -143,7 +143,7 @@ def test_without_an_index_of_the_keys_it_refuses(
     monkeypatch.setattr(join_sample, "LITTLE_BYTES", 20_000)
     with pytest.raises(QueryError, match="no index maps keys to rows") as raised:
         lookup_join(left, url, "a", strategy="lookups")
-    assert 'strategy="auto"' in str(raised.value.hint)
+    assert "strategy='auto'" in str(raised.value.hint)
     native = spark.read.parquet(url)
     some = left.select("id")
     # in this order of the files an id is in one page of one of them
