@@ -25,6 +25,7 @@ from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_strategy import JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.join_task import How, LookupTask
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
@@ -365,7 +366,7 @@ class JoinEstimate:
         refused: why the tasks of ``df`` cannot look up its keys; None if they can.
         index: the index table that is used, or "footers and bounds".
         description: the lake and its version; for an index its place and snapshot.
-        num_keys: number of distinct keys.
+        num_keys: number of distinct keys that are not null.
         requests, num_bytes: approximate totals of all tasks.
         lookup_s: approximate seconds if one task runs at a time.
         scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if the types of the
@@ -432,7 +433,7 @@ def explain_lookup_join(
     chosen = choose_join(df, plan.side(), "auto")
     keys = chosen.num_keys
     if keys is None:
-        keys = df.select(list(plan.on)).distinct().count()
+        keys = df.select(*[df[quoted(name)] for name in plan.on]).dropna().distinct().count()
     return replace(_estimate(plan, keys, requests), strategy=chosen.strategy, reason=chosen.why)
 
 
