@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,25 +123,6 @@ class CallerThread:
             raise
 
 
-_DESCRIPTION: Final = "spark.job.description"
-
-
-@contextmanager
-def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
-    """Show ``text`` in Spark's UI for the jobs of the block, which this thread starts; not in Spark Connect."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
-        yield
-        return
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, text)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
-
-
 @dataclass(eq=False)
 class _Hold:
     """The value that a setting had before its first user changed it."""
@@ -154,6 +135,28 @@ class _Hold:
 
 _holds: list[_Hold] = []
 _lock = threading.Lock()
+
+
+_DESCRIPTION: Final = "spark.job.description"
+
+
+@contextmanager
+def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
+    """Describe the jobs of the block in Spark's UI, unless the caller has described its jobs. Spark Connect has no
+    descriptions of jobs."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
+        yield
+        return
+    if context.getLocalProperty(_DESCRIPTION) is not None:
+        yield
+        return
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, cast(str, None))  # PySpark's stub forbids None, which removes it
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.spark import index_steps, sessions
-from asyncpq.spark.driver import CallerThread, held_settings
+from asyncpq.spark.driver import CallerThread, described_jobs, held_settings
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import Format, Version, catalog_of
@@ -266,7 +266,9 @@ class _BuildCall:
                 problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in changes.problems),
             )
 
-        return self._caller.serve(partial(sessions.run, self.settings, build))
+        at = safe_url(self.at) if isinstance(self.at, str) else type(self.at).__name__
+        with described_jobs(self._spark, f"asyncpq: build of the index {at}"):
+            return self._caller.serve(partial(sessions.run, self.settings, build))
 
 
 # -- reading and writing --------------------------------------------------------------------------

@@ -12,13 +12,14 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions
 from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
-from asyncpq.expressions import And, Comparison, Expression, KeyIn, Not, Or
+from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Not, Or
 from asyncpq.expressions.scalars import Scalar, as_scalar
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
@@ -269,6 +270,31 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
         tuples = tuple(rows_in(place, place + 1) for place in positions)
         prune = tuples[0] if len(tuples) == 1 else Or(tuples)
         yield positions, KeyPredicate(rows_in(positions.start, positions.stop), prune)
+
+
+def one_predicate(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> KeyPredicate:
+    """Return one predicate for the rows with any of ``keys``, as :func:`predicates` takes them; it may match others.
+
+    Many keys of several columns become a condition on each column.
+    """
+    if len(columns) == 1 or len(keys[0]) <= MOST_TUPLES:
+        ((_, predicate),) = predicates(columns, keys)
+        return predicate
+    values = [_literals(column, pc.unique(array)) for column, array in zip(columns, keys, strict=True)]
+    return KeyPredicate(And(tuple([_any_of(key.name, own) for key, own in zip(columns, values, strict=True)])))
+
+
+def bounds_predicate(columns: Sequence[JoinKey], bounds: Sequence[pa.Array]) -> KeyPredicate | None:
+    """Return a predicate for the rows between bounds of the keys; None if no literal expresses any of the bounds.
+
+    ``bounds`` are for each column the lower bound and the upper one, in Spark's type.
+    """
+    terms: list[Expression] = []
+    for column, array in zip(columns, bounds, strict=True):
+        for operator, literal in zip((">=", "<="), _literals(column, array), strict=True):
+            if not isinstance(literal, Expression):
+                terms.append(Comparison(column.name, cast(CompareOp, operator), literal))
+    return KeyPredicate(And(tuple(terms))) if terms else None
 
 
 def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:

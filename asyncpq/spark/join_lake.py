@@ -42,7 +42,8 @@ from asyncpq.storage.urls import absolute
 
 #: Maximum rows of the lake in one batch of a join.
 LAKE_ROWS: Final = 65_536
-_COMBINED_ROWS: Final = 8192  # keys match a few rows in each of many files: these are combined
+#: Keys match a few rows in each of many files: these are combined to batches of so many rows.
+COMBINED_ROWS: Final = 8192
 _KEPT: Final = 8  # open lakes of a session
 
 
@@ -152,7 +153,7 @@ class _PinnedFiles:
         return listing._replace(files=self._files)
 
 
-class _KeyRequests:
+class KeyRequests:
     """The requests for each file of a join (:class:`asyncpq.datasets.dataset_files.FileRequests`).
 
     Rows that an index lists are read without a filter. The join matches these rows once for all files, where a filter
@@ -195,8 +196,8 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
     state, lake = await opened(session, pinned), pinned.lake
     request = ScanRequest(columns=lake.columns, where=predicate.where, prune=predicate.prune)
     operation = state.runtime.operation("scan", lake.url)
-    files = DatasetFiles(state, request, operation, scan=True, requests=_KeyRequests(state, request, lake.conf))
-    return spark_stream(lake, state, operation, files, batch_size=LAKE_ROWS, combine_rows=_COMBINED_ROWS)
+    files = DatasetFiles(state, request, operation, scan=True, requests=KeyRequests(state, request, lake.conf))
+    return spark_stream(lake, state, operation, files, batch_size=LAKE_ROWS, combine_rows=COMBINED_ROWS)
 
 
 # -- cost of a key --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -22,8 +22,10 @@ from asyncpq.scan.request import one_of, whole_number
 from asyncpq.spark import sessions
 from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, has_equal_values, key_rules
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
+from asyncpq.spark.join_strategy import JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.join_task import How, LookupTask
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
@@ -46,14 +48,14 @@ def lookup_join(
     how: How = "inner",
     *,
     index: Any = None,
-    allow_scan: bool = False,
+    strategy: JoinStrategy = "auto",
     batch_keys: int = DEFAULT_BATCH_KEYS,
     **settings: Any,
 ) -> DataFrame:
     """Join a small DataFrame with a lake, as ``df.join(spark.read.parquet(lake), on=on, how=how)``.
 
-    The tasks of ``df`` look up their keys. Keys compare as in Spark's joins: null matches nothing, NaN equals NaN and
-    -0.0 equals 0.0. All tasks, retried ones too, read the file versions of the moment of this call.
+    Keys compare as in Spark's joins: null matches nothing, NaN equals NaN and -0.0 equals 0.0. Lookups read the file
+    versions of the moment of this call, in retried tasks too.
 
     Args:
         df: the left side; its partitions are the tasks.
@@ -62,30 +64,34 @@ def lookup_join(
         columns: columns of the lake behind those of ``df``; None for all. Keys need not be named.
         how: "inner", "left", "semi" or "anti".
         index: url of the lake's index; None: the index below the prefix, if there is one.
-        allow_scan: if the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
-        batch_keys: distinct keys of one lookup in a task.
+        strategy: "auto": run ``df`` at this call, once, and take the strategy that probably takes less time: tasks read
+            the rows of its keys, or Spark's join reads the files that may have the keys (as ``reader="auto"`` of
+            :func:`asyncpq.spark.scan`). "lookups": do not run ``df`` now; its tasks look up their own keys. "spark":
+            Spark's join with the files that may have the keys.
+        batch_keys: distinct keys of one lookup in a task, with "lookups".
         settings: :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
 
     Raises:
         AnalysisException: a key column does not exist, or Spark cannot compare the types.
         ColumnNotFoundError: the lake lacks a column of ``columns``.
-        QueryError: the keys cannot be looked up. The message says why, the hint what helps.
+        QueryError: the strategy is "lookups", or ``df`` is a stream, and the keys cannot be looked up. The message says
+            why, the hint what helps.
     """
-    plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
+    one_of("strategy", strategy, get_args(JoinStrategy))
+    opened = open_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
+    if strategy != "lookups" and not df.isStreaming:
+        return choose_join(df, opened.side(), strategy).frame(opened.on, opened.how)
+    plan = with_task(opened)
     if plan.refused is None:
         return plan.dataframe(df)
-    if not allow_scan:
-        remedy = plan.refused.remedy
-        raise QueryError(
-            f"a lookup join would scan the lake: {plan.refused.why}",
-            url=plan.opened.state.url,
-            column=plan.on[0],
-            hint=f"{remedy + ', or let' if remedy else 'Let'} Spark join with a scan: allow_scan=True.",
-        )
-    from asyncpq.spark.reads.scan import scan
-
-    right = scan(df.sparkSession, lake, columns=list(plan.right.names), index=index, **settings)
-    return df.join(right, on=list(plan.on), how=how)
+    remedy = plan.refused.remedy
+    other = "foreachBatch join each batch" if df.isStreaming else "asyncpq choose the join: strategy='auto'"
+    raise QueryError(
+        f"a lookup join would scan the lake: {plan.refused.why}",
+        url=plan.opened.state.url,
+        column=plan.on[0],
+        hint=f"{remedy + ', or let' if remedy else 'Let'} {other}.",
+    )
 
 
 #: Spark's other names of joins.
@@ -98,16 +104,23 @@ _SPELLINGS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan:
-    """A planned lookup join: with ``task``, or with the reason why the keys cannot be looked up (``refused``)."""
+    """A planned join: with the reason why the keys cannot be looked up (``refused``), or with how they are made. A
+    lookup join also has a ``task``."""
 
     on: tuple[str, ...]
     how: How
     opened: OpenLake  # on the driver
+    target: LakeTarget
+    settings: SparkSettings
     key_names: tuple[str, ...]  # asyncpq's names of the lake's key columns
     right: StructType  # the lake's columns that take part in the join
     schema: StructType  # of the result
+    left_width: int  # columns of the left
+    places: tuple[int, ...]  # positions of the left's key columns
+    batch_keys: int
     rules: tuple[KeyRule, ...] = ()  # how the keys are made
-    places: tuple[int, ...] = ()  # positions of the left's key columns
+    keys: tuple[JoinKey, ...] = ()
+    read: tuple[int, ...] = ()  # positions of the lake's columns that lookups read
     task: LookupTask | None = None
     refused: KeyRefused | None = None
     cost: KeyCost | None = None  # average of a key
@@ -124,6 +137,18 @@ class JoinPlan:
         named = [column.alias(f"k{number}") for number, column in enumerate(candidates)]
         return left.select("*", *named).mapInArrow(self.task, self.schema)
 
+    def side(self) -> LakeSide:
+        """Return the lake's side of the join, for :func:`asyncpq.spark.join_strategy.choose_join`."""
+        return LakeSide(
+            opened=self.opened,
+            right=self.right,
+            rules=self.rules,
+            places=self.places,
+            keys=self.keys,
+            settings=self.settings,
+            refused="" if self.refused is None else self.refused.why,
+        )
+
 
 def plan_lookup_join(
     df: DataFrame,
@@ -132,12 +157,25 @@ def plan_lookup_join(
     columns: Sequence[str] | None = None,
     how: How = "inner",
     *,
+    with_cost: bool = False,
+    **options: Any,
+) -> JoinPlan:
+    """Plan a lookup join. ``with_cost``: measure the cost of a key even if an index maps keys to rows."""
+    return with_task(open_join(df, lake, on, columns, how, **options), with_cost=with_cost)
+
+
+def open_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
     index: Any = None,
     batch_keys: int = DEFAULT_BATCH_KEYS,
-    with_cost: bool = False,
     **settings: Any,
 ) -> JoinPlan:
-    """Plan :func:`lookup_join`. ``with_cost``: measure the cost of a key even if an index maps keys to rows."""
+    """Open the lake of a join, and find how its keys are made of the left's."""
     if not hasattr(df, "sparkSession"):
         raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}")
     how = cast(How, _SPELLINGS.get(str(how), how))
@@ -155,34 +193,61 @@ def plan_lookup_join(
     arrow_schema(joined)  # raises now: PySpark's error at run time names no column
     left_places = [_place(df.columns, name, conf) for name in names]
     lake_places = [opened.columns([name])[0] for name in names]
-    key_names = tuple(opened.names[at] for at in lake_places)
-    plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
+    plan = JoinPlan(
+        on=names,
+        how=how,
+        opened=opened,
+        target=target,
+        settings=frozen,
+        key_names=tuple([opened.names[at] for at in lake_places]),
+        right=right,
+        schema=joined,
+        left_width=len(df.columns),
+        places=tuple(left_places),
+        batch_keys=keys_at_once,
+    )
     rules = _rules(df, opened, left_places, lake_places, conf)
     if isinstance(rules, KeyRefused):
         return replace(plan, refused=rules)
+    rest = [at for at in opened.columns(right.names) if at not in lake_places] if how in ("inner", "left") else []
+    read = list(dict.fromkeys([*lake_places, *rest]))
+    keys = _join_keys(opened, rules, lake_places, read, _types(opened, read), len(df.columns))
+    if how not in ("inner", "left"):  # no other column is part of the result
+        right = StructType([opened.struct.fields[at] for at in dict.fromkeys(lake_places)])
+    return replace(plan, right=right, rules=tuple(rules), keys=keys, read=tuple(read))
 
-    rest = [at for at in opened.columns(right.names) if at not in lake_places]
-    read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
+
+def _types(opened: OpenLake, read: Sequence[int]) -> pa.Schema:
+    """Return the Arrow types in Spark of the lake's columns at the positions ``read``."""
+    return arrow_schema(StructType([opened.struct.fields[at] for at in read]))
+
+
+def with_task(plan: JoinPlan, *, with_cost: bool = False) -> JoinPlan:
+    """Pin the lake's files for a lookup join, and add its task, or why the keys cannot be looked up."""
+    if plan.refused is not None:
+        return plan
+    opened, frozen, read = plan.opened, plan.settings, plan.read
     with refresh_hint(opened.is_snapshot):
-        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, frozen))
-    has_index = keys_part(opened, key_names) is not None
+        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, plan.target, read, frozen))
+    has_index = keys_part(opened, plan.key_names) is not None
     if with_cost or not has_index:
         with plan_again_hint(pinned.index is not None):
-            cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
+            cost = sessions.run(frozen, lambda session: key_cost(session, pinned, plan.key_names))
         plan = replace(plan, cost=cost)
         if not has_index and not cost.is_little:
             why = f"no index maps keys to rows, and {cost}"
             return replace(plan, refused=KeyRefused(why, "Build an index with Keys on these columns"))
-    types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
+    types = _types(opened, read)
+    keys = {key.place for key in plan.keys}
     task = LookupTask(
         pinned=pinned,
-        how=how,
-        keys=_join_keys(opened, rules, lake_places, read, types, len(df.columns)),
-        left=(*left_places, *(at for at in range(len(df.columns)) if at not in left_places)),
-        right=tuple((read.index(at), types.field(read.index(at)).type) for at in rest if at in read),
-        batch_keys=keys_at_once,
+        how=plan.how,
+        keys=plan.keys,
+        left=(*plan.places, *(at for at in range(plan.left_width) if at not in plan.places)),
+        right=tuple((at, types.field(at).type) for at in range(len(read)) if at not in keys),
+        batch_keys=plan.batch_keys,
     )
-    return replace(plan, rules=tuple(rules), places=tuple(left_places), task=task)
+    return replace(plan, task=task)
 
 
 def _rules(
@@ -296,16 +361,20 @@ class JoinEstimate:
     """The estimated cost of a lookup join, and of Spark's broadcast join for comparison.
 
     Attributes:
-        refused: why the keys cannot be looked up; None if they can.
+        strategy: what ``strategy="auto"`` takes: "lookups" or "spark".
+        reason: why, with the files that are read.
+        refused: why the tasks of ``df`` cannot look up its keys; None if they can.
         index: the index table that is used, or "footers and bounds".
         description: the lake and its version; for an index its place and snapshot.
-        num_keys: number of distinct keys.
+        num_keys: number of distinct keys that are not null.
         requests, num_bytes: approximate totals of all tasks.
         lookup_s: approximate seconds if one task runs at a time.
         scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if the types of the
             keys prevent a lookup, since then the files are not examined.
     """
 
+    strategy: Literal["lookups", "spark"]
+    reason: str
     refused: str | None
     index: str
     description: str
@@ -322,7 +391,8 @@ class JoinEstimate:
 
     def __str__(self) -> str:
         lines = [
-            "lookup join" if self.refused is None else f"no lookup join: {self.refused}",
+            f"join by {self.strategy}, since {self.reason}",
+            *([] if self.refused is None else [f'  no strategy="lookups": {self.refused}']),
             f"  {self.description}",
             f"  by {self.index}",
         ]
@@ -332,8 +402,6 @@ class JoinEstimate:
                 f" {self.lookup_s:.1f} s",
                 f"  a broadcast join reads the lake: about {self.scan_s:.1f} s",
             ]
-        if self.scan_is_cheaper:
-            lines.append("  A broadcast join would be cheaper: df.join(asyncpq.spark.scan(spark, lake), on=...).")
         return "\n".join(lines)
 
 
@@ -353,18 +421,24 @@ def explain_lookup_join(
     """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
     Args:
-        num_keys: number of distinct keys of ``df``; None: Spark counts the keys, which runs ``df``.
+        num_keys: number of distinct keys of ``df``; None: ``df`` runs, and the choice is that of the join itself.
         requests: assumed latency and bandwidth.
 
     Raises:
         AsyncpqError, AnalysisException: as :func:`asyncpq.spark.lookup_join` does.
     """
     plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, with_cost=True, **settings)
-    keys = df.select(list(plan.on)).distinct().count() if num_keys is None else num_keys
-    return _estimate(plan, keys, requests)
+    if num_keys is not None:
+        return _estimate(plan, num_keys, requests)
+    chosen = choose_join(df, plan.side(), "auto")
+    keys = chosen.num_keys
+    if keys is None:
+        keys = df.select(*[df[quoted(name)] for name in plan.on]).dropna().distinct().count()
+    return replace(_estimate(plan, keys, requests), strategy=chosen.strategy, reason=chosen.why)
 
 
 def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
+    """Estimate the join of so many keys, which are not known."""
     cost = plan.cost
     part = keys_part(plan.opened, plan.key_names)
     prices = Prices.initial(requests, LimitOptions())
@@ -374,13 +448,18 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
         each, num_bytes = cost.requests + (part is not None), cost.num_bytes * num_keys
         if num_bytes > cost.scan_bytes:  # keys share cached pages, so no more than the whole lake is read
             each, num_bytes = each * cost.scan_bytes / num_bytes, float(cost.scan_bytes)
+    lookup_s = num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s
+    scan_s = None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s
+    by_spark = plan.refused is not None or (scan_s is not None and scan_s < lookup_s)
     return JoinEstimate(
+        strategy="spark" if by_spark else "lookups",
+        reason=plan.refused.why if plan.refused is not None else "it is estimated at less time for this number of keys",
         refused=None if plan.refused is None else plan.refused.why,
         index="footers and bounds" if part is None else f"{part} of the index",
         description=plan.opened.state.source.description,
         num_keys=num_keys,
         requests=round(each * num_keys),
         num_bytes=round(num_bytes),
-        lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s,
-        scan_s=None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s,
+        lookup_s=lookup_s,
+        scan_s=scan_s,
     )

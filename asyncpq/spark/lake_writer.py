@@ -11,8 +11,10 @@ adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, w
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -68,7 +70,7 @@ _KINDS: Final[Mapping[str, type[IndexKind]]] = {
     kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
 }
 #: Options of a write, apart from the settings.
-WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
+WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", "txnAppId", "txnVersion", *OPTION_NAMES)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class LakeWrite:
     settings: SparkSettings
     kinds: tuple[IndexKind, ...] | None = None  # of a new index; None: those of the lake's index, or the default
     publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
+    is_batch: bool = False  # ``job`` is that of a batch, which is committed once
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task to new files; return these. Readers see the files after :meth:`commit`."""
@@ -113,6 +116,7 @@ class LakeWrite:
     def commit(self, files: Sequence[adding.AddedFile]) -> int:
         """Add ``files`` to the lake's index, and so make them visible; return the number of the index's new snapshot.
 
+        If an earlier write has committed the batch, the files are deleted, and the number is that of the last snapshot.
         Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is certain
         that nothing was committed.
         """
@@ -121,6 +125,12 @@ class LakeWrite:
             files = [replace(file, tail=b"") for file in files]
 
         async def commit(session: Session) -> int:
+            if self.is_batch:
+                live, snapshot = await adding.live_paths(session.runtime, self.folder)
+                if any(is_same_batch(path, self.job) for path in live):
+                    await adding.discard_files(session.runtime, self.folder, job_folder(self.job))
+                    logger.info("%s has this batch already: it is not written again", safe_url(self.folder))
+                    return snapshot
             added = await adding.add_files(
                 session.runtime,
                 self.folder,
@@ -176,6 +186,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
         raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
+    batch = _batch_job(given, publish)
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
@@ -199,6 +210,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         run(settings, lambda session: _begin(session, folder))
     return LakeWrite(
         folder=folder,
+        job=batch or uuid.uuid4().hex,
+        is_batch=batch is not None,
         struct=struct,
         order=order,
         overwrite=overwrite,
@@ -208,6 +221,38 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         kinds=kinds,
         publish="plain" if publish == "plain" else "index",
     )
+
+
+def _batch_job(given: Mapping[str, str], publish: str) -> str | None:
+    """Return the name of a write of the batch that ``txnAppId`` and ``txnVersion`` identify; None without them."""
+    application, version = given.get("txnappid"), given.get("txnversion")
+    if application is None and version is None:
+        return None
+    if not application or version is None or not re.fullmatch(r"-?\d+", version):
+        raise errors.InvalidOptionError(
+            f"txnAppId={application!r}, txnVersion={version!r}: must be a text and a whole number",
+            hint="In foreachBatch, pass a name of the query, and the number of the batch.",
+        )
+    if publish == "plain":
+        raise errors.InvalidOptionError("txnAppId: publish='plain' writes into an empty folder, and only once")
+    return batch_job(application, int(version))
+
+
+#: Where the name of a write has random digits, so that each attempt to write a batch has files of its own.
+_BATCH_DIGITS: Final = (slice(0, 16), slice(17, 26))
+
+
+def batch_job(application: str, version: int) -> str:
+    """Return a new name of a write, which :func:`is_same_batch` recognises as that of this batch."""
+    digest = hashlib.sha256(f"{version} {application}".encode()).hexdigest()
+    rest = uuid.uuid4().hex
+    return f"{digest[:12]}4{digest[12:15]}{rest[16]}{digest[15:24]}{rest[26:]}"
+
+
+def is_same_batch(path: str, job: str) -> bool:
+    """Return whether the file at ``path`` in the lake is of another attempt to write the batch of ``job``."""
+    folder = path.removeprefix(DATA_FOLDER)
+    return all(folder[digits] == job[digits] for digits in _BATCH_DIGITS)
 
 
 def lake_folder(name: str, target: object) -> str:

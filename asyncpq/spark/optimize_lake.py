@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
-from asyncpq.spark.driver import held_settings
+from asyncpq.spark.driver import described_jobs, held_settings
 from asyncpq.spark.lake_writer import LakeWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
@@ -182,7 +182,7 @@ def optimize(
         run(frozen, lambda session: check_target(session.runtime, folder))
         rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)
         _refuse_overlap(rows.urls, folder)
-    with held_settings(spark, rows.settings):
+    with held_settings(spark, rows.settings), described_jobs(spark, f"asyncpq: optimize into {safe_url(folder)}"):
         conf = ReadConf.of(spark)
         schema = rows.frame.schema
         order = RowLayout(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))

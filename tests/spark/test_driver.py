@@ -3,39 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.spark.driver import described_jobs, held_settings
-
-
-class _Context:
-    """As much of a SparkContext as is asked for."""
-
-    def __init__(self) -> None:
-        self.properties: dict[str, str | None] = {}
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
-        return self.properties.get(name)
-
-    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802
-        self.properties[name] = value
-
-
-@pytest.mark.parametrize("before", [None, "a report"])
-def test_jobs_are_described_for_a_while(before: str | None) -> None:
-    context = _Context()
-    context.properties["spark.job.description"] = before
-    spark: Any = SimpleNamespace(sparkContext=context)
-    with described_jobs(spark, "asyncpq plans"):
-        assert context.properties == {"spark.job.description": "asyncpq plans"}
-    assert context.properties == {"spark.job.description": before}
-    with described_jobs(SimpleNamespace(), "a session of Connect has no context"):  # type: ignore[arg-type]
-        pass
 
 
 class _Session:
@@ -75,3 +48,35 @@ def test_whoever_is_inside_has_what_it_wants(calls: list[tuple[int, dict[str, st
         for _, number, wanted in inside:
             assert wanted.items() <= sessions[number % 2].items()
     assert sessions == list(_BEFORE)
+
+
+class _Context:
+    """As much of a SparkContext as is asked for."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, str | None] = {}
+        self.sparkContext = self
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802
+        self.properties[name] = value
+
+
+def test_jobs_have_a_description_unless_the_caller_has_given_one() -> None:
+    name, session = "spark.job.description", _Context()
+    spark: Any = session
+    with described_jobs(spark, "a build"):
+        assert session.properties == {name: "a build"}
+    assert session.properties == {name: None}
+    session.properties[name] = "mine"
+    with described_jobs(spark, "a build"):
+        assert session.properties == {name: "mine"}
+    assert session.properties == {name: "mine"}
+
+
+def test_spark_connect_has_no_descriptions() -> None:
+    connect: Any = object()
+    with described_jobs(connect, "a build"):
+        pass

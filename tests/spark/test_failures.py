@@ -258,7 +258,7 @@ def _loaded_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view:
 
 def _joined_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:
     asked = spark.createDataFrame([(3 * _ROWS + 1,), (5,)], "id bigint").coalesce(1)
-    return asyncpq.spark.lookup_join(asked, lake, on="id", view=view, **settings)
+    return asyncpq.spark.lookup_join(asked, lake, on="id", view=view, strategy="lookups", **settings)
 
 
 @pytest.mark.parametrize("change", ["replaced", pytest.param("deleted", marks=pytest.mark.slow)])

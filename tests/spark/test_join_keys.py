@@ -157,7 +157,10 @@ JOINED: Final = [
 
 
 @pytest.mark.parametrize("how", ["inner", pytest.param("left", marks=pytest.mark.slow)])
-def test_joins_on_keys_of_other_types(spark: SparkSession, restored_conf: Any, lake: str, how: Any) -> None:
+@pytest.mark.parametrize("strategy", ["lookups", pytest.param("auto", marks=pytest.mark.slow)])
+def test_joins_on_keys_of_other_types(
+    spark: SparkSession, restored_conf: Any, lake: str, how: Any, strategy: Any
+) -> None:
     from pyspark.sql import functions
 
     from asyncpq.spark.joins import lookup_join
@@ -171,7 +174,7 @@ def test_joins_on_keys_of_other_types(spark: SparkSession, restored_conf: Any, l
     for number, (left_type, lake_type) in enumerate(JOINED):
         name = f"r_{lake_type}"
         some = left.select("i", _column(left_type).alias(name))
-        found = lookup_join(some, lake, name, ["row"], how)
+        found = lookup_join(some, lake, name, ["row"], how, strategy=strategy)
         expected = some.join(native.select(_column(name), "row"), on=name, how=how)
         assert found.schema == expected.schema
         case = functions.lit(f"{number} {left_type} {lake_type}").alias("case")

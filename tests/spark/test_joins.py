@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,13 +14,13 @@ import pytest
 import asyncpq.blocking
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.indexing import Bounds, Footers, Keys
+from tests.spark.joined import HOWS, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS: Final = 600
 FILES: Final = 4
-HOWS: Final = ("inner", "left", "semi", "anti")
 NAN: Final = float("nan")
 
 
@@ -77,29 +76,6 @@ def left(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "id bigint, a int, b string, x double").repartition(3)
 
 
-def _rows(frame: DataFrame) -> list[str]:
-    return sorted(map(repr, frame.collect()))
-
-
-def same(mine: list[DataFrame], theirs: list[DataFrame]) -> None:
-    """Each of the frames has the same columns, types and rows as its fellow; asked in two jobs."""
-    from pyspark.sql import functions
-
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.schema == other.schema
-
-    def together(frames: list[DataFrame]) -> DataFrame:
-        # names may occur twice
-        flat = [frame.toDF(*[f"c{at}" for at in range(len(frame.columns))]) for frame in frames]
-        packed = [
-            frame.select(functions.lit(at).alias("frame"), functions.to_json(functions.struct("*")).alias("row"))
-            for at, frame in enumerate(flat)
-        ]
-        return reduce(lambda a, b: a.union(b), packed)
-
-    assert _rows(together(mine)) == _rows(together(theirs))
-
-
 def test_all_kinds_of_joins(spark: SparkSession, left: DataFrame, lake: str) -> None:
     from asyncpq.spark.joins import lookup_join
 
@@ -108,7 +84,7 @@ def test_all_kinds_of_joins(spark: SparkSession, left: DataFrame, lake: str) -> 
     for on in (["a"], ["x"], ["a", "b"], ["x", "b", "a"]):
         some = left.select("id", "b", "a", "x")
         for how in HOWS:
-            mine.append(lookup_join(some, lake, on, how=how, batch_keys=7))
+            mine.append(lookup_join(some, lake, on, how=how, strategy="lookups", batch_keys=7))
             theirs.append(some.join(native, on=on, how=how))
     same(mine, theirs)
 
@@ -149,6 +125,7 @@ def test_what_cannot_be_asked(left: DataFrame, lake: str) -> None:
         {"on": []},
         {"on": "a", "how": "full"},
         {"on": "a", "batch_keys": 0},
+        {"on": "a", "strategy": "fast"},
         {"on": [left["a"]]},
     ]
     for wrong in wrongs:
@@ -165,15 +142,15 @@ def test_without_an_index_of_the_keys_it_refuses(
     url = _write(tmp_path)
     monkeypatch.setattr(join_sample, "LITTLE_BYTES", 20_000)
     with pytest.raises(QueryError, match="no index maps keys to rows") as raised:
-        lookup_join(left, url, "a")
-    assert "allow_scan=True" in str(raised.value.hint)
+        lookup_join(left, url, "a", strategy="lookups")
+    assert "strategy='auto'" in str(raised.value.hint)
     native = spark.read.parquet(url)
     some = left.select("id")
     # in this order of the files an id is in one page of one of them
     mine = [
-        lookup_join(left, url, "a", ["v"], allow_scan=True),
-        lookup_join(some, url, "id"),
-        lookup_join(some, url, "id", how="anti"),
+        lookup_join(left, url, "a", ["v"]),
+        lookup_join(some, url, "id", strategy="lookups"),
+        lookup_join(some, url, "id", how="anti", strategy="lookups"),
     ]
     theirs = [
         left.join(native.select("a", "v"), on="a"),
@@ -187,7 +164,9 @@ def test_with_bounds_alone(spark: SparkSession, left: DataFrame, lake: str) -> N
     from asyncpq.spark.joins import lookup_join
 
     some = left.select("id")
-    mine = [lookup_join(some, lake, "id", ["v"], how, index=_bounds(lake)) for how in ("inner", "left")]
+    mine = [
+        lookup_join(some, lake, "id", ["v"], how, index=_bounds(lake), strategy="lookups") for how in ("inner", "left")
+    ]
     native = spark.read.parquet(lake).select("id", "v")
     same(mine, [some.join(native, on="id", how=how) for how in ("inner", "left")])
 
@@ -221,8 +200,8 @@ def test_a_file_that_is_replaced_after_planning(spark: SparkSession, left: DataF
     with asyncpq.blocking.BlockingSession() as session:
         session.build_index(url, [Keys("a"), Footers()])
     left = left.coalesce(1)  # one task fails, again and again; what a worker has in its cache is of the planned version
-    by_index = lookup_join(left.select("a"), url, "a", ["v"])
-    by_files = lookup_join(left.select("id"), url, "id", ["v"], index=False)
+    by_index = lookup_join(left.select("a"), url, "a", ["v"], strategy="lookups")
+    by_files = lookup_join(left.select("id"), url, "id", ["v"], index=False, strategy="lookups")
     for number in range(FILES):
         pq.write_table(_lake_table(number).slice(1), tmp_path / f"{number}.parquet")
     for frame in (by_index, by_files):
@@ -243,7 +222,7 @@ def test_very_many_keys_of_several_columns(spark: SparkSession, tmp_path: Path) 
     pq.write_table(table, tmp_path / "0.parquet")
     left = spark.createDataFrame([*rows, (1, 99)], "a bigint, b bigint").coalesce(1)
     lake = spark.read.parquet(str(tmp_path))
-    mine = [lookup_join(left, str(tmp_path), ["a", "b"], how=how) for how in HOWS]
+    mine = [lookup_join(left, str(tmp_path), ["a", "b"], how=how, strategy="lookups") for how in HOWS]
     same(mine, [left.join(lake, ["a", "b"], how) for how in HOWS])
 
 
@@ -256,4 +235,5 @@ def test_files_of_other_types_than_the_lake(spark: SparkSession, tmp_path: Path)
         pq.write_table(pa.table({"t": times, "v": [number, 9]}), tmp_path / f"{number}.parquet")
     lake = spark.read.parquet(str(tmp_path))
     left = lake.select("t").coalesce(1)
-    same([lookup_join(left, str(tmp_path), "t", how=how) for how in HOWS], [left.join(lake, "t", how) for how in HOWS])
+    mine = [lookup_join(left, str(tmp_path), "t", how=how, strategy="lookups") for how in HOWS]
+    same(mine, [left.join(lake, "t", how) for how in HOWS])

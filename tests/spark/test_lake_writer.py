@@ -135,7 +135,7 @@ def _is_empty(spark: SparkSession, lake: Path) -> None:
     loaded = spark.read.format("asyncpq").load(str(lake))
     for found in (loaded, asyncpq.spark.scan(spark, str(lake)), loaded.where("id = 3")):
         assert (found.schema.simpleString(), found.count()) == ("struct<id:bigint>", 0)
-    joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left", allow_scan=True)
+    joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left")
     assert sorted(row.id for row in joined.collect()) == [0, 1, 2]
     estimate = asyncpq.spark.explain_lookup_join(spark.range(3), str(lake), on="id")
     assert (estimate.refused, estimate.num_keys, estimate.num_bytes, estimate.scan_s) == (None, 3, 0, 0.0)
@@ -267,3 +267,46 @@ def test_an_executor_that_dies_while_it_writes(
     assert (tmp_path / "once").exists()
     assert ids(target, storage_options=lake_store.session_options) == Counter(range(4000))
     cluster.wait_for_executors(spark.sparkContext.applicationId)
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_written_again_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
+    batch = {"txnAppId": "copy", "txnVersion": "7"}
+    save(rows(spark, 0, 10), tmp_path, **batch)
+    first = sorted(tmp_path.glob("data/*/*.parquet"))
+    save(rows(spark, 0, 10), tmp_path, **batch)
+    assert sorted(tmp_path.glob("data/*/*.parquet")) == first
+    assert ids(tmp_path) == Counter(range(10))
+    save(rows(spark, 10, 20), tmp_path, txnAppId="copy", txnVersion="8")
+    save(rows(spark, 20, 30), tmp_path, txnAppId="other", txnVersion="7")
+    save(rows(spark, 0, 10), tmp_path)  # no batch
+    assert ids(tmp_path) == Counter([*range(30), *range(10)])
+
+
+def test_a_batch_whose_first_write_failed_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    batch = {"txnAppId": "copy", "txnVersion": "0"}
+    with pytest.raises(PySparkException):
+        save(rows(spark, 0, 10).selectExpr("IF(id = 9, raise_error('no'), id) AS id"), tmp_path, **batch)
+    save(rows(spark, 0, 10), tmp_path, **batch)
+    assert ids(tmp_path) == Counter(range(10))
+
+
+def test_a_batch_needs_both_options(spark: SparkSession, tmp_path: Path) -> None:
+    wrongs = [{"txnAppId": "a"}, {"txnVersion": "1"}, {"txnAppId": "a", "txnVersion": "x"}]
+    for wrong in [*wrongs, {"txnAppId": "a", "txnVersion": "1", "publish": "plain"}]:
+        with pytest.raises(PySparkException, match="InvalidOptionError: txnAppId"):
+            save(rows(spark, 0, 1), tmp_path, **wrong)
+
+
+def test_names_of_batches() -> None:
+    from asyncpq.datasets.listing import WRITTEN
+    from asyncpq.spark.lake_writer import batch_job, is_same_batch
+
+    job, again = batch_job("copy", 7), batch_job("copy", 7)
+    assert job != again
+    assert is_same_batch(f"data/{again}/00000-1.parquet", job)
+    assert not is_same_batch(f"data/{batch_job('copy', 8)}/00000-1.parquet", job)
+    assert not is_same_batch(f"data/{batch_job('copy7', 7)}/00000-1.parquet", job)
+    assert WRITTEN.fullmatch(f"data/{job}/00000-1.parquet")

@@ -298,7 +298,7 @@ def test_a_secret_that_is_given_is_refused_without_showing_it(spark: SparkSessio
     asked = spark.range(1)
     in_urls: list[Any] = [
         lambda: asyncpq.spark.scan(spark, [url, signed]),
-        lambda: asyncpq.spark.lookup_join(asked, signed, on="id", allow_scan=True),
+        lambda: asyncpq.spark.lookup_join(asked, signed, on="id"),
         lambda: asyncpq.spark.lookup_join(asked, [url, signed], on="id"),
         lambda: asyncpq.spark.lookup_join(asked, url, on="id", index=index),
         lambda: asyncpq.spark.explain_lookup_join(asked, url, on="id", index=index),

@@ -155,6 +155,19 @@ def _data_file(folder: str, file: AddedFile) -> DataFile:
     )
 
 
+async def live_paths(runtime: Runtime, folder: str) -> tuple[set[str], int]:
+    """Return the paths of the files that readers of a folder see, and the number of its last snapshot; 0 if there is
+    none."""
+    operation = runtime.operation("open", safe_url(folder))
+    with operation:
+        backend = await lake_backend(runtime, folder, create=True)
+        manifest = await load(backend, operation)
+        if manifest is None:
+            return set(), 0
+        files = await files_of(runtime, backend, manifest, manifest.live, operation)
+        return {file.path for file in files}, manifest.snapshot
+
+
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
     """Delete the files whose paths begin with ``prefix``, except live files; return the paths of the deleted files.
 

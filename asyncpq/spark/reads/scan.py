@@ -8,10 +8,11 @@ selected columns: then there are more numbers and no wide column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
@@ -36,6 +37,8 @@ from asyncpq.spark.types.special_types import from_months, without_months
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FIELDS: Final = 20
 _WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
@@ -167,6 +170,16 @@ class SparkScanPlan:
         """Number of requests that planning sent."""
         return self.read.metrics.requests
 
+    @property
+    def summary(self) -> str:
+        """One line on the plan, which is logged."""
+        lake, metrics = self.read.lake, self.read.metrics
+        return (
+            f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
+            f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
+            f" {self.reason}"
+        )
+
     def __str__(self) -> str:
         lake, metrics, costs = self.read.lake, self.read.metrics, self.choice.costs
         lines = [
@@ -220,7 +233,7 @@ def plan_scan(
     known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
-    parallelism = _parallelism(spark)
+    parallelism = parallelism_of(spark)
     caller = CallerThread()
     jobs = PlanningJobs(spark, caller, parallelism)
 
@@ -240,15 +253,35 @@ def plan_scan(
         return sessions.run(known, lambda session: caller.interruptible(plan(session)))
 
     opened, read = caller.serve(plan_here)
+    return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
+
+
+def scan_plan(
+    spark: SparkSession,
+    opened: OpenLake,
+    read: LakePlan,
+    reader: ReaderName,
+    *,
+    condition: Condition | None = None,
+    columns: Sequence[str] | None = None,
+) -> SparkScanPlan:
+    """Choose the reader of a planned read; return the plan of the scan."""
     if read.needs_jvm_zone or read.unopened:
-        lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
-        read = replace(read, lake=lake)
-    return SparkScanPlan(
+        read = replace(read, lake=with_jvm_zone(spark, read.lake))
+    row_s = _clock(spark).row_s()
+    plan = SparkScanPlan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
-        choice=choose_reader(spark, opened, read, reader, parallelism=parallelism, row_s=_clock(spark).row_s()),
+        choice=choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s),
     )
+    logger.info("%s", plan.summary)
+    return plan
+
+
+def with_jvm_zone(spark: SparkSession, lake: LakeScan) -> LakeScan:
+    """Return the scan with the time zone of Spark's JVM, which old timestamps need."""
+    return replace(lake, conf=replace(lake.conf, jvm_time_zone=_jvm_zone(spark)))
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:
@@ -285,7 +318,7 @@ def _clock(spark: SparkSession) -> RowClock:
 _clocks: dict[str, RowClock] = {}
 
 
-def _parallelism(spark: SparkSession) -> int:
+def parallelism_of(spark: SparkSession) -> int:
     """Return the number of tasks that run at once, or a default if Spark does not reveal that number."""
     for name in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
         value = spark.conf.get(name, None)
@@ -307,8 +340,9 @@ def _typed(
     sent = without_months(struct)
     assert isinstance(sent, StructType)
     if sent == struct:
-        return _rows(spark, lake, tasks, struct, num_bytes)
-    frame = _rows(spark, replace(lake, spark_schema=sent.json()), tasks, sent, num_bytes)
+        return task_rows(spark, partial(read_split, lake), tasks, struct, num_bytes)
+    read = partial(read_split, replace(lake, spark_schema=sent.json()))
+    frame = task_rows(spark, read, tasks, sent, num_bytes)
     columns = []
     for field, sent_field in zip(struct.fields, sent.fields, strict=True):
         column = F.col(quoted(field.name))
@@ -318,8 +352,15 @@ def _typed(
     return frame.select(*columns)
 
 
-def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
-    """Return the rows of one task for each split, as a DataFrame whose size Spark estimates at ``num_bytes``."""
+#: Reads the rows of one task from its encoded part of the plan. Picklable.
+TaskReader: TypeAlias = Callable[[bytes], Iterator[pa.RecordBatch]]
+
+
+def task_rows(
+    spark: SparkSession, read: TaskReader, tasks: Sequence[bytes], struct: StructType, num_bytes: int
+) -> DataFrame:
+    """Return the rows that ``read`` yields for each of ``tasks``, as a DataFrame whose size Spark estimates at
+    ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
     numbers, columns = _padding(spark, num_bytes)
@@ -328,12 +369,12 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
         rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
             rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step, _clock(spark)), struct)
+        return rows.mapInArrow(partial(read_numbers, read, tuple(tasks), step, _clock(spark)), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
     rows = spark.createDataFrame(table).selectExpr("*", *columns)
     none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
     rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake, _clock(spark)), struct)
+    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, read, _clock(spark)), struct)
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
@@ -349,16 +390,16 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
 
 
 def read_numbers(
-    lake: LakeScan, tasks: Sequence[bytes], step: int, clock: RowClock, numbers: Iterator[pa.RecordBatch]
+    read: TaskReader, tasks: Sequence[bytes], step: int, clock: RowClock, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the splits ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
+    """Yield the rows of ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from clock.timed(read_split(lake, tasks[number // step]))
+            yield from clock.timed(read(tasks[number // step]))
 
 
-def read_rows(lake: LakeScan, clock: RowClock, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the splits in the second column of the batches. Runs on executors."""
+def read_rows(read: TaskReader, clock: RowClock, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the tasks in the second column of the batches. Runs on executors."""
     for batch in rows:
         for split in batch.column(1).to_pylist():
-            yield from clock.timed(read_split(lake, split))
+            yield from clock.timed(read(split))

@@ -184,7 +184,7 @@ def test_files_without_keys_say_nothing_of_lookups(spark: SparkSession, tmp_path
     put(tmp_path / "13-many.parquet", id=ids)
     keys = spark.range(3)
     with pytest.raises(QueryError, match="no keys"):
-        asyncpq.spark.lookup_join(keys, str(tmp_path), on="id")
+        asyncpq.spark.lookup_join(keys, str(tmp_path), on="id", strategy="lookups")
     plan = asyncpq.spark.explain_lookup_join(keys, str(tmp_path), on="id")
     assert plan.refused is not None
     for number in range(0, 100, 2):  # some of them have keys now
@@ -222,7 +222,7 @@ def test_estimates_do_not_count_pages_twice(spark: SparkSession, tmp_path: Path)
     refused = asyncpq.spark.explain_lookup_join(spark.range(2).selectExpr("id AS wide"), str(tmp_path), on="wide")
     assert (refused.scan_s, refused.scan_is_cheaper) == (None, False)
     with pytest.raises(QueryError, match="Cast the keys"):
-        asyncpq.spark.lookup_join(spark.range(2).selectExpr("id AS wide"), str(tmp_path), on="wide")
+        asyncpq.spark.lookup_join(spark.range(2).selectExpr("id AS wide"), str(tmp_path), on="wide", strategy="lookups")
 
 
 def test_other_names_of_joins(spark: SparkSession, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_what_helps_where_a_file_of_the_index_was_replaced(
         assert "Refresh the index" in told
     now = [(1,), (2,)] if deleted else [(1,), (2,), (3,)]
     assert rows(asyncpq.spark.scan(spark, lake)) == rows(asyncpq.spark.scan(spark, lake, view="listed")) == now
-    joined = asyncpq.spark.lookup_join(spark.range(4), lake, on="id", allow_scan=True)
+    joined = asyncpq.spark.lookup_join(spark.range(4), lake, on="id")
     assert rows(joined) == now
     asyncpq.spark.refresh_index(spark, built.at)
     assert rows(asyncpq.spark.scan(spark, lake)) == rows(asyncpq.spark.scan(spark, lake, view="snapshot")) == now

@@ -234,3 +234,13 @@ def test_each_scan_plans_anew(spark: SparkSession, tmp_path: Path) -> None:
     assert scan(spark, str(tmp_path)).count() == 1
     pq.write_table(pa.table({"v": [2]}), tmp_path / "b.parquet")
     assert scan(spark, str(tmp_path)).count() == 2
+
+
+def test_a_plan_is_logged_in_one_line(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "a.parquet")
+    caplog.set_level("INFO", "asyncpq")
+    plan = explain_scan(spark, str(tmp_path), where="id = 3")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "asyncpq.spark.reads.scan"]
+    assert line == plan.summary
+    assert f"1 of 1 files, {plan.num_bytes} bytes" in line
+    assert line.endswith(f"read by {plan.reader}, since {plan.reason}")

@@ -146,8 +146,8 @@ def test_int96_as_the_clock_of_the_session(
     expected = sorted(map(tuple, keys.join(spark.read.parquet(str(lake)), on="ts").collect()))
     if converted == "true":
         with pytest.raises(QueryError, match="int96TimestampConversion"):
-            lookup_join(keys, str(lake), on="ts")
-    assert sorted(map(tuple, lookup_join(keys, str(lake), on="ts", allow_scan=True).collect())) == expected
+            lookup_join(keys, str(lake), on="ts", strategy="lookups")
+    assert sorted(map(tuple, lookup_join(keys, str(lake), on="ts").collect())) == expected
 
 
 def test_the_source_does_not_see_the_zone_of_int96(tmp_path: Path) -> None:

@@ -1,0 +1,367 @@
+"""Choose how a join reads the lake: rows by key, or whole files by Spark, whichever is estimated at less time.
+
+The left side runs once, before the choice: its keys rule out files, also if they are known only at run time. Spark
+joins the rows in either case, so that its own equality counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from asyncpq.datasets.model import View
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.driver import described_jobs
+from asyncpq.spark.join_files import KeyedRead, KeyFiles, can_ship, find_files, given_state, matching_files, pack_files
+from asyncpq.spark.join_keys import JoinKey, KeyPredicate, KeyRule, bounds_predicate, one_predicate
+from asyncpq.spark.join_task import How, LeftKeys
+from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.reads.planning import lake_of, plan_lake
+from asyncpq.spark.reads.predicates import quoted
+from asyncpq.spark.reads.reader_choice import reader_costs
+from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.urls import split_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+JoinStrategy: TypeAlias = Literal["auto", "lookups", "spark"]
+
+#: With more distinct keys, only their bounds rule out files.
+MOST_KEYS: Final = 1 << 17
+#: Spark broadcasts a left side of at most so many rows; else it chooses the join itself.
+MOST_BROADCAST_ROWS: Final = 20_000
+#: Spark broadcasts the distinct keys, if they are at most so many rows, to drop other rows before the join.
+_MOST_BROADCAST_KEYS: Final = 1 << 20
+#: Seconds of a core for a file: to open it, and to read the first pages of the keys.
+_OPEN_S: Final = 0.0015
+_VISIT_S: Final = 0.002
+_BYTES_S: Final = 200e6
+#: Seconds of a core for a key.
+_KEY_S: Final = 5e-6
+#: Seconds before the first row. Spark's reader lists the files again.
+_START_S: Final = 0.15
+_SPARK_START_S: Final = 0.3
+#: Files that one task reads at once, while requests wait.
+_AT_ONCE: Final = 8
+#: Lookups must be estimated at so much less time, since a wrong estimate must not make the join slower than Spark's.
+_MARGIN: Final = 0.75
+_TASKS_OF_CORE: Final = 2
+#: Below this share of files with keys, the driver opens all files to rule out the others for Spark's reader.
+_LITTLE_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeSide:
+    """The lake's side of a join: what is read, and how the left's keys become conditions on it."""
+
+    opened: OpenLake
+    right: StructType  # columns of the lake that take part
+    rules: Sequence[KeyRule]  # how keys are made; empty if the keys cannot be looked up
+    places: Sequence[int]  # positions of the left's key columns
+    keys: Sequence[JoinKey]
+    settings: SparkSettings
+    refused: str = ""  # why the keys cannot be looked up
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenJoin:
+    """A join whose left side has run, with the chosen strategy, and why it was chosen.
+
+    Attributes:
+        num_rows, num_keys: rows and distinct keys of the left; None if they were not counted.
+        files: files that are read, of ``files_total``.
+        lookups_s, spark_s: estimates; None if the strategy was the only one.
+    """
+
+    strategy: Literal["lookups", "spark"]
+    reason: str
+    left: DataFrame
+    rows: DataFrame  # of the lake
+    num_rows: int | None = None
+    num_keys: int | None = None
+    files: int = 0
+    files_total: int = 0
+    lookups_s: float | None = None
+    spark_s: float | None = None
+
+    def frame(self, on: Sequence[str], how: How) -> DataFrame:
+        """Return the joined DataFrame."""
+        left, rows, names = self.left, self.rows, list(on)
+        if self.num_rows is None:
+            return left.join(rows, on=names, how=how)
+        if how == "inner" and self.num_rows <= MOST_BROADCAST_ROWS:
+            return F.broadcast(left).join(rows, on=names, how=how)
+        if self.strategy == "spark" and self.num_rows <= _MOST_BROADCAST_KEYS:
+            # Spark would sort and shuffle the lake for such a join
+            keys = left.select(*map(quoted, names)).distinct()
+            rows = rows.join(F.broadcast(keys), on=names, how="left_semi")
+        return left.join(rows, on=names, how=how)
+
+    @property
+    def why(self) -> str:
+        """The reason, and the files that are read."""
+        return f"{self.reason} ({self.files} of {self.files_total} files)"
+
+    def __str__(self) -> str:
+        keys = "" if self.num_keys is None else f"{self.num_keys} keys, "
+        estimates = (
+            ""
+            if self.lookups_s is None
+            else f"; about {self.lookups_s:.2f} s by lookups, {self.spark_s:.2f} s by Spark"
+        )
+        return f"{self.strategy}, since {self.reason}: {keys}{self.files} of {self.files_total} files{estimates}"
+
+
+def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> ChosenJoin:
+    """Run the left side, find the files that may have its keys, and choose the strategy."""
+    spark, opened = df.sparkSession, side.opened
+    if side.refused:
+        read = _spark_scan(spark, side, None, len(side.right.names))
+        return ChosenJoin(
+            strategy="spark",
+            reason=side.refused,
+            left=df,
+            rows=read.frame(spark),
+            files=read.files,
+            files_total=read.read.metrics.files_total,
+        )
+    with described_jobs(spark, f"asyncpq: keys of the join with {opened.state.url}"):
+        left = df.localCheckpoint()  # rows that another run might change must not lose their files
+        keys, num_rows = _distinct_keys(left, side)
+        bounds = _bounds(left, side) if keys is None else None
+    predicate = bounds if keys is None else one_predicate(side.keys, keys) if len(keys[0]) else None
+    num_keys = None if keys is None else len(keys[0])
+    if num_keys == 0:
+        none = spark.createDataFrame([], side.right)
+        return ChosenJoin(
+            strategy="lookups", reason="the left side has no keys", left=left, rows=none, num_rows=num_rows, num_keys=0
+        )
+    chooser = _Chooser(spark, side, left, num_rows, num_keys, predicate)
+    chosen = chooser.choose(strategy)
+    logger.info("join of %s: %s", opened.state.url, chosen)
+    return chosen
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def _candidates(left: DataFrame, side: LakeSide) -> DataFrame:
+    """Return for each key column the columns with the values that a key may have in the lake."""
+    plain = left.toDF(*[f"c{at}" for at in range(len(left.columns))])
+    columns = [
+        column
+        for rule, place in zip(side.rules, side.places, strict=True)
+        for column in rule.columns(plain[f"c{place}"])
+    ]
+    return plain.select(*[column.alias(f"k{number}") for number, column in enumerate(columns)])
+
+
+def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | None, int]:
+    """Return for each key column the values of the distinct keys, or None if there are more than ``MOST_KEYS``; and the
+    number of rows."""
+    candidates = _candidates(left, side)
+    table = candidates.limit(MOST_KEYS + 1).toArrow()
+    num_rows = table.num_rows
+    if num_rows > MOST_KEYS:
+        num_rows = left.count()
+        table = candidates.distinct().limit(MOST_KEYS + 1).toArrow()
+        if table.num_rows > MOST_KEYS:
+            return None, num_rows
+    arrays, begin = list[list[pa.Array]](), 0
+    for key in side.keys:
+        type_ = key_type(key)
+        own = range(begin, begin + len(key.candidates))
+        arrays.append([_array(table.column(at).cast(type_)) for at in own])
+        begin = own.stop
+    distinct = LeftKeys(arrays, table.num_rows).distinct if table.num_rows else [array[0] for array in arrays]
+    return None if len(distinct[0]) > MOST_KEYS else distinct, num_rows
+
+
+def key_type(key: JoinKey) -> pa.DataType:
+    """Return the type in which the keys of a column compare: rounded keys are compared as doubles."""
+    return pa.float64() if key.form == "rounded" else key.type
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+
+
+def _bounds(left: DataFrame, side: LakeSide) -> KeyPredicate | None:
+    """Return a predicate with the bounds of the keys; None if they express none, or no row has a key."""
+    candidates = _candidates(left, side)
+    table = candidates.agg(*[agg(name) for name in candidates.columns for agg in (F.min, F.max)]).toArrow()
+    bounds, begin = list[pa.Array](), 0
+    for key in side.keys:
+        stop = begin + 2 * len(key.candidates)
+        low, high = (
+            pa.concat_arrays([_array(table.column(at).cast(key_type(key))) for at in range(first, stop, 2)])
+            for first in (begin, begin + 1)
+        )
+        bounds.append(pa.concat_arrays([_extreme(low, "min"), _extreme(high, "max")]))
+        begin = stop
+    if any(array.null_count for array in bounds):
+        return None
+    return bounds_predicate(side.keys, bounds)
+
+
+def _extreme(values: pa.Array, which: Literal["min", "max"]) -> pa.Array:
+    if len(values) == 1:
+        return values
+    return pa.array([pc.min_max(values)[which].as_py()], values.type)  # of days
+
+
+# -- the choice -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    spark: SparkSession
+    side: LakeSide
+    left: DataFrame
+    num_rows: int
+    num_keys: int | None
+    predicate: KeyPredicate | None
+
+    def choose(self, strategy: JoinStrategy) -> ChosenJoin:
+        side, predicate = self.side, self.predicate
+        if predicate is None:
+            return self._by_spark(None, "there are too many keys")
+        columns = self._columns()
+        opened, settings = side.opened, side.settings
+        found = sessions.run(settings, lambda session: find_files(session, opened, columns, predicate))
+        if not found.files:
+            rows = self.spark.createDataFrame([], side.right)
+            return self._chosen("lookups", "no file may have the keys", rows, found, 0)
+        if self.num_keys is None:
+            return self._by_spark(found, "there are too many keys")
+        parallelism = parallelism_of(self.spark)
+        lookups_s, spark_s = self._estimates(found, parallelism)
+        if strategy == "lookups" or (strategy == "auto" and lookups_s < spark_s * _MARGIN):
+            reason = "the argument strategy names it" if strategy == "lookups" else "it is estimated at less time"
+            return self._by_lookups(found, reason, lookups_s, spark_s)
+        reason = "the argument strategy names it" if strategy == "spark" else "lookups are not estimated at less time"
+        return self._by_spark(found, reason, lookups_s, spark_s)
+
+    def _columns(self) -> tuple[str, ...]:
+        opened = self.side.opened
+        return tuple([opened.names[place] for place in opened.columns(self.side.right.names)])
+
+    def _estimates(self, found: KeyFiles, parallelism: int) -> tuple[float, float]:
+        """Return the seconds by lookups and by Spark's join."""
+        opened, num_files = self.side.opened, len(found.files)
+        is_local = split_url(opened.state.url)[0] == "file"
+        share = len(self.side.right.names) / max(1, len(opened.names))
+        latency_s = 0.0 if is_local else found.prices.latency_s
+        cpu = num_files * (_OPEN_S + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
+        cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
+        transfer_s = 0.0 if is_local else found.num_bytes / found.prices.bandwidth_bytes_s
+        by_spark = reader_costs(
+            num_files=num_files,
+            num_splits=1,
+            num_bytes=0,
+            num_rows=0,
+            whole_bytes=int(share * found.total_bytes),
+            parallelism=parallelism,
+            prices=found.prices,
+            is_local=is_local,
+            row_s=0.0,
+        ).spark_s
+        return _START_S + max(cpu / parallelism, transfer_s), _SPARK_START_S + by_spark
+
+    def _by_lookups(self, found: KeyFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
+        side, spark, predicate = self.side, self.spark, self.predicate
+        assert predicate is not None
+        opened = side.opened
+        places = opened.columns(side.right.names)
+        if can_ship(opened, found.files):
+            lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
+            tasks = pack_files(found.files, _TASKS_OF_CORE * parallelism_of(spark))
+            rows = task_rows(spark, KeyedRead(lake=lake, keys=predicate), tasks, side.right, found.most_bytes)
+        else:
+            plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
+            read = sessions.run(side.settings, lambda session: plan())
+            rows = scan_plan(spark, opened, read, "asyncpq").frame(spark)
+        return self._chosen("lookups", reason, rows, found, len(found.files), lookups_s, spark_s)
+
+    def _by_spark(
+        self, found: KeyFiles | None, reason: str, lookups_s: float | None = None, spark_s: float | None = None
+    ) -> ChosenJoin:
+        read = _spark_scan(self.spark, self.side, self._pruned(found), 0 if found is None else found.total)
+        if read.reader == "asyncpq" and read.choice.costs.asyncpq_s > (lookups_s or float("inf")) and found is not None:
+            reason = f"Spark's own reader does not read the files ({read.reason})"
+            return self._by_lookups(found, reason, lookups_s or 0.0, read.choice.costs.asyncpq_s)
+        total = read.read.metrics.files_total
+        return ChosenJoin(
+            strategy="spark",
+            reason=reason,
+            left=self.left,
+            rows=read.frame(self.spark),
+            num_rows=self.num_rows,
+            num_keys=self.num_keys,
+            files=read.files,
+            files_total=total,
+            lookups_s=lookups_s,
+            spark_s=spark_s,
+        )
+
+    def _pruned(self, found: KeyFiles | None) -> KeyFiles | None:
+        """Return the files without those that their footers rule out, if these are many."""
+        predicate, opened = self.predicate, self.side.opened
+        if found is None or predicate is None or found.share >= _LITTLE_SHARE:
+            return found
+
+        async def prune(session: Session) -> KeyFiles:
+            return replace(found, files=await matching_files(session, opened, found.files, self._columns(), predicate))
+
+        return sessions.run(self.side.settings, prune)
+
+    def _chosen(
+        self,
+        strategy: Literal["lookups", "spark"],
+        reason: str,
+        rows: DataFrame,
+        found: KeyFiles,
+        files: int,
+        lookups_s: float | None = None,
+        spark_s: float | None = None,
+    ) -> ChosenJoin:
+        return ChosenJoin(
+            strategy=strategy,
+            reason=reason,
+            left=self.left,
+            rows=rows,
+            num_rows=self.num_rows,
+            num_keys=self.num_keys,
+            files=files,
+            files_total=found.total,
+            lookups_s=lookups_s,
+            spark_s=spark_s,
+        )
+
+
+def _spark_scan(spark: SparkSession, side: LakeSide, found: KeyFiles | None, total: int) -> SparkScanPlan:
+    """Return the scan of the lake, or of the files found, without a condition."""
+    opened = side.opened
+    if found is not None and opened.state.source.view is not View.TABLE:
+        files = [replace(file, entry=None) for file in found.files]
+        opened = replace(opened, state=given_state(opened.state, files))
+    plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
+    parallelism = parallelism_of(spark)
+    read = sessions.run(side.settings, lambda session: plan(parallelism=parallelism))
+    if found is not None:
+        read.metrics.files_total = total
+    return scan_plan(spark, opened, read, "auto")
