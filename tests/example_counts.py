@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws of the properties that take longest."""
+"""How many examples there are of what takes long to test."""
 
 from __future__ import annotations
 
