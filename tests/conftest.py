@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import botocore.session
 import pytest
@@ -17,7 +18,11 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 from localstack.seed import seed
 from localstack.start import running_localstack
+from tests.shared_localstack import SharedLocalStack, shared_endpoint
 from tests.store_backends import DATA
+
+if TYPE_CHECKING:
+    from tests.servers import PostgresServer
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -42,12 +47,16 @@ settings.load_profile(os.environ.get("ASYNCPQ_HYPOTHESIS_PROFILE") or ("ci" if o
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster."""
+    """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster.
+
+    Tests that are given more time than others come first: at the end, one process would be left with them.
+    """
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("property")
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+    items.sort(key=lambda item: not any(item.iter_markers("timeout")))
 
 
 def pytest_collection_finish() -> None:
@@ -56,9 +65,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_sessionstart() -> None:
+_distributed_localstack = pytest.StashKey[SharedLocalStack]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Let all sessions of botocore share its parsed models of S3: parsing takes longer than most tests do."""
     botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+    if session.config.pluginmanager.has_plugin("dsession"):  # pytest-xdist, which starts other processes
+        session.stash[_distributed_localstack] = SharedLocalStack()
+        session.stash[_distributed_localstack].start()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _distributed_localstack in session.stash:
+        session.stash[_distributed_localstack].stop()
 
 
 def pytest_report_header() -> str:
@@ -78,8 +98,21 @@ def _installed_from() -> Path:
 @pytest.fixture(scope="session")
 def localstack() -> Iterator[str]:
     """The endpoint of a running LocalStack, started once."""
+    shared = shared_endpoint()
+    if shared is not None:
+        yield shared
+        return
     with running_localstack() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL, started once: tests have databases or tables of their own."""
+    from tests.servers import PostgresServer
+
+    with PostgresServer() as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 import operator
 import struct
@@ -116,6 +117,8 @@ EVERY_LITERAL = [None, True, False, *_NUMBERS, *_MOMENTS, *_STRINGS, uuid.UUID(i
 LITERALS = st.sampled_from(EVERY_LITERAL)
 
 
+# Strategies are kept: Hypothesis checks each new one, which takes longer than to draw from it.
+@functools.cache
 def arrays(kind: str, *, min_size: int = 0, max_size: int = 12) -> st.SearchStrategy[list[Any]]:
     """Values of a column, nulls among them."""
     return st.lists(st.none() | COLUMNS[kind][1], min_size=min_size, max_size=max_size)
@@ -131,6 +134,7 @@ def array(kind: str, values: list[Any]) -> pa.Array:
     return pa.array(values, type_)
 
 
+@functools.lru_cache(1000)
 def atoms(
     column: str, kind: str, *, foreign: bool = True, own: st.SearchStrategy[Any] | None = None
 ) -> st.SearchStrategy[Expression]:
@@ -174,17 +178,34 @@ def uses(expr: Expression, *kinds: type[Expression]) -> bool:
     return any(isinstance(atom, kinds) for atom in atoms_of(expr))
 
 
-def trees(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+_LEAF: None = None  # its place in a shape
+_SHAPES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([*[_LEAF] * 6, Constant(True), Constant(False), Constant(None)]),
+    lambda inner: st.one_of(
+        st.tuples(st.just(Not), inner),
+        st.tuples(st.just(And), st.lists(inner, max_size=3)),
+        st.tuples(st.just(Or), st.lists(inner, max_size=3)),
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def trees(draw: st.DrawFn, leaves: st.SearchStrategy[Expression]) -> Expression:
     """AND, OR and NOT of atoms and constants."""
-    return st.recursive(
-        leaves | st.sampled_from([Constant(True), Constant(False), Constant(None)]),
-        lambda inner: st.one_of(
-            inner.map(Not),
-            st.lists(inner, max_size=3).map(lambda args: And(tuple(args))),
-            st.lists(inner, max_size=3).map(lambda args: Or(tuple(args))),
-        ),
-        max_leaves=5,
-    )
+
+    def filled(shape: Any) -> Expression:
+        if shape is _LEAF:
+            return draw(leaves)
+        if isinstance(shape, Constant):
+            return shape
+        make, inside = shape
+        if make is Not:
+            return Not(filled(inside))
+        joined: Expression = make(tuple(map(filled, inside)))
+        return joined
+
+    return filled(draw(_SHAPES))
 
 
 def without_views(table: pa.Table) -> pa.Table:

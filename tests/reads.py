@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,13 +43,18 @@ def by_pyarrow(data: bytes, where: Expression | None = None) -> pa.Table:
 
     Where pyarrow's casts cannot hold a literal, plain Python compares.
     """
-    table = pq.ParquetFile(pa.BufferReader(data)).read()
+    table = _whole(data)
     if where is None:
         return table
     try:
         return table.filter(oracle(where))
     except (pa.ArrowInvalid, OverflowError):
         return table.filter(pa.array([model(where, row) for row in table.to_pylist()], pa.bool_()))
+
+
+@functools.lru_cache(maxsize=8)  # many predicates in a row are for one file
+def _whole(data: bytes) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
 def values(table: pa.Table) -> list[str]:

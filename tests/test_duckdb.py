@@ -26,6 +26,7 @@ from asyncpq import blocking, col
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
 from tests.door_tables import COLUMNS, tables
+from tests.example_counts import examples
 from tests.random_tables import writer_options
 
 NAN = float("nan")
@@ -151,7 +152,7 @@ def _refused(error: str, query: str) -> bool:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=140)
+@settings(max_examples=examples(50, thorough=500))
 @given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)
 def test_random_queries_give_what_duckdb_reads(
     session: blocking.BlockingSession,
@@ -160,7 +161,7 @@ def test_random_queries_give_what_duckdb_reads(
     table: pa.Table,
     writer: Any,
 ) -> None:
-    """Four to each table, some 500 in all. The oracle is a table that DuckDB reads of the whole file, since its own
+    """Four to each table. The oracle is a table that DuckDB reads of the whole file, since its own
     reader rules out row groups with NaN by statistics that do not count NaN."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "0.parquet"

@@ -27,6 +27,7 @@ from asyncpq.polars import rows_of
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
 from tests.door_tables import COLUMNS, tables
+from tests.example_counts import examples
 from tests.random_tables import writer_options
 
 UTC = dt.UTC
@@ -170,12 +171,12 @@ def session() -> Iterator[blocking.BlockingSession]:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=130)
+@settings(max_examples=examples(50, thorough=500))
 @given(data=st.data(), table=tables(), writer=writer_options)
 def test_random_queries_give_what_polars_reads(
     session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
 ) -> None:
-    """Four to each table, some 500 in all. The oracle reads the whole file, so that its own pruning cannot err."""
+    """Four to each table. The oracle reads the whole file, so that its own pruning cannot err."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "0.parquet"
         path.write_bytes(writer.write(table))

@@ -14,6 +14,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import Contains, Expression, Has, HasPhrase, HasTokens, Like, Not
 from asyncpq.expressions.tokens import tokens
 from tests import words
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, array, arrays, model
 
 _WORDS = st.sampled_from(
@@ -56,7 +57,7 @@ def results(expr: Expression, column: Any, type_: pa.DataType) -> list[bool | No
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(120, thorough=1000))
 @given(st.lists(st.none() | TEXTS, max_size=6), TEXTS, st.booleans(), st.data())
 def test_words_are_found(values: list[str | None], asked: str, phrase: bool, data: st.DataObject) -> None:
     asked = data.draw(st.sampled_from([asked, *filter(None, values)]))  # so that some are found
@@ -96,7 +97,7 @@ _PATTERNS = st.text("ab%_\\\u00e9\n.", max_size=6)
 _BODIES = st.text("ab%_\\\u00e9\n.", max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, thorough=1000))
 @given(st.lists(st.none() | _BODIES, max_size=6), _PATTERNS)
 def test_texts_are_found_as_pyarrow_finds_them(values: list[str | None], pattern: str) -> None:
     for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
@@ -114,7 +115,7 @@ def test_texts_are_found_as_pyarrow_finds_them(values: list[str | None], pattern
 _LISTS = [pa.list_, pa.large_list]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, thorough=1000))
 @given(st.sampled_from(["int32", "float64", "string", "timestamp_utc", "decimal", "uuid", "bool"]), st.data())
 def test_lists_have_their_elements(kind: str, data: st.DataObject) -> None:
     element = COLUMNS[kind][0]

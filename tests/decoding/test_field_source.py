@@ -12,6 +12,7 @@ from asyncpq import col
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.nested import PartialField, merge, num_levels
 from asyncpq.pruning.row_ranges import RowRanges
+from tests.example_counts import examples
 from tests.parquet_samples import LIMITS as DECODE_LIMITS
 from tests.parquet_samples import OpenFile
 from tests.random_tables import NestedFile, leaf_paths, nested_files, structs
@@ -91,7 +92,7 @@ def test_projections_equal_pyarrow(file: NestedFile, limits: asyncpq.LimitOption
     assert_same(found, file.read(columns).slice(0, limit))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(nested_files(), st.data())
 def test_two_reads_of_one_session_equal_pyarrow(file: NestedFile, data: st.DataObject) -> None:
     """What the first read learnt or kept changes nothing in the second."""

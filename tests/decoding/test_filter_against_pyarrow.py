@@ -20,6 +20,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import CompareOp, Comparison, Constant, Expression, In, KeyIn, Not, columns, simplify, tree
 from asyncpq.expressions import atoms as atoms_of
+from tests.example_counts import examples
 from tests.predicates import (
     COLUMNS,
     DAY,
@@ -110,7 +111,7 @@ def results_by_pyarrow(
     return [True if at in true else False if at in false else None for at in range(len(next(iter(values.values()))))]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(100, thorough=1000))
 @given(KINDS, LITERALS, st.sampled_from(["==", "<"]), st.data())
 def test_what_compiles_meets_no_type_error_later(kind: str, literal: Any, op: CompareOp, data: st.DataObject) -> None:
     try:
@@ -123,7 +124,7 @@ def test_what_compiles_meets_no_type_error_later(kind: str, literal: Any, op: Co
     assert len(compiled.mask({"c0": array(kind, [None, value])}, 2)) == 2
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(100, thorough=1000))
 @given(st.data())
 def test_one_atom(data: st.DataObject) -> None:
     kind = data.draw(KINDS)
@@ -133,7 +134,7 @@ def test_one_atom(data: st.DataObject) -> None:
     compare(Not(expr), {"c0": kind}, {"c0": values})
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(60, thorough=500))
 @given(st.data())
 def test_trees(data: st.DataObject) -> None:
     kinds, values = data.draw(tables())
@@ -149,7 +150,7 @@ def test_a_tree_that_pyarrow_refuses_for_one_atom_alone() -> None:
     compare(Not(expr), {"c0": "int8", "c1": "timestamp_ms"}, values)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(60, thorough=500))
 @given(st.data())
 def test_own_literals_are_never_refused(data: st.DataObject) -> None:
     kind = data.draw(KINDS)

@@ -21,6 +21,7 @@ from asyncpq.objects.read_plan import Unit
 from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.decoding.test_decoded_size import BOMBS
+from tests.example_counts import examples
 from tests.parquet_samples import MIB, limited, write
 from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask
@@ -80,7 +81,7 @@ def read_all(data: bytes) -> list[tuple[int, int]]:
     return watch.units
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(drawn=tables(nested=True), options=writer_options)
 def test_no_unit_is_larger_than_expected(drawn: tuple[pa.Table, dict[str, str]], options: WriterOptions) -> None:
     table, _ = drawn
@@ -89,7 +90,7 @@ def test_no_unit_is_larger_than_expected(drawn: tuple[pa.Table, dict[str, str]],
             assert found <= expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(nested_files())
 def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
     for expected, found in read_all(file.data):

@@ -19,6 +19,7 @@ from pyspark.sql.types import VariantVal
 
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from tests.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "\uffff", *(f"n{n}" for n in range(5))])
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -232,7 +233,7 @@ def test_what_spark_does_not_shred_is_refused(kind: pa.DataType) -> None:
             restoring(column)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=500))
 @given(_VALUES, _SCHEMAS, st.data())
 def test_damage_is_told_or_harmless(value: Any, schema: _Shredding, data: st.DataObject) -> None:
     """Bytes that another process wrote never end in an error of Python's own."""

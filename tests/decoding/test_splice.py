@@ -15,11 +15,12 @@ from asyncpq.decoding.leaf_sources import StreamedSource
 from asyncpq.decoding.page import DataPage, Dictionary, LeafArray
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
+from tests.example_counts import examples
 from tests.parquet_samples import LIMITS, OpenFile, write
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask
 
-FEW = settings(max_examples=120, deadline=None)
+FEW = settings(max_examples=examples(50, thorough=500), deadline=None)
 
 
 @st.composite
@@ -268,7 +269,7 @@ def test_chunk_without_its_dictionary_page(lied_about: OpenFile) -> None:
         source.select(RowRanges.all(lied_about.num_rows()), LIMITS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, thorough=500), deadline=None)
 @given(
     kind=st.sampled_from(["int", "string", "dictionary", "list", "decimal"]),
     version=st.sampled_from(["1.0", "2.0"]),

@@ -30,6 +30,7 @@ from asyncpq.expressions import (
     Not,
     StartsWith,
 )
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, KINDS, WORDS, arrays, expressions, model, oracle, uses
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -64,7 +65,7 @@ SCHEMA = pa.schema(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(70, thorough=500))
 @given(_COVERED, st.data())
 def test_same_results(kind: str, data: st.DataObject) -> None:
     expr = data.draw(expressions({"c0": kind}, foreign=False))
@@ -77,7 +78,7 @@ def test_same_results(kind: str, data: st.DataObject) -> None:
         assert model(translated, {"c0": value}) == model(expr, {"c0": value})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(70, thorough=500))
 @given(KINDS, st.data())
 def test_other_literals_are_the_same_or_refused(kind: str, data: st.DataObject) -> None:
     expr = data.draw(expressions({"c0": kind}))

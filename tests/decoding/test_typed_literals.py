@@ -17,6 +17,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.substrait import from_pyarrow, is_exact_cast, with_substrait_forms
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import ColumnComparison, Comparison, In, IsNull
+from tests.example_counts import examples
 from tests.predicates import array, arrays
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -60,7 +61,7 @@ def literals(kind: str, target: pa.DataType) -> st.SearchStrategy[Any]:
     return strings if target in _STRINGS else strings.map(str.encode)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(150, thorough=1000))
 @given(st.sampled_from(list(_TARGETS)), st.data())
 def test_casts_have_the_answer_of_pyarrow_dataset(kind: str, data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(_TARGETS[kind]))

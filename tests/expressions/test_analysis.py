@@ -47,6 +47,7 @@ from asyncpq.expressions.analysis import (
 from asyncpq.expressions.tokens import tokens
 from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.literals import domain_of as domain_of_kind
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, KINDS, LIST, array, arrays, atoms, trees
 
 TRUTHS = {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}
@@ -86,7 +87,7 @@ def results(expr: Expression, columns: dict[str, pa.Array]) -> list[bool | None]
     return found
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(200, thorough=1000))
 @given(st.data(), KINDS)
 def test_sets_hold_the_values_with_that_result_and_exact_ones_no_others(data: st.DataObject, kind: str) -> None:
     type_ = COLUMNS[kind][0]
@@ -108,7 +109,7 @@ def test_sets_hold_the_values_with_that_result_and_exact_ones_no_others(data: st
         assert all(not found.is_empty or result not in exact for result, found in sets.items())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=1000))
 @given(st.data(), KINDS)
 def test_trees_are_followed_by_three_valued_logic(data: st.DataObject, kind: str) -> None:
     values = data.draw(arrays(kind, min_size=1, max_size=4))

@@ -47,6 +47,7 @@ from asyncpq.pruning.bloom_probes import compile_probes, may_match, plain_encode
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, KINDS, array, arrays, trees
 from tests.predicates import atoms as random_atoms
@@ -86,7 +87,7 @@ def is_short(value: Any) -> bool:
     return not isinstance(value, (str, bytes)) or len(value) < _LONGEST_KEY
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=1000))
 @given(cases())
 def test_zones_of_one_value(case: tuple[str, list[Any], Expression]) -> None:
     kind, values, expr = case
@@ -102,7 +103,7 @@ def test_zones_of_one_value(case: tuple[str, list[Any], Expression]) -> None:
             assert all(at in wanted or values[at] is None or values[at] != values[at] for at in kept)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80, thorough=1000))
 @given(cases(), st.integers(1, 4), st.booleans())
 def test_zones_of_several_values(case: tuple[str, list[Any], Expression], size: int, know_nulls: bool) -> None:
     kind, values, expr = case
@@ -150,7 +151,7 @@ def test_zones_of_strings_cut_short(data: st.DataObject) -> None:
             assert number in rows_where(expr, TRUTHS[result], len(groups), {"x": zones})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=1000))
 @given(cases())
 def test_index_keys(case: tuple[str, list[Any], Expression]) -> None:
     kind, values, expr = case
@@ -175,7 +176,7 @@ def _literals(expr: Expression) -> Iterable[Any]:
     return [literal for atom in atoms(expr) for literal in atom.literals]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80, thorough=1000))
 @given(cases())
 def test_contradictions(case: tuple[str, list[Any], Expression]) -> None:
     kind, values, expr = case
@@ -203,7 +204,7 @@ def test_weaker_predicates(case: tuple[str, list[Any], Expression], kept_atoms: 
     assert rest is None or simplify(rest) == Constant(False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80, thorough=1000))
 @given(cases())
 def test_bloom_filters(case: tuple[str, list[Any], Expression]) -> None:
     kind, values, expr = case
@@ -231,7 +232,7 @@ def test_ngrams(data: st.DataObject, kind: str, n: int) -> None:
 # -- catalogs and engines with rules of their own -----------------------------------------------------
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80, thorough=1000))
 @given(cases())
 def test_iceberg_partitions(case: tuple[str, list[Any], Expression]) -> None:
     pytest.importorskip("pyiceberg")
@@ -329,7 +330,7 @@ def _atom_by_spark(atom: Atom, value: Any) -> bool | None:
     return by_op[atom.op]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(150, thorough=1000))
 @given(spark_cases())
 def test_spark_conditions(case: tuple[str, Expression]) -> None:
     pytest.importorskip("pyspark")

@@ -30,6 +30,7 @@ from asyncpq.expressions import (
 )
 from asyncpq.expressions.analysis import Interval, Intervals, complement, intersect, unite
 from asyncpq.expressions.scalars import Timestamp
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, atoms, model, trees, uses
 
 # the module: the package has a function of its name
@@ -88,7 +89,7 @@ def compiled(
     return [row for row, result in enumerate(mask.to_pylist()) if result], found.engine_atoms
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=1000))
 @given(cases() | near_cases() | near_cases())
 def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, list[Any]], Expression]) -> None:
     kinds, values, expr = case
@@ -105,7 +106,7 @@ def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, l
             assert not intersect((before,), (after,))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75, thorough=500))
 @given(cases() | near_cases())
 def test_without_contradictions_the_rows_are_the_same(
     case: tuple[dict[str, str], dict[str, list[Any]], Expression],
@@ -124,7 +125,7 @@ def _inner(expr: Expression) -> Expression:
     return _inner(expr.arg) if isinstance(expr, Not) else expr
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120, thorough=1000))
 @given(st.sampled_from(["int32", "string", "date32", "timestamp_us", "timestamp_utc"]), st.data())
 def test_ranges_of_their_own_literals_are_tight(kind: str, data: st.DataObject) -> None:
     """Where one column alone is asked, each end of its ranges is one at which the answer changes."""
@@ -163,7 +164,7 @@ def _holds(intervals: Intervals, value: float) -> bool:
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200, thorough=1000))
 @given(interval_sets(), interval_sets())
 def test_sets_of_intervals(left: Intervals, right: Intervals) -> None:
     for step in range(-17, 18):

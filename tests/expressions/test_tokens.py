@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from asyncpq.expressions import Like
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, UNICODE_VERSION, tokens, word_characters
+from tests.example_counts import examples
 from tests.words import OTHERS, words
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"]).filter(lambda char: char not in OTHERS)
@@ -24,13 +25,13 @@ _ODD = (
 TEXTS = st.text(st.sampled_from(_ODD) | _CHARACTERS, max_size=20)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(300, thorough=1000))
 @given(TEXTS)
 def test_tokens_are_as_described(text: str) -> None:
     assert tokens(text) == words(text)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200, thorough=500))
 @given(TEXTS)
 def test_spellings_of_one_text_have_the_same_tokens(text: str) -> None:
     for form in ("NFC", "NFD"):
@@ -102,7 +103,7 @@ def test_prefixes(pattern: str | bytes, prefix: str | bytes) -> None:
 _LETTERS = st.text("ab%_\\\u00e9\n", max_size=6)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200, thorough=500))
 @given(_LETTERS, st.lists(_LETTERS))
 def test_matches_begin_with_the_prefix(pattern: str, others: list[str]) -> None:
     unescaped = pattern.replace("\\", "")

@@ -18,6 +18,7 @@ import pytest
 
 import asyncpq
 from asyncpq.testing import Fault, ObjectServer
+from tests.example_counts import examples
 from tests.file.advisory_mutations import BASES, Mutant, mutants
 from tests.fuzz import bases
 from tests.fuzz.judge import same
@@ -36,6 +37,7 @@ REFUSED_NESTED = {
     "chunk: a value less": "or more values, but its metadata say",
 }
 QUICK = ("dictionary_v2", "nested")
+STEP = examples(2, thorough=1)
 Ask = tuple[str, Callable[[asyncpq.File], Awaitable[Any]], Callable[[pa.Table], Any]]
 
 
@@ -55,7 +57,7 @@ def asked(key: str) -> list[Ask]:
 
 @pytest.mark.parametrize(
     ("base", "step"),
-    [*[(base, 4) for base in QUICK], *[pytest.param(base, 1, marks=pytest.mark.slow) for base in BASES]],
+    [*[(base, 4) for base in QUICK], *[pytest.param(base, STEP, marks=pytest.mark.slow) for base in BASES]],
 )
 async def test_what_is_advisory_is_not_needed(base: str, step: int) -> None:
     """Of every ``step``-th change."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.expressions import Constant, Expression, Has
+from tests.example_counts import examples
 from tests.predicates import WORDS, expressions, oracle, uses
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask
@@ -155,7 +156,7 @@ def test_lookup_equals_a_loop_over_keys(
 
 
 @pytest.mark.parametrize("trust", [True, False])
-@settings(max_examples=50)
+@settings(max_examples=examples(25, thorough=250))
 @given(tables(nested=False), writer_options, st.data())
 def test_trust_statistics_changes_no_row(
     trust: bool, made: tuple[pa.Table, dict[str, str]], writer: WriterOptions, data: st.DataObject

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
+from tests.example_counts import examples
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask, values
 
@@ -162,7 +163,7 @@ def test_what_is_refused(names: Any, error: type[Exception]) -> None:
         ask(data, lambda file: file.read(read_dictionary=names))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(tables(nested=False), writer_options, st.data())
 def test_any_table(made: tuple[pa.Table, dict[str, str]], writer: WriterOptions, data: st.DataObject) -> None:
     table, _ = made

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
+from tests.example_counts import examples
 from tests.parquet_files import BINARY, I64, LIST, STRUCT, EditedFile, Items, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, rows_left, values
 
@@ -248,7 +249,7 @@ def _pages(draw: st.DrawFn, total: int) -> list[int]:
     return [stop - start for start, stop in zip([0, *edges], [*edges, total], strict=True)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, thorough=200))
 @given(st.data())
 def test_14_any_pages(data: st.DataObject) -> None:
     total = data.draw(st.integers(2, 16))
@@ -281,7 +282,7 @@ def test_15_disjoint_predicates_empty_one_row_group_of_several() -> None:
 # -- 16 ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, thorough=200))
 @given(
     st.sets(st.integers(0, 59), min_size=1), st.sampled_from([0, 1, 40, 200, 10_000]), st.sampled_from([None, 1, 2, 5])
 )

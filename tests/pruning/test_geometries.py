@@ -18,6 +18,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.decoding.wkb import wkb_box
 from asyncpq.expressions import IntersectsBox
+from tests.example_counts import examples
 from tests.geometries import BOXES, GEOMETRIES, box, meets, wkb
 from tests.parquet_files import DOUBLE, STRUCT, EditedFile, Struct
 from tests.parquet_samples import DATA, requires_corpus
@@ -85,13 +86,13 @@ def check(file: EditedFile, geometries: Sequence[Any], asked: Asked, **options: 
     ask(file.data(), question, **options)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(st.lists(st.none() | GEOMETRIES, min_size=1, max_size=8), BOXES, st.sampled_from([32, 64]), st.booleans())
 def test_covering_columns(geometries: list[Any], asked: Asked, width: int, trust: bool) -> None:
     check(overture(geometries, width=width), geometries, asked, read=asyncpq.ReadOptions(trust_statistics=trust))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(st.lists(st.none() | GEOMETRIES, min_size=1, max_size=8), BOXES, st.sampled_from([17, 18]), st.integers(0, 7))
 def test_statistics_of_row_groups(geometries: list[Any], asked: Asked, kind: int, without: int) -> None:
     file = overture(geometries)

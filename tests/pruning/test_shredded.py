@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
+from tests.example_counts import examples
 from tests.parquet_files import EditedFile
 from tests.reads import ask, rows_left
 from tests.variants import MISSING, plain, shredded
@@ -33,7 +34,7 @@ def whole(value: Any) -> int | None:
     return (int(part) if part == "7" else None) if isinstance(part, str) else None if part is None else int(part)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(st.lists(VALUES, min_size=1, max_size=9), st.integers(-3, 9), st.booleans())
 def test_the_rows_are_the_filters(values: list[Any], asked: int, unshredded: bool) -> None:
     parts = [whole(value) for value in values]

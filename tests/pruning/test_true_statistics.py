@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.expressions import Expression
+from tests.example_counts import examples
 from tests.parquet_files import EditedFile, Items
 from tests.predicates import array, arrays, expressions, oracle
 from tests.reads import DISTRUSTING, TRUSTING, ask, by_pyarrow, values
@@ -90,7 +91,7 @@ def _weaken(draw: st.DrawFn, file: EditedFile, at: int, group: int, *, text: boo
             file.set_offset_index(None, at, group)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60, thorough=500))
 @given(
     files(),
     st.builds(asyncpq.LimitOptions, unit_bytes=st.sampled_from([1, 100, 1 << 23])),

@@ -11,6 +11,7 @@ from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import RowGroupPruning
 from asyncpq.pruning.zones import rows_where
+from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
 from tests.predicates import KINDS, array, arrays, expressions, results, sorted_values
 
@@ -34,7 +35,7 @@ def cases(draw: st.DrawFn) -> tuple[pa.Table, Expression]:
     return pa.table(data), draw(expressions(kinds))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60, thorough=500))
 @given(cases(), st.integers(1, 5), st.integers(1, 30), st.booleans())
 def test_no_row_is_lost(
     case: tuple[pa.Table, Expression], rows_per_page: int, rows_per_group: int, dictionaries: bool

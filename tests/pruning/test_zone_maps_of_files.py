@@ -20,6 +20,7 @@ from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import Domain, ValueKind
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import Zones, rows_where
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, expressions, oracle, uses
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -111,7 +112,7 @@ def matches(expr: Expression, kinds: dict[str, str], file: dict[str, list[Any]])
     return ours or (theirs and "-0000-0000-" not in str(expr))  # pyarrow's isin answers at random for UUIDs
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(100, thorough=1000))
 @given(st.data())
 def test_no_file_with_a_matching_row_is_lost(data: st.DataObject) -> None:
     kinds = {
@@ -140,7 +141,7 @@ def test_no_file_with_a_matching_row_is_lost(data: st.DataObject) -> None:
             assert number in kept
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60, thorough=500))
 @given(st.sampled_from(["int32", "float64", "string", "date32", "timestamp_ms", "decimal", "bool", "uuid"]), st.data())
 def test_single_values_prune_exactly(kind: str, data: st.DataObject) -> None:
     """Of files of one value each, those are kept that match, and no other."""

@@ -18,6 +18,7 @@ from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, array, arrays, atoms, model, results, sorted_values, trees
 
@@ -80,7 +81,7 @@ def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
     return kind, zones, made
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(300, thorough=2000))
 @given(known_zones(), st.data())
 def test_zones(case: tuple[str, list[list[Any]], Zones], data: st.DataObject) -> None:
     kind, zones, known = case
@@ -127,7 +128,7 @@ _STRING_ATOMS = st.one_of(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200, thorough=1000))
 @given(string_zones(), _STRING_ATOMS, st.booleans())
 def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any, flagged: bool) -> None:
     values, bounds = zones

@@ -36,10 +36,10 @@ async def measured(server: ObjectServer, column: str, rows: int) -> Cost:
     ("files", "step", "column"),
     [
         (60, 5000, "id"),
-        (60, 5000, "user"),
+        pytest.param(60, 5000, "user", marks=pytest.mark.slow),
         (12, 5000, "amount"),
         (12, 5000, "note"),
-        (200, 100, "user"),
+        pytest.param(200, 100, "user", marks=pytest.mark.slow),
         (300, 700, "user"),
     ],
 )

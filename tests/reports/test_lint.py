@@ -26,6 +26,7 @@ from tests.parquet_samples import DATA
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, linted, measured, rules, trips
 
 
+@functools.cache
 def by_user() -> pa.Table:
     return trips().sort_by("user")
 
@@ -140,7 +141,11 @@ def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> No
     assert cause["saves_bytes"] == pytest.approx(num_bytes, rel=0.2)
 
 
-@pytest.mark.parametrize("name", CASES)
+#: Of which the rule has another case.
+SLOW = ("pyarrow's defaults", "random order without page index")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
     case = CASES[name]
     table, good_table = case.table(), (case.good_table or case.table)()
@@ -285,7 +290,7 @@ async def test_statistics_of_a_writer_that_are_not_believed() -> None:
     check_prediction("statistics-not-believed", document, before, after)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "brotli"])
+@pytest.mark.parametrize("codec", [pytest.param("gzip", marks=pytest.mark.slow), "brotli"])
 async def test_a_slow_codec(codec: str) -> None:
     """Its saving is time of the CPU, and no number; zstd costs no more requests, and about as many bytes."""
     slow, good = encoded(trips(), compression=codec), encoded(trips())

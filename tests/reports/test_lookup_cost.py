@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -40,8 +41,13 @@ async def predicted(data: bytes, column: str) -> LookupCost:
             return linted.subjects[column].before
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("column", ["id", "user"])
+@pytest.mark.parametrize(
+    ("layout", "column"),
+    [
+        pytest.param(layout, column, marks=[pytest.mark.slow] * (number % 2))
+        for number, (column, layout) in enumerate(itertools.product(["id", "user"], LAYOUTS))
+    ],
+)
 async def test_the_cost_is_what_lookups_cost(layout: str, column: str) -> None:
     data = encoded(trips(), **LAYOUTS[layout])
     cost, real = await predicted(data, column), await measured(data, column, trips())

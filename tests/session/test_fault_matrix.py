@@ -39,7 +39,9 @@ async def servers_for(*clients: str) -> AsyncIterator[dict[str, tuple[ObjectServ
         yield dict(zip(clients, zip(started[::2], started[1::2], strict=True), strict=True))
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (number % 2)) for number, name in enumerate(CATALOGUE)]
+)
 async def test_every_operation(name: str) -> None:
     async with servers_for(*CLIENTS) as servers:
         page.check(name, await run_clients(name, servers))

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.spark
 @pytest.mark.smoke
+@pytest.mark.timeout(300)
 def test_every_use_of_spark_once() -> None:
     if shutil.which("java") is None:
         pytest.skip("needs Java 17 or newer on the path")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.writing.dictionaries import short_dictionaries
+from tests.example_counts import examples
 
 ROWS = 100_000
 RANDOM = np.random.default_rng(11)
@@ -58,7 +59,7 @@ def test_a_dictionary_of_a_page_is_none_for_smaller_pages() -> None:
     assert short_dictionaries(values, 8192, 4096) == ()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25, thorough=250), deadline=None)
 @given(st.lists(st.none() | st.integers(-5, 5) | st.integers(), max_size=200), st.integers(1, 300))
 def test_the_answer_is_that_of_the_definition(values: list[int | None], page_rows: int) -> None:
     array = pa.array([value if value is None else value % 2**60 for value in values], pa.int64())

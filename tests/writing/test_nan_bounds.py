@@ -20,6 +20,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.writing.nan_bounds import leaves_with_nan, without_bounds
+from tests.example_counts import examples
 
 _FLOATS = st.sampled_from([None, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan])
 SCHEMA = pa.schema(
@@ -46,7 +47,7 @@ def has_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=300), deadline=None)
 @given(st.lists(_ROW, min_size=1, max_size=8))
 def test_leaves_with_nan_are_found(rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
@@ -59,7 +60,7 @@ def test_leaves_with_nan_are_found(rows: list[dict[str, Any]]) -> None:
     assert leaves_with_nan(table) == {leaf for leaf, holds in expected.items() if holds}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=300), deadline=None)
 @given(st.data())
 def test_a_footer_loses_the_bounds_of_the_named_chunks_and_nothing_else(data: st.DataObject) -> None:
     rows = data.draw(st.lists(_ROW, min_size=1, max_size=12))

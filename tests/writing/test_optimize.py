@@ -29,6 +29,7 @@ from asyncpq.errors import (
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.writing.optimize import RowOrder
 from asyncpq.writing.row_digest import RowDigest
+from tests.example_counts import examples
 
 _LITTLE = asyncpq.BuildOptions(memory_bytes=1 << 16)
 _TEXTS = st.text(alphabet="ab\x00é", max_size=3) | st.just("x" * 70 + "b") | st.just("x" * 70 + "a")
@@ -64,7 +65,9 @@ def rows_of(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("sort_by", ["id", ["real", "name"], ["name"], ["s.x", "key"]], ids=str)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(6, thorough=60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=ROWS)
 async def test_rows_are_the_same_and_sorted(
     tmp_path_factory: pytest.TempPathFactory, sort_by: list[str] | str, rows: list[dict[str, Any]]

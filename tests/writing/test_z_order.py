@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncpq.writing.z_order import ZOrder, rank_bounds
+from tests.example_counts import examples
 
 _STAMP = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -42,7 +43,7 @@ def _key(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", VALUES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(data=st.data())
 def test_ranks_never_contradict_the_order_of_values(name: str, data: st.DataObject) -> None:
     kind, one = VALUES[name]
@@ -67,7 +68,7 @@ def test_ranks_are_of_equal_size_whatever_the_values_are() -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, thorough=500), deadline=None)
 @given(st.integers(1, 8), st.integers(2, 6), st.data())
 def test_a_place_has_the_bits_of_the_ranks_in_turn(columns: int, bits: int, data: st.DataObject) -> None:
     most = (1 << bits) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -26,12 +26,6 @@ each_check_of_sql = pytest.mark.parametrize(
 @each_check_of_sql
 async def test_sqlite(check: Check, tmp_path: Path) -> None:
     await check(lambda: SqlBackend(f"sqlite:///{tmp_path}/index.sqlite"))
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 @each_check_of_sql

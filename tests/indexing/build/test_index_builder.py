@@ -40,13 +40,14 @@ from asyncpq.options import BuildOptions
 from asyncpq.parquet import row_group
 from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
 from asyncpq.parquet.schema import Leaf
+from tests.example_counts import examples
 from tests.indexing.build.index_checks import WHOLE_SAMPLE, check_index
 from tests.lakes import FEW, KINDS, builder, change, rows, write
 from tests.leaks import assert_back_to, held
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=max(4, settings().max_examples // 10))
+@settings(max_examples=examples(2, thorough=50))
 def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Files come, change and go; refreshes, compactions and vacuums in between; with checkpoints and split segments."""
     choose, lake = random.Random(seed), tmp_path_factory.mktemp("lake")

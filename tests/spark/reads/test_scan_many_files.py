@@ -24,6 +24,7 @@ def plan(number: int, folder: Path, cache_mib: int = 64) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_a_file_is_little(tmp_path: Path) -> None:
     few, more = plan(200, tmp_path, 1), plan(2200, tmp_path, 1)  # what caches keep has a bound of its own
     assert (more["files"], more["requests"]) == (2200, 0)

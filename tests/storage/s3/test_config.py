@@ -16,6 +16,7 @@ from asyncpq.storage.s3.client import S3Client
 from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import word_set
+from tests.example_counts import examples
 
 ENDPOINT = "http://127.0.0.1:9000"
 KEYS = {"key": "AKOPTION", "secret": "option-secret"}
@@ -355,7 +356,9 @@ BUCKETS = st.sampled_from(
     credentials=st.just(FILE) | INI,
     bucket=BUCKETS,
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60, thorough=500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 async def test_what_is_read_is_what_botocore_reads(
     case: tuple[str, dict[str, Any], dict[str, str]],
     options: dict[str, Any],

@@ -153,19 +153,20 @@ def test_a_cut_among_the_keys_that_begin_as_the_end() -> None:
 
 # -- how many requests ----------------------------------------------------------------------------
 
+# Keys, keys of a page, requests, rounds.
 SHAPES = {
-    "2,000 partitions of a key": ([f"k={number}/x" for number in range(2000)], 2, 2),
-    "numbered": ([f"part-{number:05d}" for number in range(20_000)], 26, 20),
-    "unpadded": ([f"part-{number}" for number in range(20_000)], 26, 20),
-    "days": ([f"y={n % 10}/m={n % 12:02}/d={n % 28:02}/{n}" for n in range(50_000)], 65, 40),
-    "hexadecimal": ([f"{number * 2654435761 % 2**32:08x}" for number in range(50_000)], 65, 35),
+    "2,000 partitions of a key": ([f"k={number}/x" for number in range(2000)], 1000, 2, 2),
+    "numbered": ([f"part-{number:05d}" for number in range(20_000)], 1000, 26, 20),
+    "unpadded": ([f"part-{number}" for number in range(20_000)], 1000, 26, 20),
+    "days": ([f"y={n % 10}/m={n % 12:02}/d={n % 28:02}/{n}" for n in range(12_500)], 250, 65, 40),
+    "hexadecimal": ([f"{number * 2654435761 % 2**32:08x}" for number in range(12_500)], 250, 65, 35),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_requests(shape: str) -> None:
-    keys, most, rounds = SHAPES[shape]
-    bucket = Bucket(keys, 1000)
+    keys, page_keys, most, rounds = SHAPES[shape]
+    bucket = Bucket(keys, page_keys)
     assert listed(bucket) == sorted(keys)
     assert len(bucket.requests) <= most
     assert bucket.rounds <= rounds

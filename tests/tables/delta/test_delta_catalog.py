@@ -22,6 +22,7 @@ from asyncpq.datasets.model import ColumnBounds
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.tables.delta.catalog import DeltaCatalog
 from tests.delta_tables import FolderReader, rows_of, snapshot_of
+from tests.example_counts import examples
 
 SPECIAL = ["a b", "50%", "x=y", "ü/é", "100%25", "?q#f", "a+b&c", "::s3://", "..", "'\"", "\n", None]
 
@@ -278,7 +279,7 @@ _VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, thorough=200))
 @given(data=st.data())
 async def test_no_value_lies_outside_of_its_bounds(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

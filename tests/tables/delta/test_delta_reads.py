@@ -26,6 +26,7 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundE
 from asyncpq.expressions import Expression
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, ids, inline_vector, metadata, protocol, remove
+from tests.example_counts import examples
 from tests.predicates import COLUMNS, array, expressions, model, oracle
 
 KINDS = {
@@ -84,7 +85,7 @@ async def assert_answers(target: object, whole: pa.Table, *predicates: Expressio
             assert await dataset.count(where) == expected.num_rows, str(where)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(6, thorough=60))
 @given(data=st.data(), predicates=predicates(KINDS | PARTITIONS))
 async def test_histories_equal_deltalake(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, predicates: list[Expression]
@@ -127,7 +128,7 @@ def _delta_type(kind: str) -> str:
     }[kind]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8, thorough=80))
 @given(data=st.data(), predicates=predicates(KINDS), mode=st.sampled_from(["none", "name"]))
 async def test_vectors_and_mapped_columns(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, predicates: list[Expression], mode: str

@@ -18,6 +18,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import Lake, assert_same
+from tests.example_counts import examples
 
 # -- histories ------------------------------------------------------------------------------------
 
@@ -88,15 +89,15 @@ async def check(history: list[tuple[str, int, int]], inline_rows: int, value: in
             await assert_same(lake, "t", snapshots=[snapshot], where=where)
 
 
-@settings(max_examples=5)
+@settings(max_examples=examples(5, thorough=100))
 @given(st.lists(steps, min_size=3, max_size=12), st.sampled_from([0, 10]), numbers, st.integers(1, 10))
 def test_histories(history: list[tuple[str, int, int]], inline_rows: int, value: int, back: int) -> None:
     asyncio.run(check(history, inline_rows, value, back))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # 150 histories, of a second each on a busy machine
-@settings(max_examples=150)
+@pytest.mark.timeout(600)  # a history takes a second on a busy machine
+@settings(max_examples=examples(40, thorough=400))
 @given(st.lists(steps, min_size=5, max_size=25), st.sampled_from([0, 10]), numbers, st.integers(1, 20))
 def test_long_histories(history: list[tuple[str, int, int]], inline_rows: int, value: int, back: int) -> None:
     asyncio.run(check(history, inline_rows, value, back))

@@ -21,16 +21,10 @@ from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 from tests.servers import PostgresServer
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """Small inserts and deletes stay in its catalog."""
-    server = request.getfixturevalue("server") if request.param == "postgres" else None
+    server = request.getfixturevalue("postgres") if request.param == "postgres" else None
     with Lake(tmp_path, server, inline_rows=10) as lake:
         yield lake
 
@@ -206,9 +200,9 @@ async def test_a_catalog_in_a_duckdb_file(tmp_path: Path) -> None:
         assert (await read(session, lake.table("t"), col("id") > 98)).num_rows == 2
 
 
-async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) -> None:
+async def test_one_state_of_the_catalog(postgres: PostgresServer, tmp_path: Path) -> None:
     """A table is changed, and the snapshot expires, while its state is read: the state is that of the snapshot."""
-    with Lake(tmp_path, server) as lake:
+    with Lake(tmp_path, postgres) as lake:
         lake.sql("CREATE TABLE t AS SELECT i AS id FROM range(10) r(i)")
         lake.sql("INSERT INTO t SELECT i FROM range(10, 20) r(i)", "DELETE FROM t WHERE id > 17")
         engine = sqlalchemy.create_engine(lake.url)

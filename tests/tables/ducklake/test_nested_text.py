@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from asyncpq.datasets.model import TableField
 from asyncpq.tables.ducklake.inlined import parse_nested
 from asyncpq.tables.ducklake.schema import DuckLakeColumn
+from tests.example_counts import examples
 
 TEXT = DuckLakeColumn(TableField(name="text", type=pa.string()), "varchar", ())
 LISTS = DuckLakeColumn(TableField(name="lists", type=pa.list_(pa.string())), "list", (TEXT,))
@@ -20,7 +21,7 @@ texts = st.one_of(
 
 
 @given(st.lists(st.one_of(st.none(), texts)), st.dictionaries(texts, st.one_of(st.none(), texts)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, thorough=400), deadline=None)
 def test_texts_in_nested_values_are_those_that_duckdb_casts(
     found: list[str | None], pairs: dict[str, str | None]
 ) -> None:

@@ -22,6 +22,7 @@ from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
 
 import asyncpq
 from asyncpq.expressions import Expression
+from tests.example_counts import examples
 from tests.iceberg_tables import add_files, data_files, deletion_vectors, make_table, position_deletes
 from tests.predicates import atoms, oracle, trees
 
@@ -279,7 +280,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Table, p
     return {name: (table, table.scan().to_arrow()) for name, table in made.items()}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25, thorough=250))
 @given(st.data())
 async def test_random_predicates(tables: dict[str, tuple[Table, pa.Table]], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(_MIXED))

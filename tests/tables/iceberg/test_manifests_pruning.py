@@ -41,6 +41,7 @@ from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
 from asyncpq.tables.iceberg.catalog import IcebergCatalog, IcebergSnapshot
 from asyncpq.tables.iceberg.schema import column_bounds
+from tests.example_counts import examples
 from tests.iceberg_tables import LocalReader, add_files, data_record, make_table
 from tests.predicates import atoms, oracle, trees
 
@@ -157,7 +158,7 @@ def _predicates(parts: _Parts) -> st.SearchStrategy[Expression]:
 
 
 @pytest.mark.parametrize("specs", _SPECS.values(), ids=list(_SPECS))
-@settings(max_examples=60)
+@settings(max_examples=examples(25, thorough=250))
 @given(data=st.data())
 def test_no_file_with_a_matching_row_is_ruled_out(
     written: Callable[[_Parts], _Written], specs: list[_Parts], data: st.DataObject
