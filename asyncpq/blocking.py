@@ -86,7 +86,7 @@ class Portal:
                 "a blocking method was called in the event loop of its own session",
                 hint="Call it from another thread, or await the method of its `asynchronous` object.",
             )
-        if self._process != os.getpid():  # nobody would answer
+        if self._process != os.getpid():  # the loop's thread does not exist here, so a call would not end
             raise UsageError(
                 "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."
             )

@@ -71,7 +71,7 @@ class Dataset(Unpicklable):
     ) -> None:
         """Do nothing: a dataset keeps nothing open between reads."""
 
-    # -- what it is -------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:

@@ -70,7 +70,7 @@ class Progress:
 
     operation: OperationName
     url: str  # of the dataset or index, without user info, query and secrets
-    step: str  # what is done, such as "read", "write" or "verify"
+    step: str  # the step, such as "read", "write" or "verify"
     done: int  # so much of it
     total: int | None  # None: not known yet
     unit: Literal["files", "rows"]

@@ -84,7 +84,7 @@ class File(Unpicklable):
         """Close the handle, and with it the descriptor of a local file. Idempotent."""
         await self._source.handle.close()
 
-    # -- what it is -------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -174,7 +174,7 @@ class File(Unpicklable):
         The result is a dict of JSON values (docs/cli.md). A damaged index counts as absent; ``fallbacks`` say so.
 
         Args:
-            pages: fetch the page indexes of all columns, as few requests as they can be. Without them the result has no
+            pages: fetch the page indexes of all columns, in as few requests as possible. Without them the result has no
                 pages, and the order of columns is shown by statistics of row groups alone.
             page_bounds: columns whose pages are listed with their min and max.
 
@@ -251,7 +251,7 @@ class File(Unpicklable):
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """Return all matching rows in one table, in file order."""
-        whole = 1 << 62  # rows: nothing is gained by cutting what is put together again
+        whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
         try:
             async with scan:

@@ -105,13 +105,13 @@ class RequestOptions:
     Attributes:
         tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
             session learns from the tails it has seen.
-        gap_bytes: two ranges closer than this are fetched as one; None: those between which there are fewer bytes than
-            come in the time that a request costs, as far as the session has seen (16 KiB at first).
+        gap_bytes: two ranges closer than this are fetched as one. None: the number of bytes that arrive in the time
+            that one more request costs, as the session has measured it (16 KiB before it has).
         part_bytes: merged ranges larger than this are cut into parts of this size.
         max_requests: ranges are merged until a round has at most this many; None for no bound. Merged ranges larger
             than ``part_bytes`` are still cut.
-        latency_s: assumed time to first byte of a GET; None: what the session has seen (0.03 at first).
-        bandwidth_bytes_s: assumed bytes per second of a read; None: what the session has seen (200e6 at first).
+        latency_s: assumed seconds to the first byte of a GET; None: as the session has measured it (0.03 at first).
+        bandwidth_bytes_s: assumed bytes per second of a read; None: as the session has measured it (200e6 at first).
         late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
             fetches all in one round; "auto" does what is expected to be faster.
         bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads
@@ -155,9 +155,9 @@ class RetryOptions:
         min_throughput_bytes_s: a body slower than this, averaged, is given up after ``stall_timeout_s`` and retried.
         read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for each batch of a
             scan; None for no bound.
-        retry_budget: retries of all requests of a store together, beyond those that successes give back: a retry takes
-            1, its success gives it back, every other success gives 0.2. Without budget a failure is final. None for no
-            bound.
+        retry_budget: the number of retries that all requests of a store have left together, at first and at most. A
+            retry takes 1; its success gives 1 back, any other success 0.2. If none is left, a failed request is not
+            retried. None for no bound.
         hedge_ratio: fraction of small GETs that may be sent a second time, if no response comes within the time that 95
             % of the recent ones took; 0 for none.
     """
@@ -196,15 +196,17 @@ class LimitOptions:
         unit_bytes: target of the compressed bytes of one unit of read-ahead.
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
-        inline_decode_bytes: fewer bytes than this are decoded on the event loop, since a thread would cost more, unless
-            they may decode to more than 16 times as many. Twice as many are decoded by several threads together.
+        inline_decode_bytes: a unit of fewer bytes than this is decoded on the event loop, since a thread would cost
+            more, unless it may decode to more than 16 times this size. A unit of at least twice this size is decoded
+            by several threads.
         max_footer_bytes: a larger footer raises ResourceLimitError.
         max_footer_elements: a footer with more list elements in all (schema elements, column chunks, pairs of metadata,
             and their lists) raises ResourceLimitError.
-        max_schema_elements: a schema with more columns and groups raises it too; each takes about 600 bytes.
+        max_schema_elements: a schema with more columns and groups raises ResourceLimitError; each takes about 600 bytes
+            of memory.
         max_page_bytes: a page or dictionary that claims a larger uncompressed size raises ResourceLimitError.
-        max_decoded_bytes: more decoded bytes in one unit of a scan, or in one row group of a read, all columns
-            together, raise ResourceLimitError.
+        max_decoded_bytes: the most decoded bytes of one unit of a scan, or of one row group of a read, in all columns
+            together; more raise ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
         files_ahead: files of a dataset whose footers one read fetches ahead of their rows; also the maximum of files
             whose rows are fetched at once.
@@ -253,8 +255,8 @@ class ReadOptions:
         require_pinning: refuse stores that cannot pin or compare versions.
         extension_types: names of Arrow extension types registered in Python that a file may name; others come as their
             storage type. Canonical types need no listing.
-        int96_unit: unit of timestamps stored as INT96: "ns", which reaches from 1677 to 2262, as in pyarrow, or "us",
-            without the digits below. Tables without nanoseconds are read in "us".
+        int96_unit: unit of timestamps stored as INT96: "ns", as in pyarrow, for the years 1677 to 2262; or "us",
+            without digits after microseconds. Tables without nanoseconds are read in "us".
     """
 
     verify_crc: bool = True
@@ -351,8 +353,8 @@ class BuildOptions:
     """Options for building, refreshing and compacting indexes.
 
     Attributes:
-        memory_bytes: approximate memory for rows on their way into an index; more go to local files. While a large
-            file is read, its Bloom filters take 8 bytes a value in addition.
+        memory_bytes: approximate memory for index rows that are not written yet; further rows go to local files. While
+            a large file is read, its Bloom filters take 8 bytes a value in addition.
         files_at_once: files whose rows are read at once; files of which only the footer is read count towards
             ``LimitOptions.files_ahead``.
         checkpoint_files: after this many files, or after about a minute, the build commits its progress, invisible to
@@ -361,7 +363,7 @@ class BuildOptions:
         segment_rows, segment_bytes: largest size of a segment; the bytes are approximate, and in memory.
         max_segments: a refresh that leaves more segments of an index kind than this compacts them.
         grace_s: a build without a heartbeat for this time has expired, and fails if it goes on.
-        folder: for local files of rows on their way into an index; None for the system's temporary folder.
+        folder: for local files of index rows that are not written yet; None for the system's temporary folder.
     """
 
     memory_bytes: int = 256 * MIB

@@ -285,7 +285,7 @@ class _Pruning:
         name, (value,) = column[0], values
         compare = compare if truth else _INVERSE[compare]
         rows = _compared(name, compare, value)
-        # eq_missing and ne_missing take null for a value of its own
+        # eq_missing and ne_missing compare null as a value: null equals null
         return Or((rows, IsNull(name))) if op.endswith("Validity") and compare == "!=" else rows
 
     def _boolean(self, argument: object, others: list[object], function: object, truth: bool) -> Expression | None:

@@ -1,7 +1,8 @@
 """The disk tier: a folder of entries, shared by all processes on a host.
 
-Dropping a pointer does not queue behind writes: reads, and writes that still wait, take notice of the drop. A disk
-call that never returns is left to its daemon thread; neither session nor process waits for the call.
+A pointer names the version that an object was last seen to have (:mod:`asyncpq.caching.entry`). Dropping one takes
+effect at once, without waiting for the writing thread: later reads do not return it, and writes that still wait skip
+it. If a disk call never returns, only its daemon thread waits for it, not the session or the process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.threads import Threads
 
 _READERS = 2
-_WRITERS = 1  # what a folder can take; readers do not wait for it
+_WRITERS = 1  # one thread: an entry folder allows one writer; readers do not wait for it
 _LARGEST_READ = 16  # a read of more than 1/16 of the budget is not kept
 _MAX_DROPPED = 1024  # dropped pointers that are remembered while the disk may still hold them
 _WRITTEN_AT = struct.Struct("<d")  # precedes a pointer: time.time() of the write
@@ -35,8 +36,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 class DiskCache(TierCounters):
     """The cache tier on a disk (:class:`asyncpq.caching.tiers.CacheTier`). Belongs to one event loop at a time.
 
-    A failure of the folder or the disk is a miss, or a value that is not kept. After repeated failures or timeouts the
-    disk is left alone for a while; reads and writes separately, since a full disk can still be read.
+    If the folder or the disk fails, a read is a miss and a written value is not kept. After repeated failures or
+    timeouts the cache does not use the disk for a while. Reads and writes pause separately, since a full disk can still
+    be read.
     """
 
     name: Final = "disk"
@@ -73,7 +75,7 @@ class DiskCache(TierCounters):
         except UnsafeFolderError as error:
             raise InvalidOptionError(
                 f"the disk cache's folder {self._path} {error}",
-                hint="Name a folder that is yours alone (mode 0700), or one that is not there yet.",
+                hint="Name a folder that is yours alone (mode 0700), or one that does not exist yet.",
             ) from error
         except OSError as error:
             self._failed(attempt, "reads", error)
@@ -222,7 +224,7 @@ class DiskCache(TierCounters):
     def _failed(self, attempt: Attempt | None, calls: str, error: OSError) -> None:
         self.errors += 1
         if attempt is not None and attempt.failed():
-            logger.warning("the disk cache in %s: %s fail and are left alone for a while: %s", self._path, calls, error)
+            logger.warning("the disk cache in %s: %s fail and are paused for a while: %s", self._path, calls, error)
 
     def _no_answer(self) -> TimeoutError:
         return TimeoutError(f"the disk did not answer within {self._timeout_s} s")

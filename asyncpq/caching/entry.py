@@ -1,8 +1,8 @@
 """Keys, pointers, and the encoding of entries for tiers outside this process (cache/ENTRY.md). No I/O.
 
 A content key names bytes that can never change: the object's validator is part of it. A pointer key names an object by
-its place; its pointer holds the validator that was last seen. Any process that can write to a tier can put any bytes
-there, so a doubtful entry is a miss, and nothing is unpickled.
+its url; its pointer has the validator that was last seen. Any process that can write to a tier can put any bytes there,
+so a doubtful entry is a miss, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
         if text is None:
             parts.append(_LENGTH.pack(-1))
         else:
-            # surrogatepass: any str comes back as it was, also what surrogateescape made of odd header bytes
+            # surrogatepass keeps every str, also the surrogates that surrogateescape made of odd header bytes
             encoded = text.encode("utf-8", "surrogatepass")
             parts += [_LENGTH.pack(len(encoded)), encoded]
     return b"".join(parts)
@@ -173,7 +173,7 @@ class PointerKey(NamedTuple):
 
 @dataclass(slots=True)
 class Pointer:
-    """The validator that an object had when it was last validated, and the time of that."""
+    """The validator that an object had when it was last validated, and the time of that validation."""
 
     validator: Validator  # of the object
     validated_at: float  # ``time.monotonic()`` when the validating request was sent; minus infinity if unknown

@@ -5,9 +5,9 @@
     <folder>/ab.usage                  its length is the number of blocks in ab (4 KiB each)
     <folder>/evictor.lock              held (flock) by the process that trims the folder
 
-A writer renames a complete temporary file. Nothing is synced: an entry torn by a crash of the machine does not decode,
-and its reader removes it. All names are opened relative to the descriptor of their folder, without following links and
-without blocking on special files.
+A writer renames a complete temporary file. Nothing is synced: an entry that a crash of the machine cut off does not
+decode, and its reader removes it. All names are opened relative to the descriptor of their folder, without following
+links and without blocking on special files.
 
 Eviction removes the least recently used entries of a sample: the fullest sub-folders, until they have enough entries.
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
@@ -16,10 +16,10 @@ replace or remove stay counted until their sub-folder is listed, and each trim l
 No writer lists the cache: it reads the ``.usage`` files. Eviction goes by modification times; a scan's entries get an
 old one.
 
-Not used, after a look at each: diskcache (pickles, CVE-2025-69872 without a fixed release; one SQLite index that all
-processes lock), cachelib's FileSystemCache (pickles; its budget is a number of files, and eviction reads all of them),
-fsspec's ``filecache`` and ``blockcache`` (whole objects, or sparse copies of them, without a budget). None has
-checksums, and all follow links.
+Libraries that were examined and are not used: diskcache (pickles, CVE-2025-69872 without a fixed release; one SQLite
+index that all processes lock), cachelib's FileSystemCache (pickles; its budget is a number of files, and eviction reads
+all of them), fsspec's ``filecache`` and ``blockcache`` (whole objects, or sparse copies of them, without a budget).
+None of them has checksums, and all follow links.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ REMEMBERED: Final = 4  # evicted keys are remembered until entries of 1/4 of the
 
 
 class _Queue:
-    """Entries, the least recently used first, and the sum of their weights.
+    """Entries, the least recently used first, and the sum of their weights in bytes.
 
     An ordered dict, since cachetools' LRUCache takes three Python calls for each entry that is found: two thirds of the
     time that a lookup spent in this cache. Weights stand apart, since Python's garbage collector would visit each pair.
@@ -69,8 +69,8 @@ class _Queue:
 class MemoryCache:
     """A cache of values with weights in bytes, under a lock. Sessions and threads may share it; a fork copies it.
 
-    Values are immutable, or change only by being parsed further; whoever does that calls :meth:`put` again with the
-    new weight. ``max_bytes`` is the budget; 0 keeps nothing.
+    Values are immutable, except that code may parse a value further; it then calls :meth:`put` again with the new
+    weight. ``max_bytes`` is the budget; 0 keeps nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -125,7 +125,7 @@ class MemoryCache:
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
 
     def offer(self, key: Hashable, value: Any, weight: int) -> None:
-        """Put a value that no read requested on probation, if the budget has free room. An existing entry stays."""
+        """If the budget has free room, put on probation a value that no read requested. An existing entry stays."""
         with self._lock:
             if key not in self._main.entries and key not in self._probation.entries:
                 self._put_on_probation(key, value, weight + ENTRY_OVERHEAD_BYTES, 0)

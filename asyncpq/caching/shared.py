@@ -1,9 +1,9 @@
 """The shared tier: entries in a Valkey or Redis server, for all processes of a fleet.
 
-An exchange that takes longer than a fetch from the store is given up, and a server that failed is left alone for a
-while. The server is not trusted: entries and replies may be anything. GETRANGE bounds each reply before it is read,
-as MGET would not; all entries of a read take one round trip. Each cause of a refusal is logged once a minute, without
-secrets.
+The cache cancels an exchange that takes longer than a fetch from the store. After a failure, it does not use the server
+for a while. The server is not trusted: entries and replies may be anything. GETRANGE limits the size of each reply,
+which MGET would not; all entries of a read take one round trip. Each cause of a refusal is logged once a minute,
+without secrets.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Patience:
             self._start()
 
     def end(self) -> None:
-        """Stop: the reply has come, or is not needed any more."""
+        """Stop the timeout: the reply has come, or is no longer needed."""
         self._handle.cancel()
 
 
@@ -325,7 +325,7 @@ class SharedCache(TierCounters):
         self._refusals.add(command, str(reply))
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk`` on a connection and return its result; None if the server is paused or the exchange broke off.
+        """Run ``talk`` on a connection and return its result; None if the server is paused or the exchange fails.
         The timeout grows with ``size``, the bytes that may go over the wire."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
@@ -370,7 +370,7 @@ class SharedCache(TierCounters):
         if attempt.failed():
             # without the error's text, which may quote the url
             _log.warning(
-                "the shared cache at %s failed (%s) and is left alone for %s s",
+                "the shared cache at %s failed (%s) and is paused for %s s",
                 self._connections.place,
                 cause_of(error, handled),
                 self._options.retry_after_s,

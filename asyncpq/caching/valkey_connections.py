@@ -1,14 +1,15 @@
 """Connections to a Valkey or Redis server; a connection is used again only after every pending reply was read.
 
-The one door to valkey-py, which supplies urls, TLS, authentication and streams. Its other parts are replaced:
+The only module that imports valkey-py, for urls, TLS, authentication and streams. Other parts of it are replaced:
 
-- Its pool: it connects within the caller's timeout, so a short one would break off every attempt; around it, tasks that
-  outlive their callers take as many lines as this pool. It waits when closing. It also costs each read more: 162 Python
-  calls and 62 us for 8 entries of 4 KiB, instead of 136 and 54 us (the library's whole client: 478 and 143 us).
-- Its parsers: they read a reply of any length that the server announces.
-- Its packing of commands: it takes several times as long as these few kinds of words need.
+- Its pool connects within the caller's timeout, so a short timeout would cancel every attempt to connect. Connecting in
+  tasks that outlive their callers would take as much code around that pool as this pool has. It waits when it is
+  closed. It also costs each read more: 162 Python calls and 62 us for 8 entries of 4 KiB, instead of 136 and 54 us (the
+  library's whole client: 478 and 143 us).
+- Its parsers read a reply of any length that the server announces.
+- Its packing of commands takes several times as long as these few kinds of arguments need.
 
-Connecting is a task of its own: a caller that gives up waiting does not restart it.
+A task of its own makes each connection, so a caller whose timeout passes does not restart the attempt.
 
 Not used: valkey-py's pipelines (twice the CPU of each call), redis-py (the same code, further from Valkey),
 valkey-glide (no less CPU, a native library with its own threads in each process, and no bound on the length of a

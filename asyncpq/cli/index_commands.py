@@ -299,7 +299,7 @@ def _show(document: IndexDocument) -> None:
             ("rows", count_text(document["rows"])),
             ("size", size_text(document["bytes"])),
             ("files of", document["as_of"] or "the first build has not ended"),
-            ("builds", f"{document['builds']} under way or broken off" if document["builds"] else ""),
+            ("builds", f"{document['builds']} running or interrupted" if document["builds"] else ""),
             ("since then", "" if stale is None else ", ".join(f"{count:,} {name}" for name, count in stale.items())),
         ],
     )

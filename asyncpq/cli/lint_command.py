@@ -52,7 +52,7 @@ async def lint(
     ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
-    """Find what makes lookups in a file or lake slow, with what a cure of it saves and how to write it."""
+    """Find what makes lookups in a file or lake slow, and show what each cure saves and how to apply it."""
     for name in writer or ():
         if name not in _WRITERS:
             hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")

@@ -30,7 +30,7 @@ _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
 Where = Annotated[
     str | None,
     typer.Option(
-        "--where", metavar="SQL", help="What stands behind WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
+        "--where", metavar="SQL", help="The condition after WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
     ),
 ]
 

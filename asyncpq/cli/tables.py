@@ -24,7 +24,7 @@ _FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
 
 
 class OpenArguments(NamedTuple):
-    """Arguments for ``open_dataset``, ``build_index`` or ``optimize`` of a session, which a url was converted to."""
+    """The arguments for ``open_dataset``, ``build_index`` or ``optimize`` of a session that stand for a url."""
 
     target: Any
     format: TableFormat | None = None

@@ -92,7 +92,7 @@ async def why(
     svg: Svg = None,
     png: Png = None,
 ) -> None:
-    """Run a read and tell its story: what ruled out what, requests, bytes and time, and what would make it faster."""
+    """Run a read and report what was pruned and why, its requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
     check_folders(html, svg, png)
     with ProgressBars() as bars, session.runtime.watched(bars):

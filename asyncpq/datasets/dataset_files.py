@@ -1,8 +1,8 @@
 """The files of a dataset for one read: listed, ruled out, opened ahead, planned, and streamed as batches.
 
 A file can be ruled out in three steps: by partition values and a table's bounds; by the footer of an earlier read, if
-the version is the same; and by the file's footer before its indexes are fetched. Each file has a part of the read's
-operation.
+the version is the same; and by the file's footer before its indexes are fetched. The cost of each file is
+counted in a part of the read's operation.
 
 A cached listing is validated like a cached footer: the read begins with the files of the last listing, while the next
 one is requested. The ETags of a listing validate cached footers.

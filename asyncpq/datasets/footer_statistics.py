@@ -1,9 +1,9 @@
 """Statistics of one column in a whole file, from its footer: :class:`Learnt`.
 
-Predicates also test what is no column of its own: parts of variants, and boxes of geometries. :func:`with_parts` gives
-them names and conditions as columns have them, so that their statistics rule files out in the same way. A file has
-statistics of a part if it shreds it, and of boxes in GeoParquet's covering columns, or in those of GEOMETRY and
-GEOGRAPHY. Files may have them in different columns.
+Predicates also test parts of variants and bounding boxes of geometries, which are not columns. :func:`with_parts` gives
+each of these parts a name and conditions like a column's, so that its statistics rule out files in the same way. A file
+has statistics of a variant's part if it shreds that part. Statistics of bounding boxes are those of GeoParquet's
+covering columns, or of GEOMETRY and GEOGRAPHY columns. Different files may have them in different columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Learnt(NamedTuple):
 
 
 class TestedPart(NamedTuple):
-    """What a predicate tests inside of a column."""
+    """A part of a column that a predicate tests: a part of a variant, or one side of the boxes of geometries."""
 
     column: str
     type: pa.DataType  # of the values that are tested
@@ -53,8 +53,10 @@ _NO_PARTS: Final[Mapping[str, TestedPart]] = {}
 
 
 def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Expression, Mapping[str, TestedPart]]:
-    """Return a predicate that is true wherever ``where`` is, with conditions on the parts that it tests, and the parts
-    by the names that they have in it. ``has_column``: whether a name already is a column's."""
+    """Return a predicate that is true wherever ``where`` is, with conditions on the parts that it tests.
+
+    Return also these parts, keyed by their names in the predicate. ``has_column``: returns whether a column has a name.
+    """
     if type(where) is Comparison or not any(isinstance(atom, (IntersectsBox, VariantTest)) for atom in atoms(where)):
         return where, _NO_PARTS
     parts: dict[str, TestedPart] = {}
@@ -138,7 +140,7 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
 
 
 def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: ValueKind) -> Learnt:
-    """Return the statistics of the column that a part of a variant is shredded to; unknown if it may be elsewhere."""
+    """Return the statistics of a variant's part from its shredded column; unknown if a value may be elsewhere."""
     schema = version.metadata.schema
     try:
         found = shredded_condition(test, column, schema, lambda leaf: row_group_zone(version, leaf).zones)
@@ -166,7 +168,7 @@ def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> L
 
 
 def _of_part(leaf: Learnt) -> Learnt:
-    """Return what a leaf's statistics say of the part: its count of nulls may leave out those of what is around it."""
+    """Return the leaf's statistics as those of the part, without null counts: they may lack nulls of outer groups."""
     return leaf._replace(null_count=None)
 
 

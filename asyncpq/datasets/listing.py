@@ -183,7 +183,7 @@ async def list_files(
     if not plain:
         if target.pattern is None:
             written = {listed.url for listed in files if WRITTEN.fullmatch(listed.url, behind)}
-        if objects:  # a single file is read by its name, whoever wrote it
+        if objects:  # a single file is read by its name, whichever program wrote it
             committed = await _without_others(store, target, context, commits, objects, files)
             uncommitted, files = len(committed) < len(files), committed
     counts = not written or any(listed.url == target.folder + SUCCESS for listed in objects)

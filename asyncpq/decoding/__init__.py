@@ -1,4 +1,4 @@
-"""Pages to Arrow: the only room that decodes values, with pyarrow.
+"""Pages to Arrow: the only package that decodes values, with pyarrow.
 
 Fetched pages and a plan come in; Arrow tables of exactly the matching rows go out. ``row_group_reader`` passes the
 pages to the sources of each column: ``leaf_sources`` decodes flat columns with ``leaf``, ``field_source`` nested ones

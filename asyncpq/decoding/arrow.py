@@ -1,4 +1,4 @@
-"""The one door to pyarrow's Parquet reader, and operations on Arrow arrays that pyarrow lacks for some types.
+"""The interface to pyarrow's Parquet reader, and operations on Arrow arrays that pyarrow lacks for some types.
 
 pyarrow decodes pages and maps footers to Arrow types. It gets only small files in memory that this project wrote (see
 :mod:`asyncpq.decoding.splice`), never a path, a url or a footer from outside. ``encrypted`` is the exception, since
@@ -59,8 +59,9 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
 def plain_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Return non-null ``values`` as an array of booleans, numbers, strings or binary.
 
-    Values of decimal and temporal types are their unscaled integers. ``pa.array`` and ``pa.scalar`` import pandas for
-    any Python value if it is installed: half the time of a fresh process's first read (0.2 s). Buffers do not.
+    Values of decimal and temporal types are passed as their unscaled integers. The array is made from buffers:
+    ``pa.array`` and ``pa.scalar`` import pandas if it is installed, which takes 0.2 s, half the time of the first read
+    of a new process.
     """
     if pa.types.is_boolean(type_):
         return pc.cast(plain_array(values, pa.int8()), type_)
@@ -302,7 +303,7 @@ def value_bits(type_: pa.DataType) -> int:
         return 128
     if pa.types.is_large_binary(type_) or pa.types.is_large_string(type_) or pa.types.is_large_list(type_):
         return 64
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):  # which ask for their offsets at a high price
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):  # as below, without the cost of an error
         return 32
     try:
         return int(type_.bit_width)

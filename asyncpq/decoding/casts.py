@@ -258,7 +258,10 @@ def is_finer(type_: pa.DataType, unit: str) -> bool:
 
 
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, array: pa.Array) -> pa.Array:
-    """Round timestamps to ``unit`` as DuckDB does: to the nearest, halves away from 1970; truncate microseconds."""
+    """Convert timestamps to the coarser ``unit`` as DuckDB does.
+
+    Microseconds are truncated. Seconds and milliseconds are rounded to the nearest, halves away from 1970.
+    """
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
     values = array.cast(pa.int64())

@@ -114,6 +114,6 @@ def _moment(text: str, type_: Any) -> Scalar:
     zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
     if (zone is None) is not (type_.tz is None):
         if zone is None:
-            raise ValueError("the time has no offset: write +00:00 behind it for UTC")
+            raise ValueError("the time has no offset: write +00:00 after it for UTC")
         raise ValueError("the column's times have no zone: write the time without an offset")
     return value

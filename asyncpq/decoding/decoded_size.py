@@ -106,7 +106,7 @@ def prefix_bytes(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec
 
 
 def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
-    """Return the decompressed bytes of a data page behind its levels."""
+    """Return the decompressed bytes of a data page after its levels."""
     payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
     compressed = header.is_compressed and codec != Codec.UNCOMPRESSED

@@ -1,7 +1,7 @@
 """Predicates as pyarrow expressions, evaluated by pyarrow's engine; and kernels for predicates on text.
 
-The engine casts literals and columns implicitly. If a literal is not of its column's type, the engine's result is
-asyncpq's. The engine takes about 70 us a call, so the filter calls it only for such atoms.
+The engine casts literals and columns implicitly. If a literal is not of its column's type, asyncpq
+returns the engine's result. The engine takes about 70 us a call, so the filter calls it only for such atoms.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {  # of pyarrow expression
 }
 _NULL = null_scalar(pa.bool_())
 _FALSE = plain_scalar(False, pa.bool_())
-_GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
+_GAP = r"[\x00-/:-@\[-`{-\x7f]"  # ASCII characters that are neither letters nor numbers
 _MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
 _START = plain_array([0], pa.int64())
 

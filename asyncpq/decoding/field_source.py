@@ -1,8 +1,8 @@
 """Rows of a top-level field that is not one flat column: pages of its leaves come in, arrays of the field come out.
 
-Leaves are planned and fetched one by one. Those whose pages hold the same rows are decoded together, so the types are
-those that pyarrow gives for a path. Leaves in lists, or in groups that may be null, are decoded one by one and merged:
-of leaves decoded together, pyarrow takes shared lists and nulls from one and does not check the others.
+Leaves are planned and fetched one by one. Leaves whose pages have the same rows are decoded together, as pyarrow
+decodes a path. Leaves in lists, or in groups that may be null, are decoded one by one and merged: if pyarrow decodes
+them together, it takes the lists and nulls that they share from one leaf and does not check the others.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ _Compared: TypeAlias = dict[str, "tuple[_Column, pa.DataType, Convert | None]"]
 
 
 class FilterCompiler:
-    """Compiles predicates about the same columns. It keeps what the types of compared columns alone decide, so that
-    lookups that differ only in their key find that out once. Threads may share it."""
+    """Compiles predicates about the same columns. It caches what depends only on the types of the compared columns, so
+    lookups that differ only in their keys compute that once. Threads may share it."""
 
     __slots__ = ("_compared", "types")
 

@@ -1,9 +1,10 @@
-"""The functions of ``pyarrow.compute``, which is imported only for those that need it.
+"""The functions of ``pyarrow.compute``, which is imported only for the functions that need it.
 
-Its import writes a documented Python function for each of Arrow's 280 kernels, which takes 20 ms: a sixth of the time
-from a process's start to its first row. A lookup uses three. Here a kernel that is called with its arrays alone is
-called as it is, with its default options, and those of :data:`_OPTIONS` with the given ones. All else is what
-``pyarrow.compute`` has. A kernel without options takes no ``Expression``; combine those with operators.
+The import creates a documented Python function for each of Arrow's 280 kernels, which takes 20 ms: a sixth of the time
+from a process's start to its first row. A lookup uses three kernels. This module calls Arrow's kernel directly if the
+call has arrays only (the kernel then has its default options), or if the kernel is in :data:`_OPTIONS`. For all other
+calls and names it imports ``pyarrow.compute``. A kernel that is called without options takes no ``Expression``; combine
+expressions with operators.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _OPTIONS = {  # of the kernels that filters call with keyword options
 
 
 def kernel(name: str) -> Callable[[Sequence[Any]], Any]:
-    """Return the kernel ``name``, which takes a list of its arrays: lookups are spared a Python call."""
+    """Return the kernel ``name``, which takes a list of its arrays. This saves lookups one Python call per kernel."""
     call: Callable[[Sequence[Any]], Any] = get_function(name).call
     return call
 

@@ -75,7 +75,8 @@ _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 class DecodeLimits:
     """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`).
 
-    ``max_decoded_bytes`` is what remains allowed: a reader lowers that of its own :meth:`copy` with each column.
+    ``max_decoded_bytes`` is the number of decoded bytes that are still allowed. A reader has its own :meth:`copy`, in
+    which it lowers this number with each column.
     """
 
     verify_crc: bool
@@ -88,7 +89,7 @@ class DecodeLimits:
 
 
 class _Layout(NamedTuple):
-    """How values of one Parquet type become those of one Arrow type."""
+    """The conversion of values of one Parquet type to one Arrow type."""
 
     slot: ValueSlot
     size: LeafSize
@@ -142,7 +143,7 @@ class LeafDecoder:
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
     def drop(self, what: str) -> None:
-        """Note that the pages contradict a statement ``what`` of the footer, which is ignored."""
+        """Record that the pages contradict the footer's statement ``what``, which is then ignored."""
         self._version.drop(self.leaf.index, what)
 
     # -- dictionaries -----------------------------------------------------------------------------
@@ -294,7 +295,7 @@ class LeafDecoder:
             return PackedPage(page.data, page.first_row, page.stop_row, *values, width) if whole else None
         length = common_length(*values, header.num_values)
         if length is None:
-            self._packs_plain = False  # other pages are then not decompressed in vain
+            self._packs_plain = False  # so that later pages are not decompressed for nothing
             return None
         return PackedPage(page.data, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
 

@@ -63,10 +63,10 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return dictionary
 
     def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
-        """Return those of ``rows``, which have arrived, on pages that may have a value with one of ``texts`` in it.
+        """Return those of ``rows``, which have arrived, on pages that may have a value that contains one of ``texts``.
 
-        The search ends where it rules few pages out. It searches pages that are not decoded, and none that a cache
-        would keep decoded. Raises the errors of :meth:`select`.
+        The search stops once it has ruled out less than half of the searched pages. Decoded pages are not searched. If
+        a cache keeps decoded pages, no page is searched. Raises the errors of :meth:`select`.
         """
         if self._keep is not None or not self._decoder.searchable:
             return rows

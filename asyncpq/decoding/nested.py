@@ -347,7 +347,7 @@ class NestedLeaf(PageQueue[DataPage]):
             return super().rows_available
         return 0 if self._missing else self._num_rows
 
-    # -- what arrives -----------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------
 
     def feed(self, data: bytes | memoryview) -> None:
         """Add the next bytes of the whole chunk."""
@@ -362,7 +362,7 @@ class NestedLeaf(PageQueue[DataPage]):
     def has_dictionary(self) -> bool:
         return self._dictionary is not None
 
-    # -- what comes out ---------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------
 
     def pages_of(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
         """Return the pages that contain any of ``rows``; all pages if the leaf is read as a whole chunk.

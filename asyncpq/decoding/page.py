@@ -1,9 +1,9 @@
-"""Pages of one leaf of one row group: as fetched, decompressed and decoded; and what is read without pyarrow.
+"""Pages of one leaf of one row group: fetched, decompressed and decoded; and the decoding of simple pages in Python.
 
-``PageQueue`` holds the pages that have come and knows which will. Two kinds of pages without nulls need no Parquet
-reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array (Encodings.md,
-Plain). From dictionary indices (RLE / bit-packing hybrid) and from PLAIN byte arrays of one common length, single
-values are picked without decoding the others. All other pages go through pyarrow.
+``PageQueue`` holds the pages that have arrived and knows which are still to come. Two kinds of pages without nulls need
+no Parquet reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array
+(Encodings.md, Plain). From dictionary indices (RLE / bit-packing hybrid) and from PLAIN byte arrays of one common
+length, single values are picked without decoding the others. All other pages go through pyarrow.
 
 Reading PLAIN pages this way halves the CPU of a point lookup. It is done only if the page is not compressed or its
 compressed bytes claim their size (zstd frames with a content size, snappy's preamble): pyarrow's one-shot
@@ -340,7 +340,7 @@ class PresentValues(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The parts of a data page behind its header."""
+    """The parts of a data page after its header."""
 
     levels: memoryview  # of a V2 page
     values: memoryview  # as stored; in a V1 page, levels come first

@@ -142,7 +142,7 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """The decoded bytes that remain allowed for one unit of rows, over all of its columns: ``limits`` are lowered."""
+    """The number of decoded bytes that one unit of rows may still take, in all of its columns; ``limits`` has it."""
 
     __slots__ = ("limits",)
 
@@ -163,9 +163,10 @@ class Allowance:
 
 
 class SharedAllowance(Allowance):
-    """An allowance of up to ``threads`` threads, so that together they take no more than one alone.
+    """An allowance that up to ``threads`` threads share. Together they take no more bytes than one thread may.
 
-    Each column may take one thread's share. A column that needs more is decoded again while no other is.
+    Each column may take one thread's share. A column that needs more is decoded again, while no other column is being
+    decoded.
     """
 
     __slots__ = ("_alone", "_spending", "_threads", "_turns")
@@ -227,7 +228,7 @@ class RowGroupReader:
         self._shape = shape
         self._version = version
         self.sources: ColumnSources = open_sources(version, plan, shape, keep, keep_part)
-        # bounds what fetched items decode to
+        # bounds the bytes that fetched items decode to
         self.estimate: SizeEstimate = SizeEstimate(version, plan, self.sources.slots)
         self._next_row = 0
         self._expecting = False  # more pieces follow
@@ -362,7 +363,7 @@ class RowGroupReader:
         return by_name
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
-        """Return the items to fetch for the matched rows, for the plan's columns behind ``positions``."""
+        """Return the items to fetch for the matched rows, for the plan's columns after ``positions``."""
         items: list[Item] = []
         if not matched.num_rows:
             return items
@@ -378,7 +379,7 @@ class RowGroupReader:
         return items
 
     def column_sets(self, most: int) -> list[list[int]]:
-        """Return the positions of the output's columns, in at most ``most`` sets that may be decoded side by side."""
+        """Return the positions of the output's columns, in at most ``most`` sets that may be decoded concurrently."""
         view, by_field = self._shape.view, dict[int | None, list[int]]()
         projections = self._shape.output if view is None else [column.projection for column in view.output]
         for number, projection in enumerate(projections):

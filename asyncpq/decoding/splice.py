@@ -183,7 +183,7 @@ def dictionary_as_data_page(
     """Return a dictionary page's payload as a V2 data page that contains each value once.
 
     A dictionary page has only PLAIN values. A V2 data page has its levels outside the compressed part, so the payload
-    stays as it is, behind the levels "all present" if the leaf's definition ``level`` is not 0.
+    stays as it is, after the levels "all present" if the leaf's definition ``level`` is not 0.
     """
     levels = varint(num_values << 1) + bytes((level,)) if level else b""
     numbers = (num_values, 0, num_values, ENCODING_PLAIN, len(levels), 0)  # values, nulls, rows, ..., levels' bytes

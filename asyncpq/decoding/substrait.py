@@ -214,7 +214,7 @@ def _varint(data: bytes, pos: int) -> tuple[int, int]:
 def _message(fields: Message, number: int) -> Message:
     value = fields[number][0]
     if not isinstance(value, bytes):
-        raise KeyError(number)
+        raise KeyError(f"field {number} has another protobuf wire type than expected")
     return _fields(value)
 
 
@@ -226,14 +226,14 @@ def _integer(fields: Message, number: int) -> int:
     """Return a varint field as a signed 64-bit integer; 0 if the field is absent, which is protobuf's default."""
     value = fields.get(number, [0])[0]
     if not isinstance(value, int):
-        raise KeyError(number)
+        raise KeyError(f"field {number} has another protobuf wire type than expected")
     return value - (1 << 64) if value >> 63 else value
 
 
 def _bytes(fields: Message, number: int) -> bytes:
     value = fields.get(number, [b""])[0]
     if not isinstance(value, bytes):
-        raise KeyError(number)
+        raise KeyError(f"field {number} has another protobuf wire type than expected")
     return value
 
 

@@ -69,7 +69,7 @@ def part_type(name: str) -> pa.DataType:
 
 
 def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], Any]:
-    """Return the function that makes an array of the asked part of VARIANT arrays, shredded or not.
+    """Return the function that makes an array of the requested part from VARIANT arrays, shredded or not.
 
     Raises PredicateTypeError if ``source`` is not the type of a VARIANT column.
     """
@@ -133,7 +133,7 @@ def _names(metadata: bytes) -> dict[str, int]:
 
 
 def _part(value: bytes, metadata: bytes, path: Path) -> bytes | None:
-    """Return the encoded part at ``path``, perhaps with bytes behind it; None if there is none."""
+    """Return the encoded part at ``path``, perhaps followed by other bytes; None if there is none."""
     for step in path:
         header = value[0]
         is_object = header & 3 == _OBJECT

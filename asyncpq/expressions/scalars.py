@@ -257,7 +257,7 @@ def _from_numpy_time(value: Any) -> Scalar:
     inner = value.item()
     if not isinstance(inner, int):
         return as_scalar(inner)
-    # numpy gives plain integers for what datetime and timedelta do not hold
+    # numpy returns integers for times that datetime and timedelta cannot represent
     is_moment = type(value).__name__ == "datetime64"
     held = _NUMPY_UNIT.search(value.dtype.str)
     unit = None if held is None else _NUMPY_NANOSECONDS.get(held[2])

@@ -88,8 +88,11 @@ def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) 
 
 
 def with_conditions(expr: Expression, condition: Callable[[tree.Atom], Expression | None]) -> Expression:
-    """Return a predicate that is true wherever ``expr`` is, with the ``condition`` that follows where a comparison is
-    true. Below a negation nothing changes: no condition follows where a comparison is false."""
+    """Return ``expr`` with further conditions, such that the result is true wherever ``expr`` is.
+
+    ``condition`` returns, for a comparison, a predicate that is true wherever the comparison is, or None. AND joins it
+    to the comparison. Comparisons below a NOT stay the same, since nothing follows where they are false.
+    """
     if isinstance(expr, (tree.And, tree.Or)):
         return type(expr)(tuple([with_conditions(arg, condition) for arg in expr.args]))
     added = condition(expr) if isinstance(expr, tree.Atom) else None
@@ -294,7 +297,7 @@ def _any_of(parts: Iterable[Ranges | None]) -> Ranges | None:
 
 
 def _in_pairs(ranges: list[ValueRanges], join: Callable[[ValueRanges, ValueRanges], ValueRanges]) -> ValueRanges:
-    """Join neighbours until one is left. Joined one after the other, thousands would each pass over all before them."""
+    """Join neighbours in pairs until one is left. Joining one after the other would take quadratic time."""
     while len(ranges) > 1:
         ranges = [
             ranges[at] if at + 1 == len(ranges) else join(*ranges[at : at + 2]) for at in range(0, len(ranges), 2)

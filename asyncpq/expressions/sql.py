@@ -1,8 +1,8 @@
 """Conditions in SQL as predicates, with ANSI's rules for nulls: ``parse_sql("id = 42 AND name LIKE 'a%'")``.
 
-A predicate has exactly the condition's meaning, or there is none: a part without an equal predicate is an
-ExpressionError that says what to write. sqlglot parses the text; it is loaded when a condition is parsed, so nodes are
-told apart by the names of their classes. Spark's conditions (``spark/reads/sql_conditions.py``) share
+A predicate has exactly the condition's meaning. If a part of the condition has no equal predicate, ExpressionError says
+what to write instead. sqlglot parses the text; it is loaded when a condition is parsed, so nodes are told apart by the
+names of their classes. Spark's conditions (``spark/reads/sql_conditions.py``) share
 :data:`COMPARISONS` and ``sql_operands.name_parts``; their literals and nulls are Spark's.
 
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which the
@@ -61,15 +61,15 @@ _OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], bool]]] = {
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _HEX_NUMBER: Final = re.compile(r"\b0[xX][0-9a-fA-F]")
 _INSTALL: Final = "Install sqlglot, as the extra asyncpq[cli] does."
-_RESERVED: Final = 'Names that are words of SQL stand in double quotes: "from" = 1.'
+_RESERVED: Final = 'Write names that are keywords of SQL in double quotes: "from" = 1.'
 _BEFORE: Final = "SELECT 1 WHERE "
 
 
 def parse_sql(text: str) -> Expression:
-    """Return a condition in SQL, what stands behind WHERE, as a predicate.
+    """Convert a condition in SQL, the text after WHERE, to a predicate.
 
     Raises:
-        ExpressionError: the text is no condition, or a part of it has no predicate of exactly its meaning.
+        ExpressionError: the text is not a condition, or no predicate has exactly the meaning of a part of it.
         UsageError: sqlglot is not installed.
     """
     try:
@@ -81,7 +81,9 @@ def parse_sql(text: str) -> Expression:
     if not text.strip():
         raise ExpressionError("the SQL condition is empty", hint="Pass None for all rows.")
     if _HEX_NUMBER.search(_QUOTED.sub("''", text)):
-        raise ExpressionError(f"SQL condition {cut(text)}: 0x... is a number or bytes", hint="Write X'1F' for bytes.")
+        raise ExpressionError(
+            f"SQL condition {cut(text)}: 0x... may mean a number or bytes", hint="Write X'1F' for bytes."
+        )
     try:
         # In a query, since a text alone may be taken for a statement, such as SET x = 1.
         statements = sqlglot.parse(f"{_BEFORE}{text}", dialect=dialect())
@@ -337,7 +339,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
 }
 _HINTS: Final = {
     "Subquery": "Read the values of the subquery first, and write x IN (...).",
-    "ILike": "Text is compared with its case; has_tokens(name, 'word') finds words in any case.",
+    "ILike": "LIKE is case-sensitive; has_tokens(name, 'word') finds words in any case.",
     "RegexpLike": "Write LIKE, starts_with() or contains().",
     "SimilarTo": "Write LIKE, starts_with() or contains().",
     "Exists": "Read the values of the subquery first, and write x IN (...).",

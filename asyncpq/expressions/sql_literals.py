@@ -90,7 +90,7 @@ def interval(text: str, unit: str) -> dt.timedelta:
     name = (unit or rest).strip().upper()
     step = _UNITS.get(name) or _UNITS.get(name.removesuffix("S"))
     if step is None or (unit and rest):
-        raise ValueError(f"{' '.join(filter(None, [text, unit]))!r} has no single unit from weeks to microseconds")
+        raise ValueError(f"{' '.join(filter(None, [text, unit]))!r} must have one unit, from weeks to microseconds")
     micros = _decimal_of(Untyped(amount, is_number=True)) * (step // dt.timedelta(microseconds=1))
     if micros != int(micros):
         raise ValueError(f"{text!r} is finer than a microsecond")

@@ -1,4 +1,4 @@
-"""What conditions in SQL compare: columns, parts of VARIANT columns, and literals.
+"""The operands of conditions in SQL: columns, parts of VARIANT columns, and literals.
 
 sqlglot's nodes come in; :class:`ColumnPath`, or the value of a literal, go out. Conditions of them are made by
 ``sql.py``. A number or quoted text without a type is an :class:`asyncpq.expressions.scalars.Untyped`.
@@ -47,7 +47,10 @@ class ColumnPath(str):
 
 
 class VariantOperand(ColumnPath):
-    """A part of a VARIANT column, as it is shown. Comparisons have it as their column until :func:`with_parts`."""
+    """A part of a VARIANT column; its text is the part's form in messages.
+
+    Comparisons have it as their column until :func:`with_parts` replaces them by tests of the part.
+    """
 
     __slots__ = ("column", "path", "type")
     column: str
@@ -69,7 +72,10 @@ class VariantOperand(ColumnPath):
 
 
 def with_parts(expr: Expression) -> Expression:
-    """Return ``expr`` with the comparisons of parts of variants as such. Raises ExpressionError if a part has none."""
+    """Return ``expr`` with each comparison of a :class:`VariantOperand` replaced by a :class:`VariantTest`.
+
+    Raises ExpressionError if a comparison cannot be made with a part of a variant.
+    """
 
     def with_part(atom: tree.Atom) -> Expression:
         part = atom.column
@@ -77,7 +83,7 @@ def with_parts(expr: Expression) -> Expression:
             return atom
         if not isinstance(atom, _TESTS):
             raise ExpressionError(
-                f"SQL condition: {atom}: parts of variants have no such test",
+                f"SQL condition: {atom}: this test does not work on a part of a variant",
                 column=part.column,
                 hint="Compare the part, or write IN, LIKE, starts_with(), contains() or IS NULL.",
             )
@@ -265,7 +271,7 @@ _OPERAND_HINT: Final = "Compare a column with a literal: move calculations to th
 _OPERAND_HINTS: Final = {
     "CurrentDate": "It depends on the time zone: write today's date, such as DATE '2024-05-01'.",
     "Any": "Write list_contains(tags, 'a') for an element of a list, or x IN (...).",
-    "Subquery": "Read its value first, and write it.",
+    "Subquery": "Read its value first, and write that value instead.",
     "Placeholder": "Write the value itself.",
     "Parameter": "Write the value itself.",
     "Tuple": "Write (a = 1 AND b = 2) OR (a = 3 AND b = 4).",

@@ -52,7 +52,7 @@ def tokens(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     # All words at once: nothing joins the space between two. One that has become several, such as a fraction, is
-    # separated by what belongs to no word.
+    # separated by characters that belong to no word.
     return _words(unicodedata.normalize("NFKC", " ".join(_words(text))).casefold())
 
 

@@ -53,7 +53,7 @@ class LeafEntry(NamedTuple):
 
 
 def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
-    """Return the payload of the table "footers" that encodes ``entry``, for the row ``key`` of leaf -1."""
+    """Encode ``entry`` as a payload of the index table "footers". ``key``: key of the row, for the file and leaf -1."""
     place = varint(entry.footer_start) + varint(entry.size)
     if not entry.num_leaves:
         return _sealed(key, b"W", place, _string(entry.pieces[0]))
@@ -64,13 +64,16 @@ def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
 
 
 def encode_leaf(key: bytes, entry: LeafEntry) -> bytes:
-    """Return the payload of the table "footers" that encodes ``entry``, for the row ``key`` of a leaf."""
+    """Encode ``entry`` as a payload of the index table "footers". ``key``: key of the row, for the file and leaf."""
     spans = [varint(start) + _string(data) for start, data in entry.spans]
     return _sealed(key, b"L", _strings(entry.chunks), varint(len(spans)), *spans)
 
 
 def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
-    """Return the payload of the table "pages" that encodes the page indexes ``made`` (by row group), for ``key``."""
+    """Encode the page indexes ``made`` of a leaf, keyed by row group, as a payload of the index table "pages".
+
+    ``key``: key of the row, for the file and leaf.
+    """
     rows = [varint(group) + _string(index.offsets) + _string(index.bounds or b"") for group, index in made.items()]
     return _sealed(key, b"P", varint(len(rows)), *rows)
 

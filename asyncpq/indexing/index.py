@@ -83,7 +83,7 @@ class IndexReport:
         rows: number of rows in those files that could be read.
         size: approximate bytes of all segments.
         tables: reports of the tables.
-        builds: number of builds under way or broken off.
+        builds: number of builds running or interrupted.
         staleness: changes of files since the snapshot; None if :meth:`Index.show` was not asked to list the files.
     """
 
@@ -103,7 +103,7 @@ class IndexReport:
         lines = [
             f"index at {self.backend}, snapshot {self.snapshot}, {when}",
             f"  {self.files} files, {self.rows} rows, {self.size} bytes"
-            + (f", {self.builds} builds under way or broken off" if self.builds else ""),
+            + (f", {self.builds} builds running or interrupted" if self.builds else ""),
         ]
         for index_table in self.tables:
             name = f"{index_table.kind}({', '.join(index_table.columns)})" if index_table.columns else index_table.kind
@@ -225,7 +225,7 @@ class Index(Unpicklable):
         return done
 
     async def vacuum(self, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN) -> Vacuumed:
-        """Remove old snapshots, and the segments that only these snapshots use. Segments of broken-off builds are
+        """Remove old snapshots, and the segments that only these snapshots use. Segments of interrupted builds are
         removed after a day.
 
         Args:
@@ -412,7 +412,7 @@ async def open_index(
     if not manifest.is_built:
         raise UsageError(
             "the first build of the index has not ended",
-            hint=f"Call build_index() again for {backend.description}: it goes on from there.",
+            hint=f"Call build_index() again for {backend.description}: it continues from the committed progress.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     index.metrics = operation.metrics

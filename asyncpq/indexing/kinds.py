@@ -96,7 +96,7 @@ class Bloom(IndexKind):
         if not isinstance(share, (int, float)) or not 1e-6 <= share <= 0.5:
             raise InvalidOptionError(
                 f"false_positives must be between 0.000001 and 0.5, not {share!r}",
-                hint="It is the share of files that a filter lets through in vain; 0.01 is the default.",
+                hint="It is the share of files without the value that a filter does not rule out, by default 0.01.",
             )
         object.__setattr__(self, "false_positives", float(share))
 
@@ -227,7 +227,7 @@ def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> 
         if isinstance(type_, pa.StructType):
             hint = f"Name what is in it: {name}.{type_[0].name}." if type_.num_fields else None
         elif item is not None and is_indexable(type_) and element_type(item) is None:
-            hint = f"Keys({name!r}), ValueSet({name!r}) and Bloom({name!r}) hold the elements of lists."
+            hint = f"Keys({name!r}), ValueSet({name!r}) and Bloom({name!r}) index the elements of lists."
         raise InvalidOptionError(f"{what} cannot be made of {type_}", column=name, hint=hint)
     return True
 

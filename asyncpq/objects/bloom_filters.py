@@ -1,13 +1,13 @@
-"""Bloom filters of the row groups that statistics and page indexes leave over, through the caches.
+"""Probe Bloom filters, through the caches, of the row groups that statistics and page indexes do not rule out.
 
-A probe needs a filter's header, once, and one block of 32 bytes for each value. What is kept in memory is one
-:class:`ChunkFilter` for each chunk: its header and the blocks that were asked for. Other values need other
-blocks, so a file that is asked again and again is better served by whole filters: they are fetched where they
-are so small that parts of them cost no less, and where the round trips of the probes so far, and of as many
-again, would have paid for them.
+A probe needs a filter's header, once, and one block of 32 bytes for each value. Memory keeps one :class:`ChunkFilter`
+for each chunk, with its header and the fetched blocks. Other values need other blocks. So a whole filter is fetched if
+it is so small that its parts would cost as much, or if it costs no more than the round trips of twice as many probes as
+were made so far.
 
-A read asks twice. Before page indexes are fetched it asks the filters that memory and tail already hold. After pages
-are planned the bytes at stake are known, and filters are fetched if that may save more than it costs.
+A read probes twice. Before it fetches page indexes, it probes the filters that are in memory and in the object's tail.
+Once its pages are planned, the bytes that a filter may save are known; filters are then fetched if that may save more
+than it costs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from asyncpq.storage.base import RequestContext
 class ChunkFilter:
     """The fetched parts of one chunk's Bloom filter: its header, and some or all of its blocks.
 
-    Several reads, also in several threads, may share one filter without a lock: each adds the bytes that it fetched,
-    equal bytes are the same for all, nothing is removed or iterated over, and the bitset is set before the blocks go.
+    Reads in several threads may share one filter without a lock: each only adds bytes that it fetched, which are the
+    same for all reads. Nothing is removed or iterated over, except that the blocks are dropped once the whole bitset is
+    there.
 
-    ``start`` is the filter's first byte in the object; ``stop`` the byte behind the last, where the footer gives the
-    length; no filter reaches beyond ``limit``.
+    ``start``: offset of the filter's first byte in the object. ``stop``: offset after its last byte; None if the footer
+    does not give the length. ``limit``: offset before which every filter ends.
     """
 
     __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
@@ -160,7 +161,7 @@ class ChunkFilter:
 
 
 _MAX_STEPS: Final = 3  # header and blocks at once; else a header, then its blocks; one more for an unusual header
-_MANY: Final = 10  # with so many values for each row group, hardly one of those has none of them
+_MANY: Final = 10  # values for each row group; with more, nearly every row group has one of the values
 _MAX_CHECKS: Final = 50_000  # values times row groups that are looked up in filters, on the event loop
 _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory cache at a time
 
@@ -168,7 +169,7 @@ _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory c
 class FilterPlaces(NamedTuple):
     """The positions of one leaf's filters in the object."""
 
-    # by row group, first byte and, where the footer gives the length, the byte behind the last
+    # by row group, first byte and, where the footer gives the length, the byte after the last
     spans: Mapping[int, tuple[int, int | None]]
     misplaced: bool  # a filter has an impossible position
     wrong: str | None = None  # why the filters of the file's writer are ignored; None if they are used
@@ -297,7 +298,7 @@ class RowGroupFilters:
         tail: Tail | None = self._source.runtime.memory.get(self._version.tail_key)
         return self._version.size if tail is None else tail.start
 
-    # -- what it costs ----------------------------------------------------------------------------
+    # -- costs ----------------------------------------------------------------------------
 
     def _is_worth_it(
         self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int

@@ -70,8 +70,8 @@ async def read_ranges(
 ) -> list[bytes]:
     """Return the bytes of each range ``(start, stop)``, in order; ranges are cut to the object, and may overlap.
 
-    Ranges that no cache has are coalesced and sent at once. Raises ObjectChangedError, once the pointer to ``version``
-    is dropped, if the object has another version; StoreError.
+    Ranges that no cache has are coalesced and sent at once. If the object has another version, drops the pointer to
+    ``version`` and raises ObjectChangedError. Raises StoreError if the store fails.
     """
     cut = [(min(start, version.size), min(stop, version.size)) for start, stop in ranges]
     tail = await _known_tail(source, version, max([stop for _, stop in cut], default=0), context)

@@ -2,7 +2,7 @@
 
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
 ranges become one GET when the gap between them is small, and larger gaps are closed only while a
-round has more ranges than run at once. :mod:`asyncpq.objects.prices` sets the knobs.
+round has more ranges than run at once. :mod:`asyncpq.objects.prices` sets the parameters.
 
 The caller passes only ranges that no cache has.
 """

@@ -37,12 +37,12 @@ class Freshness:
         self._own_pointer: Pointer | None = None
         self._told_at = -math.inf  # when the tiers outside this process were last told of it
 
-    # -- what may be served -----------------------------------------------------------------------
+    # -- which version may be served -----------------------------------------------------------------------
 
     def is_fresh(self, version: ObjectVersion) -> bool:
         """Whether the cache policy lets ``version`` be served without asking the store."""
         if self.policy.kind == "immutable" or not version.can_validate:
-            return True  # what cannot be validated expires instead
+            return True  # a version that cannot be validated expires instead
         if self._check is not None:
             return self._check(version.validator)
         pointer = self.pointer()
@@ -62,7 +62,7 @@ class Freshness:
             return False
         return time.monotonic() - version.observed_at >= self.policy.max_age_s
 
-    # -- what was seen ----------------------------------------------------------------------------
+    # -- versions seen ----------------------------------------------------------------------------
 
     def validated_by(self, result: RangeResult, version: ObjectVersion, sent: float) -> None:
         """Record that a GET sent at ``sent`` validated ``version``, unless the cache policy uses age alone."""
@@ -121,12 +121,12 @@ class Freshness:
         self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 
     def is_outdated(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object lost this version."""
+        """Whether this session has seen that the object no longer has this version."""
         return bool(self._runtime.outdated.get(self.key) == validator.digest())
 
     def contradicts(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object lost this version, or has seen another one within the age
-        that the policy allows."""
+        """Whether this session has seen that the object no longer has this version, or has seen another one within
+        the age that the policy allows."""
         pointer = self.pointer()
         if self.is_outdated(validator) or (self._check is not None and not self._check(validator)):
             return True

@@ -52,10 +52,10 @@ class IndexedChunk(NamedTuple):
     stop: int
     chunk: ColumnChunk  # from the footer
     has_index: bool  # it has an OffsetIndex of its own that may be used
-    # key of its page locations: of that OffsetIndex, else of what the chunk itself told, or an index beside the object
+    # key of its page locations: from that OffsetIndex, else from an earlier read of the chunk or an external index
     locations: ContentKey
     bounds: ContentKey | None  # key of its ColumnIndex, or None
-    faults: tuple[str, ...] = ()  # what of its ColumnIndex is not believed
+    faults: tuple[str, ...] = ()  # statements of its ColumnIndex that are ignored
 
 
 class Unusable(NamedTuple):
@@ -243,8 +243,8 @@ class PageIndexes:
         return good
 
     def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
-        """Return the zones of a ColumnIndex; ``made_in`` is the bounds' order if an index beside the object has
-        them."""
+        """Return the zones of a ColumnIndex. ``made_in``: the order of bounds from an external index; None for the
+        file's own ColumnIndex."""
         metadata, column_order = self.version.metadata, made_in
         leaf, num_rows = metadata.schema.leaves[request.leaf], self._num_rows(request)
         offsets = self.offsets[request.row_group, request.leaf]

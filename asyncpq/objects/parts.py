@@ -23,7 +23,7 @@ from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
 from asyncpq.storage.base import RangeResult, RequestContext, is_here
 
-# So little is read here faster than tasks are made to read it side by side: one part, and all of one task.
+# Reading less than this takes less time than making tasks to read it concurrently: one part, and all of one task.
 _FEW_BYTES: Final = 64 * 1024
 _TASK_BYTES: Final = 1 << 20
 _start: Final = attrgetter("start")
@@ -120,7 +120,7 @@ def _from_memory(
         found.update(inside)
         missing = [key for key in missing if key not in inside]
     if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
-        found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
+        found.update(known)  # not for the tiers: only reads with the index may rely on its bytes
         missing = [key for key in missing if key not in known]
     return found, missing, inside
 
@@ -176,7 +176,7 @@ async def _from_tiers(
     if (trace := context.metrics.trace) is not None:
         trace.waited.append((began, time.monotonic()))
         trace.parts += _traced(version, found, "shared" if hits.get("shared") and not hits.get("disk") else "disk")
-    # a checksum proves that an entry is what was put there, not that those were the right bytes
+    # a checksum proves that an entry was not changed, not that the bytes were right when they were put
     return {key: value for key, value in found.items() if len(value) == key.stop - key.start}
 
 
@@ -396,7 +396,7 @@ def _keep_pages(source: ObjectSource, parts: Mapping[ContentKey, bytes | memoryv
 
 
 _INLINE_BYTES = 1 << 16  # that are hashed on the event loop
-_MEMORY_SHARE = 16  # more than this part of the memory cache would push out what lookups use
+_MEMORY_SHARE = 16  # more than this share of the memory cache would evict entries that lookups use
 
 
 async def load_embedded_index(
@@ -447,12 +447,12 @@ async def _embedded_index(
     most = runtime.options.limits.max_decoded_bytes
     if length > most:
         raise ResourceLimitError(
-            f"the embedded index {name!r} has {length} bytes, allowed are {most}",
+            f"the embedded index {name!r} has {length} bytes, the limit is {most} bytes",
             hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
         )
     if not length:
         return check_data(entry, b""), False
-    runtime.budget.take(length)  # it waits for nobody, and others wait for it
+    runtime.budget.take(length)  # granted at once, even over the budget; other reads wait for these bytes
     try:
         step = context.step("index", context.metrics.rounds + 1)
         parts = await fetch_parts(source, version, [key], step, read_bytes=length)

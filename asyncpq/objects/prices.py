@@ -1,8 +1,9 @@
 """The cost model of fetching from one server, which decides on gaps, rounds and whole chunks.
 
-A round of requests takes the time to the first byte, once for each wave of connections; the CPU of each request; and
-the time of its bytes. So two ranges become one GET when the bytes between them take less time than a request, and
-ranges beyond a wave are worth more. For this model, closing all gaps up to a bound is the best of all coverings.
+A round of requests takes the time to the first byte, once for each wave of connections; the CPU time of each request;
+and the time to receive the bytes. So two ranges become one GET if the bytes between them take less time than a request.
+If a round has more ranges than connections, larger gaps are closed too, since one range less may save a wave. In this
+model, no other choice of GETs is faster than closing all gaps up to a bound.
 
 :class:`PriceBook` learns the prices from the rounds that a session has seen. A plan keeps the prices that it was made
 with.
@@ -39,7 +40,7 @@ class Prices(NamedTuple):
     connection_bytes_s: float  # of one connection
     request_s: float  # CPU time of one request
     connections: int  # requests under way at once
-    fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: what the prices make of it
+    fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: computed from the prices
     most_part_bytes: int = 8 * MIB  # longer requests are cut
     max_requests: int | None = None  # of one round
 
@@ -76,8 +77,8 @@ class Prices(NamedTuple):
         return self.latency_s * self.bandwidth_bytes_s
 
     def shared(self, files: int) -> Prices:
-        """Return the prices for one of ``files`` similar files that are read side by side: what one of them asks for
-        delays all others, but all wait for a first byte at the same time."""
+        """Return the prices for one of ``files`` similar files that are read concurrently: each request and byte of one
+        file delays all the others, but all files wait for their first bytes at the same time."""
         return self._replace(
             bandwidth_bytes_s=self.bandwidth_bytes_s / files,
             request_s=self.request_s * files,
@@ -87,7 +88,8 @@ class Prices(NamedTuple):
     def part_bytes(self, num_bytes: int) -> int:
         """Return the size of the parts into which a round of ``num_bytes`` bytes cuts long ranges.
 
-        Where one connection is slower than all together, parts are so small that the last one ends with the others.
+        If one connection has less bandwidth than all together, the parts are so small that all connections end at about
+        the same time.
         """
         share = self.connection_bytes_s / self.bandwidth_bytes_s
         return self.most_part_bytes if share >= 1 else min(self.most_part_bytes, max(MIB, int(num_bytes * share)))
@@ -133,10 +135,11 @@ class _Server:
 
 
 class PriceBook:
-    """The prices of each server, learned from rounds of requests. Prices that the options fix are not learned.
+    """The cost of requests and bytes at each server (:class:`Prices`), learned from rounds of requests.
 
-    Others share the connection, the processor and the event loop, so most measurements are worse than what the server
-    gives: the estimate is a quartile on the good side of the last 16, within bounds.
+    Costs that the options fix are not learned. Other programs and tasks share the network, the processor and the event
+    loop, so most measurements are slower than the server is. An estimate is therefore the faster quartile of the last
+    16 measurements, within bounds.
     """
 
     def __init__(self, requests: RequestOptions, limits: LimitOptions) -> None:
@@ -146,7 +149,7 @@ class PriceBook:
         self._servers: LRUCache[str, _Server] = LRUCache(_MAX_SERVERS)
 
     def prices(self, server: str) -> Prices:
-        """Return the current prices of ``server``."""
+        """Return what requests and bytes currently cost at ``server`` (:class:`Prices`, mostly in seconds)."""
         known: _Server | None = self._servers.get(server)
         return self.initial if known is None else known.prices
 
@@ -182,7 +185,8 @@ class PriceBook:
             known.requests.append(min(max(cpu_s / requests, 20e-6), 500e-6))
             prices = prices._replace(request_s=_quartile(known.requests))
         if not self._fixes_bandwidth:
-            # All else overlaps with the bytes. A rate that is seen too low makes gaps small, and so shows itself.
+            # Other work overlaps with the transfer. A rate that is measured too low makes gaps small, and so shows
+            # itself in later rounds.
             rest_s = max(seconds - prices.latency_s, seconds / 2, 1e-6)
             rate = min(max(num_bytes / rest_s, 1e6), 10e9)
             if requests == 1:
@@ -190,7 +194,7 @@ class PriceBook:
             elif requests >= _FEW_REQUESTS or rate > prices.bandwidth_bytes_s:  # few may not use all of it
                 known.bandwidths.append(rate)
             one = -_quartile([-rate for rate in known.connections]) if known.connections else 0.0
-            # A connection alone says what all can do at the least.
+            # The bandwidth of one connection is a lower bound of the bandwidth of all.
             several = known.bandwidths or [self.initial.bandwidth_bytes_s]
             together = max(one, -_quartile([-rate for rate in several]))
             prices = prices._replace(bandwidth_bytes_s=together, connection_bytes_s=one or together)

@@ -5,7 +5,7 @@ a whole column chunk. A *unit* is a group of whole pages, or parts of chunks, in
 Read-ahead counts units.
 
 A row group is read page by page, and its OffsetIndex fetched, if most of its rows are unwanted, or if a run of
-unwanted rows has more bytes than are read through to spare a request. Smaller runs are decoded and then cut away.
+unwanted rows has more bytes than one more request is worth. Smaller runs are fetched, decoded and then cut away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PruningReport(NamedTuple):
 class BloomReport(NamedTuple):
     """The Bloom filters that were probed, the row groups they ruled out, and their cost."""
 
-    columns: tuple[str, ...]  # whose filters they are
+    columns: tuple[str, ...]  # columns whose filters were probed
     asked: RowRanges  # ordinals of the row groups whose filters were probed
     dropped: RowRanges  # ordinals of those that hold no matching row
 
@@ -189,8 +189,8 @@ class RowGroupPiece(NamedTuple):
     """The rows and pages of one row group that belong to one unit."""
 
     row_group: RowGroupPlan  # its plan
-    items: tuple[Item, ...]  # what is fetched first, in row order within each column
-    late_bytes: int  # what the columns that come later may take for the same rows, at most
+    items: tuple[Item, ...]  # pieces that are fetched first, in row order within each column
+    late_bytes: int  # the most bytes that the late columns may take for the same rows
     last: bool  # no further piece of this row group follows
 
 
@@ -213,13 +213,13 @@ class Estimates(NamedTuple):
 class FetchPlan:
     """The row groups, columns and pages that a read will fetch."""
 
-    row_groups: tuple[RowGroupPlan, ...]  # what is read of each row group that is read at all, in file order
+    row_groups: tuple[RowGroupPlan, ...]  # the row groups to read, in file order
     late: bool  # the filter's columns are fetched first, the others for matching rows only
-    prices: Prices  # what the plan was made with; its requests are merged with the same
+    prices: Prices  # the prices for which the plan was made; its requests are merged with the same ones
     estimates: Callable[[], Estimates]  # of its strategies, with these prices
-    report: PruningReport = dataclass_field(default_factory=PruningReport)  # what was pruned
-    statistics: RowGroupPruning | None = None  # what the row groups' statistics said, where they were asked
-    bloom: BloomReport | None = None  # what bloom filters ruled out, where some were asked
+    report: PruningReport = dataclass_field(default_factory=PruningReport)  # results of pruning
+    statistics: RowGroupPruning | None = None  # pruning by the row groups' statistics; None if they were not used
+    bloom: BloomReport | None = None  # pruning by Bloom filters; None if none were probed
     # fields whose page locations are known since their chunks were read, not from an index
     learnt: tuple[int, ...] = ()
     rows_known: int = 0  # rows that match and need not be read, where rows are only counted; not in ``row_groups``
@@ -254,7 +254,7 @@ class FetchPlan:
                 if pieces and size + num_bytes > unit_bytes:
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
-                if pieces and pieces[-1].row_group is group:  # threads decode the pieces of a unit side by side
+                if pieces and pieces[-1].row_group is group:  # threads decode the pieces of a unit concurrently
                     before = pieces.pop()
                     piece = RowGroupPiece(
                         group, before.items + piece.items, before.late_bytes + piece.late_bytes, piece.last
@@ -270,9 +270,9 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
     """Estimate the cost of reading ``groups``.
 
     Args:
-        matches: how many rows are expected to match: less than 1 if the rows may well be in another file. With None,
-            half of the other columns' pages are: this is wrong by at most that half, or by the rounds.
-        late_rounds: how many rounds of late columns wait for one another: units are delivered in order.
+        matches: how many rows are expected to match; less than 1 if the matching rows may be in another file. If
+            None, the estimate assumes that half of the pages of late columns have matching rows.
+        late_rounds: how many rounds of late columns (those fetched for matching rows only) follow one another.
     """
     first: list[tuple[int, int]] = []
     late: dict[int, list[tuple[int, int]]] = {}  # pages of the columns that can come later, by leaf
@@ -309,10 +309,10 @@ def _expected(spans: Sequence[tuple[int, int]], matches: float | None) -> Sequen
 
 
 def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
-    """Return whether to read a row group page by page, of whose ``num_rows`` rows only ``rows`` are wanted.
+    """Return whether to read a row group page by page if only ``rows`` of its ``num_rows`` rows are wanted.
 
-    True if most rows are unwanted, or if a run of unwanted rows has more than ``gap_bytes`` bytes in one of the
-    ``chunks``: fewer bytes are read through to save a request.
+    True if at least half of the rows are unwanted, or if a run of unwanted rows has more than ``gap_bytes`` bytes in
+    one of the ``chunks``. Fetching fewer bytes than that costs less than one more request.
     """
     if rows.num_rows * 2 <= num_rows:
         return True

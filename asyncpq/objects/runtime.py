@@ -257,7 +257,7 @@ class Runtime:
         """Limit the body to ``read_timeout_s``; its DeadlineExceededError names the object and the option."""
         return _Deadline(self._deadlines, url)
 
-    # -- what is shared ---------------------------------------------------------------------------
+    # -- shared resources ---------------------------------------------------------------------------
 
     async def store(self, url: str) -> tuple[Store, str]:
         """Return the store for ``url`` and the cache namespace of its objects. Raises InvalidOptionError if asyncpq
@@ -421,7 +421,7 @@ class _Deadline:
         ended = self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
         if ended or (isinstance(error, TimeoutError) and not isinstance(error, AsyncpqError)):
             raise DeadlineExceededError(
-                f"not done after {self._deadlines.timeout_s} s",
+                f"the call did not end within {self._deadlines.timeout_s} s",
                 url=self._url,
                 hint="Raise RetryOptions.read_timeout_s if the store is slow.",
             ) from error
@@ -434,4 +434,4 @@ async def _ended(running: Future[Any]) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.wait((waiting,))
     if not waiting.cancelled():
-        waiting.exception()  # the cancellation is what counts
+        waiting.exception()  # retrieved only: the cancellation is raised

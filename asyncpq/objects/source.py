@@ -54,7 +54,7 @@ class PackedTail(NamedTuple):
 
     start: int  # start, stop: its bytes in the object
     stop: int
-    length: int  # of what is in it
+    length: int  # bytes of the tail, decompressed
 
     def unpacked(self, data: bytes | memoryview) -> bytes:
         """Decompress ``data``, the deflated copy of the tail. Raises CorruptFileError if the copy is damaged."""
@@ -121,9 +121,9 @@ class ObjectSource:
         guarantee = self.handle.guarantee
         if self.runtime.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
             raise UnsupportedStoreError(
-                f"the store's guarantee for one version is only {guarantee.value!r}",
+                f"the store cannot guarantee reads of one version: its guarantee is only {guarantee.value!r}",
                 url=self.handle.url,
-                hint="Drop require_pinning=True to read it all the same.",
+                hint="Leave out ReadOptions(require_pinning=True) to read it without that guarantee.",
             )
 
     def describe(self, metrics: ReadMetrics) -> None:
@@ -248,7 +248,7 @@ class ObjectSource:
                 return None
             version = await self._decode_version(found, data, validator, asked)
         except AsyncpqError:
-            return None  # the store has the last word on what is wrong with the file
+            return None  # the file is then read from the store, which shows whether it is damaged
         context.metrics.count_hits(hits)
         self.keep(version)
         if known is None:
@@ -418,7 +418,7 @@ class ObjectSource:
     async def reload(self, version: FileVersion, context: RequestContext) -> FileVersion:
         """Return the object's current version after ``version`` was replaced."""
         await self.forget(version)
-        return await self._load_from_store(context)  # not shared: what was asked before is no answer
+        return await self._load_from_store(context)  # not shared: a request sent before may not see the newest version
 
     def prices(self) -> Prices:
         """Return the current prices of requests and bytes at the object's server, as measured by the session."""

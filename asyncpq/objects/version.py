@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 _MAX_LEARNT = 4  # indexes beside one object
 _DECODED: Final = frozenset({"dictionary", "page"})  # parts that memory holds as arrays, too
-_MAX_RECENT = 128  # questions of one file whose names stay resolved
+_MAX_RECENT = 128  # values that :meth:`FileVersion.recent` keeps for one file
 
 
 class Weighable(Protocol):
@@ -211,8 +211,8 @@ class FileVersion(ObjectVersion):
         self.drops.setdefault(leaf, {})[what] = None
 
     def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
-        """Yield the metadata of ``leaves`` and of the file that are not used, since they contradict the rest of the
-        file."""
+        """Yield, for messages, the statements about ``leaves`` and the file that reads ignore, since they contradict
+        the rest of the file."""
         for reason in self.metadata.dropped:
             yield f"{reason}; they are not used"
         for leaf in leaves if self.drops else ():

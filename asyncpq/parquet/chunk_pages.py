@@ -357,7 +357,7 @@ class PageWalker:
         chunk: the column chunk.
         max_page_bytes: the largest accepted size of a page in bytes, compressed or not.
         leaf: the chunk's column; if None, the encodings of levels are not checked.
-        padded: the chunk's span was widened because its writer understated it (PARQUET-816); bytes behind the chunk's
+        padded: the chunk's span was widened because its writer understated it (PARQUET-816); bytes after the chunk's
             last value are ignored.
         verify_crc: check that all data pages have a CRC, or that none has: a missing CRC would let a changed page pass.
         drop: called with a message for each statement of the footer that is ignored because the pages contradict it.
@@ -412,7 +412,7 @@ class PageWalker:
         return self._padded and self._values == self._chunk.num_values
 
     def _take_pages(self, data: memoryview, pages: list[RawPage]) -> memoryview:
-        """Append the pages that are whole in ``data``; return the bytes behind them."""
+        """Append the pages that are whole in ``data``; return the bytes after them."""
         pos = 0
         while pos < len(data) and not self._is_complete:
             header = decode_page_header(data, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
@@ -458,7 +458,7 @@ class PageWalker:
         if self._offset + header.page_size > chunk.stop:
             raise CorruptFileError(
                 f"a page ends at byte {self._offset + header.page_size}, "
-                f"behind the end of its column chunk at {chunk.stop}"
+                f"after the end of its column chunk at {chunk.stop}"
             )
         if header.is_data and self._values + header.num_values > chunk.num_values:
             raise CorruptFileError(

@@ -186,7 +186,7 @@ class ColumnChunk(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The file offset behind the chunk's last page."""
+        """The file offset after the chunk's last page."""
         return self.start + self.total_compressed_size
 
     @property
@@ -318,7 +318,7 @@ def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
 
 @functools.cache
 def _usual_patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of a usual ColumnChunk before and behind the elements of its path. Headers are the literal
+    """Return the patterns of a usual ColumnChunk before and after the elements of its path. Headers are the literal
     bytes of fields in the order of their ids; groups are values."""
     number, small = b"(" + VARINT + b")", rb"([\x00-\x7f])"
     front = [rb"\x26", number, rb"\x1c\x15", small, rb"\x19(", list_of((I32,), rb"[\x00-\x7f]", longest=6), rb")\x19"]
@@ -454,6 +454,6 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
         )
     if chunk.data_page_offset >= stop:
         raise CorruptFileError(
-            f"a column chunk's first data page is at byte {chunk.data_page_offset}, behind the chunk's end at {stop}",
+            f"a column chunk's first data page is at byte {chunk.data_page_offset}, after the chunk's end at {stop}",
             column=leaf.dotted,
         )

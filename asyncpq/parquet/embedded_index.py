@@ -22,7 +22,7 @@ from asyncpq.records import dataclass
 KEY_PREFIX: Final = "asyncpq.index."
 
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_FIRST_BYTE: Final = 4  # behind the magic
+_FIRST_BYTE: Final = 4  # after the magic
 _HINT: Final = "A program that rewrote the file may have copied the footer's keys: embed the index again."
 
 
@@ -46,7 +46,7 @@ class EmbeddedIndexEntry:
 
     @property
     def stop(self) -> int:
-        """The file offset behind the index's last byte."""
+        """The file offset after the index's last byte."""
         return self.offset + self.length
 
     @property

@@ -97,7 +97,7 @@ class FileMetadata:
 def decode_file_metadata(
     data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS, max_schema_elements: int = DEFAULT_MAX_ELEMENTS
 ) -> FileMetadata:
-    """Decode the Thrift struct FileMetaData; bytes behind the struct (a footer's signature) are ignored.
+    """Decode the Thrift struct FileMetaData; bytes after the struct (a footer's signature) are ignored.
 
     Args:
         data: the struct's bytes.
@@ -362,7 +362,7 @@ class FooterDecoder:
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """Return the footer's bytes before, between and behind its row groups' chunks: one piece more than row groups."""
+    """Return the footer's bytes before, between and after its row groups' chunks: one piece more than row groups."""
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:
@@ -402,7 +402,7 @@ def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
     """Return the Thrift struct FileMetaData, ``metadata``, with changed key-value metadata.
 
-    A key of ``values`` replaces all pairs with that key. Unknown fields, and bytes behind the struct, stay as they are.
+    A key of ``values`` replaces all pairs with that key. Unknown fields, and bytes after the struct, stay as they are.
     Raises CorruptFileError if ``metadata`` is malformed, ResourceLimitError if it has more than ``max_elements`` list
     elements.
     """

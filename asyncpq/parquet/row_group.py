@@ -52,7 +52,7 @@ _ROW_GROUP_WEIGHT: Final = 500
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     """Return the positions of the ``expected`` structs of the list at the reader's position, and the last one's end.
 
-    The reader moves behind the list. Raises CorruptFileError if the list has another number of elements, or the bytes
+    The reader moves past the list. Raises CorruptFileError if the list has another number of elements, or the bytes
     are not Thrift's compact protocol.
     """
     element_type, length = reader.list_header()
@@ -121,7 +121,7 @@ def usual_chunk(num_chunks: int) -> re.Pattern[bytes] | None:
 def chunk_pattern() -> re.Pattern[bytes]:
     """Return the pattern of a usual ColumnChunk.
 
-    Its groups are the fields before the metadata, the header of the metadata, and the fields behind the metadata.
+    Its groups are the fields before the metadata, the header of the metadata, and the fields after the metadata.
     Fields are matched in the order of their ids, by their types alone: integers between the structs and lists that
     are present.
     """
@@ -140,7 +140,7 @@ def chunk_pattern() -> re.Pattern[bytes]:
         optional(headers(STRUCT) + INTEGER_STRUCT),  # size statistics
         STOP_BYTE,
     ]
-    # The file offset stands before the metadata, the locations of the indexes behind them.
+    # The file offset stands before the metadata, the locations of the indexes after them.
     chunk = [b"(", INTEGER_FIELDS, b")(", headers(STRUCT), b")", *metadata, b"(", INTEGER_FIELDS, b")", STOP_BYTE]
     return re.compile(b"".join(chunk), re.DOTALL)
 

@@ -258,7 +258,7 @@ class ParquetSchema:
         return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
 
     def subtree_stop(self, index: int) -> int:
-        """Return the ordinal of the first element behind the element at ``index`` and its descendants."""
+        """Return the ordinal of the first element after the element at ``index`` and its descendants."""
         position, open_children = index + 1, self.elements[index].num_children
         while open_children:
             open_children += self.elements[position].num_children - 1

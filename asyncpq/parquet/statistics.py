@@ -167,15 +167,15 @@ def _decimals(raw: Sequence[bytes], leaf: Leaf) -> list[int]:
 def _int96_micros(raw: bytes, leaf: Leaf) -> int:
     """Return an INT96 timestamp in microseconds since 1970, rounded down.
 
-    Raises CorruptIndexError for a value that is no time of a day, or that 64 bits of nanoseconds do not hold: such
-    values order otherwise than the timestamps that readers make of them.
+    Raises CorruptIndexError for a value that is no time of a day, or that 64 bits of nanoseconds do not hold: readers
+    convert such values to timestamps that sort differently.
     """
     if len(raw) != _INT96.size:
         raise CorruptIndexError("an INT96 bound does not have 12 bytes", column=leaf.dotted)
     nanos, day = _INT96.unpack(raw)
     since_epoch = (day - _EPOCH_JULIAN_DAY) * _DAY_NANOS + nanos
     if nanos >= _DAY_NANOS or not -(1 << 63) <= since_epoch < 1 << 63:
-        raise CorruptIndexError("an INT96 bound is no timestamp of nanoseconds in 64 bits", column=leaf.dotted)
+        raise CorruptIndexError("an INT96 bound does not fit a 64-bit timestamp in nanoseconds", column=leaf.dotted)
     return int(since_epoch // 1000)
 
 

@@ -314,7 +314,7 @@ class CompactReader:
         return self.data[start : self.pos] if type_ == UUID else None
 
     def skip(self, type_: int, depth: int = 0) -> None:
-        """Move behind a value of type ``type_``. A bool has one byte as a list element, and none as a field."""
+        """Move past a value of type ``type_``. A bool has one byte as a list element, and none as a field."""
         if type_ in (I16, I32, I64):
             self.varint()
         elif type_ == BINARY:
@@ -345,7 +345,7 @@ class CompactReader:
             )
 
     def skip_struct(self, depth: int = 0) -> None:
-        """Move behind a struct's fields and its stop byte."""
+        """Move past a struct's fields and its stop byte."""
         if depth > MAX_DEPTH:
             raise _too_deep()
         data = self.data

@@ -73,7 +73,7 @@ class _Message:
     def dictionaries(self) -> frozenset[str]:
         header = self._table(self._target(self._start), _MESSAGE_HEADER)
         if header is None:
-            raise ValueError("the message has no schema")
+            raise ValueError("the Arrow IPC message has no schema")
         names = set()
         for child in self._fields(header, _SCHEMA_FIELDS):
             if self._has_dictionary(child, 0):

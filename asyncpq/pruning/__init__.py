@@ -1,5 +1,5 @@
-"""Which files, row groups, pages and rows of a read can match. Predicates, statistics and access plans come in, sets of
-rows go out; no bytes are fetched here.
+"""Decide which files, row groups, pages and rows of a read can match. Predicates, statistics and access plans come in,
+sets of rows go out; no bytes are fetched here.
 
 ``literals`` makes keys of literals. ``zones`` searches min/max bounds for the values that a predicate needs;
 ``zone_maps`` collects these bounds of files, row groups and pages. ``bloom_probes`` makes lookups in Bloom filters of

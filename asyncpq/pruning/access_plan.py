@@ -36,7 +36,7 @@ class RowGroupLayout:
         self.num_rows: int = ends[-1]
         # ordinals of the row groups that have rows
         self.filled: RowRanges = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
-        self.wholes: dict[int, RowRanges] = {}  # what :meth:`whole` gave
+        self.wholes: dict[int, RowRanges] = {}  # results of :meth:`whole`
         self.weight: int = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
@@ -159,7 +159,10 @@ _SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
 
 
 class RowSet(NamedTuple):
-    """A set of rows of a file or row group of unknown length: the rows ``ranges``, or if ``rest`` all others."""
+    """A set of rows of a file or row group whose number of rows is not known.
+
+    If ``rest`` is false, the set has the rows in ``ranges``; if it is true, all other rows.
+    """
 
     ranges: RowRanges
     rest: bool
@@ -193,7 +196,7 @@ NO_ROWS: Final = RowSet(RowRanges.empty(), False)
 class GroupSet(NamedTuple):
     """A set of rows keyed by row group: pairs of ordinal and rows, in ascending order of the ordinals.
 
-    Of a row group that ``groups`` does not name, all rows are in the set if ``rest``, otherwise none.
+    If ``rest`` is true, the set also has all rows of the row groups that ``groups`` does not name.
     """
 
     groups: tuple[tuple[int, RowSet], ...]

@@ -1,8 +1,8 @@
 """GeoParquet's covering columns: conditions on the boxes of geometries, which prune as those on any other column do.
 
-A file's "geo" metadata name four columns with the box of each row's geometry. Where a geometry's box meets another box,
-so do these columns; nothing follows where it does not. A box with xmin above xmax crosses the antimeridian, which the
-coordinates do not show: files with signs of such boxes are pruned by y alone.
+A file's "geo" metadata name four columns with the box of each row's geometry. If a geometry's box meets another box,
+the box in these columns does too; the reverse need not hold. A box with xmin above xmax crosses the antimeridian, which
+the coordinates do not show: files with signs of such boxes are pruned by y alone.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Covering(NamedTuple):
 
 
 def coverings(metadata: FileMetadata) -> Mapping[str, Covering]:
-    """Return the covering columns of a file, by dotted path of the geometry's column; none of metadata that cannot be
-    understood."""
+    """Return the covering columns of a file, keyed by the dotted path of the geometry's column. The result is empty if
+    the "geo" metadata are missing or malformed."""
     try:
         columns = json.loads(metadata.key_value_metadata.get(GEO) or "{}")["columns"].items()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -96,6 +96,6 @@ def box_condition(atom: IntersectsBox, sides: Sequence[tuple[str, bool]], *, by_
 
 
 def _above(value: float, is_rounded: bool) -> float:
-    """Return ``value``, or for a column of 32 bits a bound of what it may be rounded to: not all writers round boxes
-    outwards."""
+    """Return ``value``; for a column of 32-bit floats, an upper bound of its rounded forms, since some writers round
+    boxes inwards."""
     return value + abs(value) * _ROUNDED + _LEAST if is_rounded else value

@@ -66,7 +66,11 @@ class RowRanges:
         last = -1
         for row in rows:
             if row < last or row < 0:
-                raise InvalidOptionError(f"row {row} after row {last}: row numbers must ascend from 0 or more")
+                raise InvalidOptionError(
+                    f"row number {row} is negative"
+                    if row < 0
+                    else f"row number {row} comes after {last}, but row numbers must be in ascending order"
+                )
             if stops and row <= stops[-1]:
                 stops[-1] = row + 1
             else:

@@ -1,8 +1,8 @@
 """Shredded VARIANT columns: conditions on the typed columns of their parts, which prune as on any other column.
 
-A part that a file shreds has a column of its own, and a ``value`` beside it for what has another type. Where that is
-null in all rows, the typed column is the part: null where an object lacks it. Readers may rely on the specification
-(VariantShredding.md): an object has no field in ``value`` that is shredded.
+A part that a file shreds has a typed column, and beside it a column ``value`` for values of other types. If ``value``
+is null in all rows, the typed column has all values of the part, and null where an object lacks the part. Readers may
+rely on the specification (VariantShredding.md): a shredded field of an object is not in the object's ``value``.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class RowGroupPruning:
     __slots__ = ("_expr", "_zones", "kept", "num_row_groups", "values")
 
     def __init__(self, expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> None:
-        self.values: KnownValues = {}  # what the predicate's comparisons want, for searching pages as well
+        self.values: KnownValues = {}  # the values that the comparisons need, kept for the search of pages
         # ordinals of the row groups in which the predicate may be true
         self.kept: RowRanges = rows_where(expr, Truth.TRUE, num_row_groups, zones, self.values)
         self.num_row_groups: int = num_row_groups

@@ -42,7 +42,7 @@ def pages(_: str = "") -> Snippets:
 
 
 def smaller_chunks() -> Snippets:
-    """Return the snippets that write smaller chunks, or more pages; an index beside the file has no more of them."""
+    """Return the snippets that write smaller chunks or more pages. An external index adds no pages."""
     return {**pages(), "asyncpq": "asyncpq optimize URL TARGET"}
 
 

@@ -248,7 +248,7 @@ class Cause(TypedDict):
     id: str  # stable, such as "no-page-index"
     severity: Literal["high", "medium", "low"]
     title: str  # one line
-    detail: str  # what was seen, with figures
+    detail: str  # the observation, with figures
     saves_requests: int | None  # predicted, for the lookup of ``why``, or for one lookup by the column of ``lint``
     saves_bytes: int | None
     saves_seconds: float | None
@@ -290,7 +290,7 @@ class Why(TypedDict):
     bytes: dict[str, int | None]  # "fetched", "wanted" (of the matching rows' pages), "chunks" (whole), "objects"
     time: TimeSplit
     tiers: dict[str, int]  # parts found, by Tier
-    causes: list[Cause]  # what would make it faster, the largest first
+    causes: list[Cause]  # reasons why it is not faster, the largest saving first
     files: list[FileFates]
     layouts: list[Inspection]  # of the files that were read, the first 20
     others: list[FileSummary]  # all other files of a dataset, with their fates
@@ -322,7 +322,7 @@ class IndexDocument(TypedDict):
     rows: int
     bytes: int
     tables: list[IndexTableDocument]
-    builds: int  # under way or broken off
+    builds: int  # running or interrupted
     stale: dict[str, int] | None  # files that are "new", "changed" and "gone" since; None: not asked
 
 

@@ -31,9 +31,9 @@ class Subject:
     leaf: Leaf
     model: LookupModel
     shape: Shape
-    keys: KeyZones  # what the file shows of its keys; its values, where these were read for lack of bounds
+    keys: KeyZones  # zones of the key from the file's bounds, or from its values if these were read for lack of bounds
     exact: KeyZones | None = None  # zones of the values, where they were read
-    ratios: Mapping[int, float] = field(default_factory=dict)  # by leaf, what zstd makes of its uncompressed pages
+    ratios: Mapping[int, float] = field(default_factory=dict)  # by leaf, zstd's size of uncompressed pages over theirs
     distinct: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by leaf: distinct values of so many rows
     single_pages: bool = False  # chunks without an OffsetIndex are one page each
     before: LookupCost = field(init=False)

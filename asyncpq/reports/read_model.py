@@ -35,7 +35,7 @@ class Facts:
     sizes: Sequence[int]  # bytes of these files
     files_opened: int = 1
     files_total: int = 0  # of a dataset; 0 for one file
-    index: Sequence[str] = ()  # what the plan says of the index; empty without one
+    index: Sequence[str] = ()  # the plan's lines about the index; empty without one
     fallbacks: Sequence[str] = ()
     unindexed: frozenset[str] = field(default_factory=frozenset)  # urls of files that were planned without the index
 
@@ -51,7 +51,7 @@ class ReadModel:
         self.now: Rounds = rounds_of(facts.log)
         self.metadata: Rounds = rounds_of(record for record in facts.log if record.purpose in METADATA)
         self.data: Rounds = rounds_of(record for record in facts.log if record.purpose not in METADATA)
-        self.residual: Rounds = self.metadata  # what is left of it after the cure that saves most of it
+        self.residual: Rounds = self.metadata  # after the cure that saves most of the metadata requests
         self.now_s: float = self.seconds(self.now)
         self._bytes = size_of(self.now)
         self._requests = sum(map(len, self.now.values()))

@@ -24,7 +24,7 @@ from asyncpq.scan.plan import Plan, describe
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Fate, FileFates, TimeSplit
 
-PAGE_BYTES = 1 << 20  # of values before compression: what most writers put into a page, where pages are not known
+PAGE_BYTES = 1 << 20  # of values before compression: the usual size of a page, assumed if page locations are unknown
 _TIERS: tuple[Fate, ...] = ("memory", "disk", "shared", "read")  # the farthest last
 
 
@@ -56,7 +56,7 @@ class ColumnRead(NamedTuple):
     whole: bool  # read as one piece
     has_index: bool  # the file has an OffsetIndex of the chunk
     has_bounds: bool  # and a ColumnIndex
-    is_estimated: bool  # nothing says where its pages are: ``sizes`` are those of PAGE_BYTES
+    is_estimated: bool  # its page locations are unknown: ``sizes`` assume PAGE_BYTES
 
     def rows_of(self, pages: Iterable[int]) -> RowRanges:
         """Return the rows that ``pages`` (ordinals) hold, counted in the row group."""

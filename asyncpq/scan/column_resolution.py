@@ -25,7 +25,7 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 class PredicateColumn(NamedTuple):
     """A column that a predicate names, resolved to the parts of the file to read for it."""
 
-    projection: Projection  # what is read of its top-level field
+    projection: Projection  # the leaves to read of its top-level field
     # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
     # that are no rows.
     leaf: Leaf | None
@@ -85,8 +85,8 @@ class ReadColumns:
         filtering = [column.projection for column in self.predicate.values()]
         self.leaves: tuple[ReadLeaf, ...] = _leaves(
             schema, filtering, output
-        )  # what is read of a row group that is filtered, the filter's first
-        # what is read of one that is not
+        )  # leaves to read of a row group that is filtered, the filter's first
+        # leaves to read of a row group that is not filtered
         self.unfiltered: tuple[ReadLeaf, ...] = _leaves(schema, (), output, self.leaves) if filtering else self.leaves
         self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
@@ -143,7 +143,7 @@ ColumnNames: TypeAlias = Sequence[str | int]
 class Resolved(NamedTuple):
     """The columns of a request, resolved against one version of a file."""
 
-    columns: ReadColumns  # what is read
+    columns: ReadColumns  # the columns to read
     schema: pa.Schema  # Arrow schema of the output
     dictionaries: frozenset[int]  # ordinals of the fields that come as dictionary arrays
     filters: FilterCompiler  # compiles filters of the columns that the predicate names
@@ -173,7 +173,7 @@ class WantedColumns(NamedTuple):
     """The names of one request that are resolved to columns."""
 
     names: ColumnNames | None  # columns to return (see :class:`asyncpq.scan.request.ScanRequest`)
-    keys: Sequence[str]  # columns to return behind those
+    keys: Sequence[str]  # columns to return after those
     named: Sequence[str]  # columns that the predicate names
     pruning: Sequence[str]  # those that it names once it is simplified, and this file's constants are in it
     read_dictionary: Sequence[str]

@@ -214,7 +214,7 @@ class ScanExecutor(Generic[F]):
     async def _run(self, plan: ScanPlan) -> list[pa.Table]:
         """Return the rows of the only file, fetched as one unit."""
         units, budget = await plan.file_scan.units(None), self.runtime.budget
-        budget.take(plan.num_bytes)  # it waits for nobody, and others wait for it
+        budget.take(plan.num_bytes)  # granted at once, even over the budget; other reads wait for these bytes
         try:
             return await plan.file_scan.run(units[0]) if units else []
         finally:
@@ -326,7 +326,7 @@ class ScanExecutor(Generic[F]):
 
     async def _failed(self, file: F, error: AsyncpqError) -> None:
         """After an error, skip ``file`` or read its new version; raise ``error`` if neither is allowed."""
-        # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
+        # rows that were delivered cannot be taken back; without an order, those of other files can stay
         alone = self._collected is None and not self.ordered
         exposed = [file] if alone else [*self._open.values(), file]
         given_out = self._collected is None and any(other.delivered for other in exposed)

@@ -69,7 +69,7 @@ class ScanPlan:
     """A request, resolved against one version of the file: ready to fetch."""
 
     version: FileVersion  # which one
-    fetch_plan: FetchPlan  # what will be fetched
+    fetch_plan: FetchPlan  # the pages and chunks to fetch
     num_bytes: int  # how much that is
     shape: QueryShape  # schema, filter and limits of the output
     file_scan: FileScan  # fetches and decodes it
@@ -196,7 +196,7 @@ class ScanPlanner:
         num_bytes = plan.num_bytes()
         source.describe(metrics)
         size = self.other_bytes + num_bytes
-        # so large a count or take would push out what lookups use
+        # so large a count or take would evict entries that lookups use
         probation = scan or 0 < memory < size * 16
         data_context = RequestContext(metrics, scan, metrics.rounds + 1, "data", probation, context.began)
         file_scan = FileScan(
@@ -284,7 +284,7 @@ class ScanPlanner:
         if self._where not in (self._simplified, self.request.where):
             resolved = self._resolved(version)
         if self._where != self.request.where and not isinstance(self._where, Constant):
-            # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
+            # the plan's predicate filters the rows; the whole one was compiled only to raise its errors
             filter_ = filters.compile(where)
         return resolved, filter_
 

@@ -34,7 +34,7 @@ from asyncpq.storage.base import RequestContext
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
-_INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
+_INLINE_GROWTH = 16  # the event loop decodes to at most this many times inline_decode_bytes
 
 
 class Fetched(NamedTuple):
@@ -221,7 +221,7 @@ class FileScan:
         few = size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS
         room = limits.inline_decode_bytes * _INLINE_GROWTH
         if late or threads > 1:
-            # each piece in one step, if these are enough for all threads; else its columns side by side
+            # each piece in one step, if these are enough for all threads; else its columns concurrently
             finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)
             works = [partial(self._step, work, finish) for work in self._match_works(unit, fetched, threads)]
             few = few and self._expected_bytes(unit, fetched).size < room
@@ -280,7 +280,7 @@ class FileScan:
         return room > 0
 
     async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int, *, small: bool) -> list[_Decoded]:
-        """Decode the output's columns, those of all pieces side by side; ``rest`` are the late items. One thread's work
+        """Decode the output's columns, those of all pieces concurrently; ``rest`` are the late items. One thread's work
         that is ``small`` is done here."""
         runtime = self._source.runtime
         arrived = zip(rest.keys, rest.values, strict=True)
@@ -340,8 +340,7 @@ class FileScan:
         planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
         if self._rows_seen != planned:
             raise CorruptFileError(
-                f"the file's pages gave {self._rows_seen} rows, but its metadata promised {planned}",
-                url=self.version.url,
+                f"the file's pages have {self._rows_seen} rows, but its metadata say {planned}", url=self.version.url
             )
 
     # -- in a thread ------------------------------------------------------------------------------

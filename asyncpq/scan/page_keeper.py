@@ -4,8 +4,8 @@ Memory keeps pages as fetched. While it is less than half full, pages of small r
 column, are kept decoded instead; after that, only from their second use on, since most pages are used once and a
 decoded page is several times larger.
 
-Scans without a filter, which do not look for single pages, leave theirs for others only if they read little: copies of
-32 MB took a fifth of the CPU of the scan of a column.
+A scan without a filter does not look up single pages itself. It caches its pages for other reads only if it reads
+little: copying 32 MB of pages took a fifth of the CPU time of the scan of a column.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PageKeeper:
         self._rows_only = rows_only
         self._read_bytes = read_bytes
         # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
-        # they are several times larger: those of one read would push out all others.
+        # decoded pages are several times larger: one read would evict all other entries.
         self._may_decode = shape.limits.verify_crc and self.use_decoded
         self._decoded_room = self._memory.max_bytes // 16 if admit and self._may_decode else 0
         self._is_small = read_bytes * 64 < self._memory.max_bytes

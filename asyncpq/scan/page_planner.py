@@ -65,7 +65,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
-_KEPT_GROUPS: Final = 4  # row groups whose index requests are kept for each shape of question
+_KEPT_GROUPS: Final = 4  # row groups whose index requests are kept for each combination of columns
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
 
@@ -104,7 +104,7 @@ class PagePlanner:
         kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
         proven, rows_known = _NONE, 0
-        # The keys of a lookup hardly ever fill a row group: it is spared the search.
+        # The keys of a lookup hardly ever match all rows of a row group, so lookups skip this search.
         if statistics is not None and self.prune is self.where and (self.context.scan or self.rows_only):
             proven = statistics.all_match
         if proven is not _NONE and proven:
@@ -266,7 +266,7 @@ class PagePlanner:
             return False  # the filter's stand first
         if requests.late_materialization != "auto":
             return requests.late_materialization == "always"
-        # It saves at most what the others cost in a round of their own: most lookups need no search for an answer.
+        # A second round saves at most the cost of the other columns' own round, so most lookups need no estimate.
         num_bytes = num_ranges = 0
         for group in groups:
             if group.filtered:

@@ -246,9 +246,10 @@ def describe(
     Parts in memory count as cached; other cache tiers are not searched.
 
     Args:
-        scan: it is read unit by unit; other reads of small files take one round.
-        held: of a read that has ended, the first bytes of the parts that memory had; None: those it has now.
-        metadata_requests: that planning took; None: all requests so far.
+        scan: the read is a scan, which fetches unit by unit; other reads of small files take one round.
+        held: for a read that has ended, offsets of the parts that were in memory when it began. None: the parts that
+            are in memory now count.
+        metadata_requests: the number of requests that planning sent; None: all requests so far.
     """
     source, metrics, request = planner.source, planner.metrics, planner.request
     version, plan = scan_plan.version, scan_plan.fetch_plan

@@ -75,7 +75,7 @@ class Pipeline:
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
-    delivered as they become ready, those of one scan in order. Units of different row groups are decoded side by side.
+    delivered as they become ready, those of one scan in order. Units of different row groups are decoded concurrently.
     """
 
     def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
@@ -147,7 +147,7 @@ class Pipeline:
         if not scan.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
             await scan.ensure_current()
         if previous is not None and not await _may_follow(previous, job):
-            # the consumer meets that one first; those behind this one are not to take the turns of those before
+            # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError
         previous = None  # whose rows would stay in memory
         await self._decode_slots.acquire()
@@ -262,7 +262,7 @@ class Pipeline:
         def ended(task: asyncio.Task[Any]) -> None:
             self._runtime.budget.release(size)
             if not task.cancelled():
-                task.exception()  # the consumer has left: nobody else will look at it
+                task.exception()  # retrieved, since the consumer has left and asyncio would log it
 
         self._ending.append(task)
         if task.done():

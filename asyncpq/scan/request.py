@@ -69,7 +69,8 @@ def access_plan(access: Any) -> AccessPlan | None:
     """Return the access plan; None for all rows. Raises InvalidOptionError if it is not an :class:`AccessPlan`."""
     if access is not None and not isinstance(access, AccessPlan):
         raise InvalidOptionError(
-            f"access={access!r}: must be an AccessPlan", hint="Make one with asyncpq.AccessPlan.rows([...]), say."
+            f"access={access!r}: must be an AccessPlan",
+            hint="Make one, for example with asyncpq.AccessPlan.rows([...]).",
         )
     return access
 
@@ -128,7 +129,7 @@ class ScanRequest(NamedTuple):
 
     # names of top-level fields, dotted paths inside them, or ordinals of fields; None for all
     columns: ColumnNames | None = None
-    keys: Sequence[str] = ()  # names or paths of columns to return behind those, whether they are among them or not
+    keys: Sequence[str] = ()  # names or paths of columns to return after those, whether they are among them or not
     where: Expression | None = None  # the predicate, or None
     # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
@@ -158,7 +159,9 @@ class LookupKeys:
         is_mapping = type(keys) is dict or isinstance(keys, Mapping)
         if not is_mapping or not keys:
             raise QueryError(
-                "a lookup needs at least one key column" if is_mapping else f"keys are a {type(keys).__name__}",
+                "a lookup needs at least one key column"
+                if is_mapping
+                else f"the keys of a lookup must be a mapping, not a {type(keys).__name__}",
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42} or {"id": frame["id"]}.',
             )
         self.names: tuple[str, ...] = tuple(keys)  # of the key columns
@@ -169,7 +172,7 @@ class LookupKeys:
                 raise QueryError(
                     "the keys of a lookup are values, not times relative to now",
                     column=name,
-                    hint="Ask with where= of scan, read or count.",
+                    hint="Use where= of scan, read or count instead.",
                 )
         lengths = set(map(len, lists.values()))
         if len(lengths) > 1:

@@ -143,7 +143,7 @@ class Service:
             pages.append(Route("/docs", _Endpoint(self._docs), methods=["GET"]))
         handlers: Mapping[Any, Any] = {404: _not_found, 405: _not_allowed}
         app = Starlette(routes=[*pages, *verbs], lifespan=self._lifespan, exception_handlers=handlers)
-        app.router.redirect_slashes = False  # what does not exist is not looked for elsewhere
+        app.router.redirect_slashes = False  # a missing route is 404, not a redirect
         return app
 
     # -- pages ------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class _Call:
             if not time_limit.expired():
                 raise
             if exchange.reply.status:
-                raise AbortedError(f"it took more than {seconds:g} s") from None
+                raise AbortedError(f"the answer took more than {seconds:g} s") from None
             raise Problem(504, f"the answer took more than {seconds:g} s") from None
 
     async def _answer(self, question: Question) -> None:

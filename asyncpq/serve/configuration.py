@@ -31,11 +31,11 @@ class Limits:
     """Limits on one request, and on the concurrent requests of one token.
 
     Attributes:
-        rows: of one answer.
-        bytes: of the body of one answer.
-        seconds: for one answer, with the time that the client takes to receive it.
-        keys: of one lookup; of lookups by several columns 256 at most.
-        concurrent: requests of one token at the same time.
+        rows: the most rows of one response.
+        bytes: the most bytes of the body of one response.
+        seconds: the longest time of one response, with the time that the client takes to receive it.
+        keys: the most keys of one lookup; a lookup by several columns may have at most 256.
+        concurrent: the most requests of one token at the same time.
     """
 
     rows: int = 1_000_000
@@ -65,8 +65,8 @@ class Grant:
         columns: top-level columns that exist for the token; None for all.
         rows: condition of the rows that exist for the token; None for all.
         rows_text: the same as it was written.
-        costs: whether answers tell what they cost. Costs also depend on rows that ``rows`` hides.
-        plans: whether explain gives whole plans, with urls and hidden columns.
+        costs: whether responses have the cost of the read. Costs also depend on rows that ``rows`` hides.
+        plans: whether ``explain`` returns whole plans, with urls and hidden columns.
     """
 
     verbs: frozenset[str] = frozenset(VERBS)

@@ -91,7 +91,7 @@ class Inquiry:
     may see, and reads only the rows that it may see.
 
     Raises:
-        Problem: 400, the question does not fit the visible columns.
+        Problem: 400, the request does not fit the visible columns.
     """
 
     def __init__(self, dataset: Dataset, question: Question, grant: Grant, limits: Limits) -> None:

@@ -72,7 +72,7 @@ class ServerExchange:
                     one.cancel()
             await asyncio.wait((task, watch))
             if task.done() and not task.cancelled():
-                task.exception()  # it is known, or nobody waits for it
+                task.exception()  # retrieved, since asyncio would log it
 
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -167,7 +167,7 @@ def _schemas() -> dict[str, Any]:
 
 def _parameters() -> dict[str, Any]:
     described = {
-        "where": ("What stands behind WHERE in SQL.", {"type": "string"}, "price > 9 AND user LIKE 'u%'"),
+        "where": ("The condition after WHERE in SQL.", {"type": "string"}, "price > 9 AND user LIKE 'u%'"),
         "columns": ("Names of columns, with commas between them; all without it.", {"type": "string"}, "user,price"),
         "limit": ("At most so many rows.", {"type": "integer", "minimum": 0}, 100),
         "format": ("Instead of Accept.", {"type": "string", "enum": list(FORMATS)}, "ndjson"),

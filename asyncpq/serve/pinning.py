@@ -22,7 +22,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 
-_MAX_ASKED: Final = 64  # files whose versions no listing tells; of more, an answer has no ETag
+_MAX_ASKED: Final = 64  # files without a version in the listing; with more of them, a response has no ETag
 
 
 class NotModifiedError(Exception):
@@ -79,7 +79,7 @@ class PinnedFiles:
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
         pinned = await self._pinned(files, unknown, context, validate=False)
         if pinned is not None and self._is_known(pinned.digest) and unknown:
-            # what caches say of the current version is asked of the store, as a read would
+            # cached versions are validated with the store, as a read does
             pinned = await self._pinned(files, unknown, context, validate=True)
         if pinned is None:
             return found

@@ -1,6 +1,6 @@
 """Errors as problem documents (RFC 9457).
 
-Mistakes of the client are reported in full. For errors behind the service, the response has only the kind of the error
+Mistakes of the client are reported in full. For errors of stores and files, the response has only the kind of the error
 and an id, under which the service's log has the details: messages of stores and files contain urls, buckets and columns
 that a token may not be allowed to see.
 """
@@ -55,7 +55,7 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
         status: of the response.
         detail: what happened, in one sentence.
         hint: what the client can do.
-        error: class of the error of asyncpq behind it.
+        error: name of the class of asyncpq's error that caused it.
         members: further members of the document.
         headers: further headers of the response.
     """
@@ -101,14 +101,14 @@ def clients_errors() -> Iterator[None]:
 
 
 def wrong_request(error: AsyncpqError) -> Problem:
-    """Return the problem for an error that only the client's input caused."""
+    """Return the :class:`Problem`, with status 400, for an error that the client's input alone caused."""
     members = {} if error.column is None else {"column": error.column}
     hint = None if error.hint is None else _URL.sub("...", error.hint)
     return Problem(400, _URL.sub("...", error.message), hint=hint, error=type(error).__name__, members=members)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem for any error, and log the details that the response must not contain."""
+    """Return the :class:`Problem` for any error, and log the details that the response must not contain."""
     if isinstance(error, Problem):
         return error
     status = _status(error)
@@ -119,7 +119,7 @@ def problem_of(error: Exception) -> Problem:
     name = type(error).__name__ if isinstance(error, AsyncpqError) else None
     headers = {"retry-after": "1"} if status == 503 else {}
     detail = kind or ("the answer took too long" if status == 504 else "the service has a defect")
-    hint = "Tell whoever runs the service the instance." if status in (500, 502) else None
+    hint = "Report the instance to the operator of the service." if status in (500, 502) else None
     return Problem(status, detail, hint=hint, error=name, members={"instance": number}, headers=headers)
 
 

@@ -385,5 +385,7 @@ async def time_of_probe(
     finally:
         await store.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
     if seconds is None:
-        raise InvalidResponseError("the store does not tell the time of a written object", url=safe_url(url))
+        raise InvalidResponseError(
+            "the store did not return the modification time of an object that was just written", url=safe_url(url)
+        )
     return seconds

@@ -1,6 +1,6 @@
 """The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
-``info`` before and after brackets each read, unless the filesystem can name a generation in the path. Filesystems
+Each read calls ``info`` before and after it, unless the filesystem can name a generation in the path. Filesystems
 return no HTTP responses: their calls share the limits and the retry budget, and each is bounded in time.
 """
 

@@ -29,7 +29,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 class _KnownHead(NamedTuple):
     """The pattern of a status line and field names that came often: a server always sends the same ones.
 
-    It parses such a head in half the time. A head with other names, or with blanks behind a value, does not match.
+    It parses such a head in half the time. A head with other names, or with blanks after a value, does not match.
     """
 
     pattern: re.Pattern[str]

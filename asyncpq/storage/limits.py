@@ -216,9 +216,9 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
 class Watchdog:
     """The timer of all timeouts of a store's fetches (first byte, silence, low throughput).
 
-    ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than all else that is added to a
-    GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise a
-    typed error.
+    ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than everything else that asyncpq
+    adds to a GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation
+    back, raise a typed error.
     """
 
     def __init__(self, options: RetryOptions) -> None:

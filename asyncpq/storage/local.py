@@ -380,7 +380,7 @@ def _open(path: str) -> int:
     if stat.S_ISDIR(mode):
         hint = "Session.open_dataset reads a folder of files."
         raise ObjectNotFoundError("the path names a folder, not a file", url=safe_url(path), hint=hint)
-    raise StoreError("the path is not a regular file", url=safe_url(path))
+    raise StoreError("the path is not a regular file", url=safe_url(path), hint="Pass the path of a regular file.")
 
 
 def _walk(

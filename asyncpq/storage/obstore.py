@@ -1,9 +1,9 @@
-"""The store of Google Cloud Storage, Azure Blob Storage and S3 through obstore, for who asks for it.
+"""The store of Google Cloud Storage, Azure Blob Storage and S3 through obstore, if the storage options ask for it.
 
 obstore (https://developmentseed.org/obstore) has its own names for options, and finds credentials in other places than
 gcsfs, adlfs and s3fs do, so it is never chosen unasked. It signs and sends the requests; limits, retries, deadlines and
 the checks of responses are asyncpq's, in ``transport`` and ``responses``. A GET is one call, pinned with If-Match; a
-server that ignores If-Match is found out by the ETag of its response.
+server that ignores If-Match is detected by the ETag of its response.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class ObstoreStore(Unpicklable):
             )
         if self._provider == "s3" and "?versionId=" in key:
             raise UnsupportedStoreError(
-                "asyncpq reads versions of S3 objects without obstore alone",
+                "asyncpq cannot read a version of an S3 object through obstore",
                 url=safe_url(url),
                 hint="Leave out the option obstore for s3.",
             )
@@ -259,7 +259,7 @@ class ObstoreStore(Unpicklable):
         global _process
         if _process is not None and _process != os.getpid():
             raise UsageError(
-                "obstore was used before this process was forked, and its threads are not here",
+                "obstore was used before this process was forked, and its threads do not exist in this process",
                 hint='Start processes by "spawn" or "forkserver", or open the first store after the fork.',
             )
         _process = os.getpid()
@@ -272,7 +272,11 @@ class ObstoreStore(Unpicklable):
             )
         options = dict(self._options)
         if account and options.pop("account_name", account.partition(".")[0]) != account.partition(".")[0]:
-            raise InvalidOptionError("the url and the option account_name name two accounts", url=safe_url(url))
+            raise InvalidOptionError(
+                "the url and the option account_name name different accounts",
+                url=safe_url(url),
+                hint="Leave out one of them.",
+            )
         # The watchdog limits each request; 30 seconds, obstore's own limit, are too short for large ones.
         options["client_options"] = {
             "connect_timeout": f"{max(1, round(self._connect_timeout_s * 1000))}ms",
@@ -370,7 +374,7 @@ def _copy(path: Path, copy: IO[bytes]) -> None:
 
 
 def _content(file: IO[bytes]) -> bytes | memoryview:
-    """Return the content of a file that nobody else writes; of a large one, a view of the file itself."""
+    """Return the content of a file that no other code writes; for a large file, a view of the file itself."""
     file.flush()
     size = file.tell()
     if size > _WHOLE_BYTES:

@@ -159,7 +159,7 @@ class ObstoreExchange:
         return error_for(self.request, status, self._code, denied_hint=_DENIED_HINT)
 
     def _explain(self, error: Exception) -> tuple[int, str] | Exception:
-        """Return status and code of the response that ``error`` tells of; the typed error if it tells of none."""
+        """Return status and code of the response that ``error`` describes; a typed error if it describes none."""
         url, text = self.request.url, str(error)
         if _NO_CREDENTIALS.match(text):
             return RetryableError(CredentialsError("obstore got no credentials", url=url, hint=_DENIED_HINT))
@@ -180,7 +180,7 @@ class ObstoreExchange:
         return self._explain_response(text)
 
     def _explain_response(self, text: str) -> Exception:
-        """Return the error for a ``text`` of obstore about a response without an error status, or about none."""
+        """Return the error for a message of obstore, ``text``, that tells of no response with an error status."""
         url, byte_range = self.request.url, self.request.byte_range
         if "HTTP error: builder error" in text:
             hint = 'An endpoint that begins with http:// needs "client_options": {"allow_http": True} beside it.'

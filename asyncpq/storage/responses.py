@@ -183,9 +183,10 @@ def check_range_response(
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
-    """Check a 200 response to a HEAD: it must have the size, and agree with ``request.pin``, whose size may be unknown.
+    """Check a 200 response to a HEAD: it must give the object's size, and its version must be ``request.pin``.
 
-    Returns an empty body whose validator has the size.
+    The size is compared only if ``request.pin`` has one. Returns the description of a body of no bytes, whose validator
+    has the object's size.
     """
     length = _content_length(request, headers.get("content-length"))
     if length is None:

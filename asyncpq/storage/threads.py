@@ -124,7 +124,7 @@ def _end(calls: _Calls, count: int) -> None:
 
 
 async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:
-    """Await all of ``work`` side by side; return the results in order.
+    """Await all of ``work`` concurrently; return the results in order.
 
     The first error cancels the others, and is raised once they have ended.
     """
@@ -141,7 +141,7 @@ async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:
 
 
 async def call_each(call: Callable[[T], Awaitable[U]], arguments: Iterable[T], *, at_once: int = 16) -> list[U]:
-    """Await ``call`` for each argument, at most ``at_once`` of them side by side; return the results in order.
+    """Await ``call`` for each argument, at most ``at_once`` of them concurrently; return the results in order.
 
     The first error cancels the others, and is raised once they have ended.
     """

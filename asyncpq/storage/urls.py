@@ -161,7 +161,8 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
 
     Raises InvalidOptionError for a mix of both.
 
-    Names of one protocol, such as s3 and s3a, share options; http and https do not, lest a token go in clear text.
+    Names of one protocol, such as s3 and s3a, share options. http and https do not: a token for https would be sent
+    in clear text.
     """
     options = dict(storage_options or {})
     if all(name in _ARGUMENTS for name, value in options.items() if value is None or isinstance(value, Mapping)):

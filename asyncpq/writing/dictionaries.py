@@ -1,7 +1,7 @@
 """Choose the leaves that are written with a dictionary.
 
 A lookup reads one page of a column and the chunk's dictionary. A dictionary of many values is longer than the page. If
-a dictionary exceeds 1 MiB, pyarrow stops using it in the middle of the chunk, and lookups read it in vain.
+a dictionary exceeds 1 MiB, pyarrow stops using it in the middle of the chunk, and lookups read it for nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LENGTH_BYTES: Final = 4  # before each string in PLAIN
 
 
 def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tuple[str, ...]:
-    """Return the paths of the leaves of ``table`` whose dictionary is shorter than what it spares in a page.
+    """Return the paths of the leaves of ``table`` whose dictionary is shorter than the bytes that it saves in a page.
 
     Args:
         page_rows, page_bytes: most rows of a page, and most bytes of its values.

@@ -73,7 +73,7 @@ class WriteOptions:
         bloom_filters: for columns of equality lookups that are not sorted.
         sorted_by: recorded in each row group.
         dictionary_columns: paths of leaves with dictionaries, as long as these are small. None: those for which a
-            dictionary of the file's first row group is shorter than what it spares in a page.
+            dictionary of the file's first row group is shorter than the bytes that it saves in a page.
         store_schema: whether the footer has the Arrow schema.
     """
 

@@ -1,7 +1,7 @@
-"""Take back the bounds of float columns that hold NaN.
+"""Remove the bounds of float columns that contain NaN.
 
-Bounds leave NaN out. Readers for which NaN is greater than all numbers, such as Spark, take a page or row group without
-greater numbers for one without such rows, and lose its NaN. Spark's own files therefore have no bounds there:
+Bounds leave NaN out. For some readers, such as Spark, NaN is greater than all numbers. From the max of a page or row
+group they conclude that it has no greater values, and skip its NaN. Spark's own files therefore have no bounds there:
 neither statistics nor a column index.
 """
 
@@ -62,7 +62,7 @@ def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
 
 def without_bounds(footer: bytes, chunks: Set[tuple[int, int]]) -> bytes:
     """Return the ``FileMetaData`` without bounds and column indexes of ``chunks``: pairs of a row group's and a leaf's
-    ordinal. All else stays as it is, byte by byte where Thrift has one form."""
+    ordinal. Everything else stays the same, byte by byte where Thrift has only one encoding."""
 
     def chunk(reader: CompactReader, writer: CompactWriter) -> None:
         for field, type_ in _fields(reader):
@@ -115,7 +115,7 @@ def _fields(reader: CompactReader) -> Iterator[tuple[int, int]]:
 
 
 def _skip(reader: CompactReader, type_: int) -> None:
-    """Move behind a field's value; a bool's is in the field's header."""
+    """Move past a field's value; a bool's is in the field's header."""
     if type_ not in (TRUE, FALSE):
         reader.skip(type_)
 

@@ -1,7 +1,7 @@
 """A digest of rows in their order, by which written files are compared with the rows that were to be written.
 
 Rows are hashed in blocks of equal length, so how they are divided into batches does not matter. Values are hashed as
-Arrow stores them, nulls without the bytes behind them.
+Arrow stores them, nulls without the bytes in their slots.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ async def test_nobody_listens(log: pytest.LogCaptureFixture) -> None:
         assert await cache.get_many([KEY]) == [None]
         await cache.close()
     (line,) = warnings(log)
-    assert line == f"the shared cache at 127.0.0.1:{port} failed (ConnectionRefusedError) and is left alone for 5.0 s"
+    assert line == f"the shared cache at 127.0.0.1:{port} failed (ConnectionRefusedError) and is paused for 5.0 s"
 
 
 async def test_what_the_caller_was_handling_is_not_the_cause(log: pytest.LogCaptureFixture) -> None:

@@ -240,7 +240,7 @@ def test_what_the_walker_refuses() -> None:
         walk(chunk, raw[:-1])
     with pytest.raises(CorruptFileError, match="pages end at"):
         walk(chunk, raw[: -len(pages[-1].data)])
-    with pytest.raises(CorruptFileError, match="behind the end of its column chunk at"):
+    with pytest.raises(CorruptFileError, match="after the end of its column chunk at"):
         walk(chunk, raw + pages[-1].data)
     with pytest.raises(CorruptFileError, match="metadata say"):
         walk(chunk._replace(num_values=chunk.num_values + 1), raw)

@@ -297,7 +297,7 @@ async def test_names_that_obstore_cannot_write_are_refused() -> None:
         with pytest.raises(InvalidOptionError, match="obstore cannot name this object"):
             await stored.fetch_tail(8, context=new_context())
     versions = open_test_store("s3", {"obstore": {"skip_signature": True}})
-    with pytest.raises(UnsupportedStoreError, match="versions of S3 objects"):
+    with pytest.raises(UnsupportedStoreError, match="version of an S3 object"):
         await versions.open_object("s3://bucket/key?versionId=1")
 
 

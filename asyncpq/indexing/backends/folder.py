@@ -157,7 +157,7 @@ class _Bound(Sequence[bytes]):
 _SMALL_BYTES = 64 * 1024  # of a segment: fetching all of it costs no more than a part
 _RUN_ROWS = 1 << 18  # read at once when all rows are wanted
 _RUN_BYTES = 8 << 20  # of the file read at once, roughly: rows with payloads are large
-_HINT = "BuildOptions.folder names another folder for local files."
+_HINT = "Free disk space, or set BuildOptions.folder to another folder for local files."
 
 
 class FolderBackend(ObjectBackend):

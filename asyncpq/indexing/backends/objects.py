@@ -79,7 +79,7 @@ class ObjectBackend:
         self._segments = f"{self._folder}segments/"
         self._single_writer = single_writer
         self._store: tuple[Store, str] | None = None
-        self._creates: bool | None = None  # whether the store refuses to create what is there
+        self._creates: bool | None = None  # whether the store refuses to create an existing object
 
     @cached_property
     def description(self) -> str:

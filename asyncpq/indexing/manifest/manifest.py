@@ -60,7 +60,7 @@ class Manifest:
     # num_files, num_rows: live files; rows of those that could be read
     num_files: int = 0
     num_rows: int = 0
-    builds: tuple[Build, ...] = ()  # under way, or broken off
+    builds: tuple[Build, ...] = ()  # running, or interrupted
     long: tuple[tuple[str, Segment], ...] = ()  # segments that hold members too long for the root, by the member's name
     #: Time of loading, by this process's monotonic clock.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)

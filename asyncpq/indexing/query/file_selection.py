@@ -1,6 +1,6 @@
 """Read the rows of index tables from their segments, and select the files, row groups and rows that they name.
 
-:class:`FileIndex` is the seam for indexes that callers bring themselves.
+:class:`FileIndex` is the interface of indexes that callers implement themselves.
 """
 
 from __future__ import annotations

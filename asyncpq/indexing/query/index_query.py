@@ -229,7 +229,9 @@ class IndexQuery:
         for lookup in _due_lookups(self._root):
             if lookup.result is None:
                 why = "it would take more than LimitOptions.max_postings, or is damaged"
-                lines[f"{lookup.table}: not used, {why if lookup.is_asked else 'others say as much'}"] = None
+                lines[
+                    f"{lookup.table}: not used, {why if lookup.is_asked else 'the answers of other tables are enough'}"
+                ] = None
                 continue
             rows = "" if lookup.result.num_rows is None else f", {lookup.result.num_rows} rows"
             lines[f"{lookup.table}: {lookup.result.selection.files.num_rows} of {total} files{rows}"] = None

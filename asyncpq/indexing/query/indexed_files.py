@@ -274,7 +274,7 @@ class IndexedFiles:
         """Return ``listed`` without the files that cannot match. Files whose version is not in the index all stay."""
         nothing_known = not selection.plans and not footers.is_useful and not match.unsure
         if nothing_known and selection.files == match.manifest.live:
-            files: Sequence[DataFile] = listed.files  # the same list: what is cached for it still serves
+            files: Sequence[DataFile] = listed.files  # the same object, so that caches keyed by it still apply
         else:
             candidates = match.candidates(selection, entries)
             footers.expect([file for _, file, _, _ in candidates if file is not None])

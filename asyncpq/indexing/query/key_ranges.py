@@ -62,7 +62,7 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
     domain, locate = _column(type_ if item is None else item)
     wanted = result_values(atom, truth, domain)
     values = wanted.values
-    if item is not None and not wanted.of_elements:  # no key of an element says what else a list holds
+    if item is not None and not wanted.of_elements:  # an element's key does not show the list's other elements
         return None if values else (NULLS,) * wanted.null
     if (item is None and wanted.of_elements) or not wanted.comparable:
         return None

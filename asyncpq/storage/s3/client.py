@@ -1,4 +1,4 @@
-"""The only door to s3fs and botocore, which resolve what :mod:`asyncpq.storage.s3.resolver` does not.
+"""The only module that imports s3fs and botocore, which resolve what :mod:`asyncpq.storage.s3.resolver` does not.
 
 For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
 send all of that request, and all options are understood, the bucket is read directly; otherwise (access

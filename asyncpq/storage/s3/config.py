@@ -202,7 +202,7 @@ def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.envi
     if verify is None:
         verify = _first(environ.get("AWS_CA_BUNDLE"), files.profile.get("ca_bundle"), environ.get("REQUESTS_CA_BUNDLE"))
     if endpoint_url is None and "path" in (config.get("s3") or {}).values():
-        raise NeedsBotocoreError("asyncpq does not read the option config_kwargs.s3.addressing_style")
+        raise NeedsBotocoreError("asyncpq does not support the storage option config_kwargs.s3.addressing_style")
     return S3Config(
         source=source,
         keys=keys,
@@ -226,7 +226,7 @@ def _check_environment(environ: Mapping[str, str], known_keys: bool) -> None:
     for name in environ:
         neutral = name in _VARIABLES or name.startswith(_NEUTRAL_VARIABLES)
         if name.startswith(("AWS_", "BOTO", "FSSPEC")) and not neutral and not (known_keys and name in _ROLE_VARIABLES):
-            raise NeedsBotocoreError(f"asyncpq does not read the variable {name}")
+            raise NeedsBotocoreError(f"asyncpq does not support the environment variable {name}")
     loaded = sys.modules.get("fsspec.config")
     if os.path.isdir(os.path.expanduser("~/.config/fsspec")) if loaded is None else {"s3", "s3a"} & set(loaded.conf):
         raise NeedsBotocoreError("fsspec's configuration has settings for S3")
@@ -235,9 +235,9 @@ def _check_environment(environ: Mapping[str, str], known_keys: bool) -> None:
 def _check_profile(profile: Mapping[str, str], known_keys: bool) -> None:
     for name, value in profile.items():
         if name not in _PROFILE_SETTINGS and not (known_keys and name in _ROLE_SETTINGS):
-            raise NeedsBotocoreError(f"asyncpq does not read the setting {name} of the profile")
+            raise NeedsBotocoreError(f"asyncpq does not support the setting {name} of the AWS profile")
         if not value or value.startswith("\n"):
-            raise NeedsBotocoreError(f"the setting {name} of the profile is empty or nested")
+            raise NeedsBotocoreError(f"the setting {name} of the AWS profile is empty or nested")
 
 
 def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -245,7 +245,7 @@ def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config
 
     def check(known: bool, name: str) -> None:
         if not known:
-            raise NeedsBotocoreError(f"asyncpq does not read the option {name}, or not this value of it")
+            raise NeedsBotocoreError(f"asyncpq does not support the storage option {name}, or not this value of it")
 
     for given, names in ((options, _OPTIONS), (client, _CLIENT_OPTIONS), (config, _CONFIG_OPTIONS)):
         for name, value in given.items():
@@ -254,7 +254,8 @@ def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config
                 check(_CHECKS[name](value), name)
             elif name not in _NEUTRAL_OPTIONS and not (value is None and given is not client):
                 check(type(value) is str and bool(value), name)
-    check(not (options.get("anon") and options.get("requester_pays")), "requester_pays")  # nobody would pay
+    # Unsigned requests have no requester who could pay.
+    check(not (options.get("anon") and options.get("requester_pays")), "requester_pays")
     for pair in (options, client), (client, config):
         for name in "endpoint_url", "region_name":
             check(sum(name in given for given in pair) < 2, name)

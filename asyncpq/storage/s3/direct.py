@@ -1,6 +1,6 @@
 """A bucket's requests, signed with SigV4 and sent over asyncpq's own wire. The hot path.
 
-A bucket makes the exchange of each request, which :class:`asyncpq.storage.transport.Transport` sends;
+A bucket makes each request as an :class:`asyncpq.storage.transport.Exchange`, which the store's transport sends;
 :class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same exchanges for s3fs.
 """
 
@@ -107,19 +107,19 @@ class DirectBucket(Unpicklable):
         return self.wire.target(f"{route.scheme}://{route.host}{path}" + (f"?{query}" if query else ""), headers)
 
     def get(self, stored: S3Object, request: RangeRequest) -> S3Get:
-        """Return an object that sends a ranged GET, with retries after corrections of region, clock and credentials."""
+        """Return the request of a ranged GET, for the transport to send."""
         return S3Get(self, stored, request)
 
     def head(self, stored: S3Object, request: RangeRequest) -> S3Head:
-        """Return the exchange of a HEAD for the object's size, for stores whose Content-Range lacks the size."""
+        """Return the request of a HEAD for the object's size, for stores whose Content-Range lacks the size."""
         return S3Head(self, stored, request)
 
     def list(self, listing: KeyListing, page: PageRequest) -> S3List:
-        """Return the exchange of a LIST of one page."""
+        """Return the request for one page of a listing, for the transport to send."""
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 
     def write(self, key: str, call: WriteCall, url: str) -> S3Write:
-        """Return the exchange of a write of one key."""
+        """Return the request that writes one key, for the transport to send."""
         return S3Write(self, self.path(key), call, url)
 
 

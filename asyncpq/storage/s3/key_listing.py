@@ -3,12 +3,12 @@
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so keys are requested
 percent-encoded after a page fails to parse; not from the start, since LocalStack then compares encoded with plain keys.
 
-A page can be requested behind the last key of the page before, or behind any guessed key. While pages come full, ranges
-of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong guesses
-cost a fraction of the listing. A bad cut costs a request that finds nothing; no cut loses a key.
+A request can ask for the page after the last key of the page before, or after any guessed key. While pages come full,
+ranges of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong
+guesses cost a fraction of the listing. A bad cut costs a request that finds nothing; no cut loses a key.
 
-A directory bucket lists in no order and begins behind no key. Its folders are listed side by side instead, where each
-fills pages of its own.
+A directory bucket lists keys in no order, and cannot begin after a given key. So its folders are listed concurrently
+instead, each with pages of its own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PageRequest:
     prefix: str
     after: str = ""
     token: str | None = None  # continuation token of the page before; replaces ``after``
-    folders: bool = False  # roll keys with a slash behind the prefix up into folders
+    folders: bool = False  # roll keys with a slash after the prefix up into folders
     encoded: bool = False  # request percent-encoded keys
     most: int | None = None  # maximum of keys and folders on the page; None for the store's own maximum
 
@@ -190,7 +190,7 @@ class Alphabets:
 
 
 def skip(first: str, last: str, shorter: int) -> str | None:
-    """Return a bound behind all keys with the common prefix of ``first`` and ``last``.
+    """Return a bound after all keys with the common prefix of ``first`` and ``last``.
 
     ``shorter`` is how many last characters of the common prefix are dropped before; None if none remain.
     """
@@ -245,7 +245,7 @@ class KeyPages:
     fetch_page: FetchPage
     context: RequestContext
     url: str
-    ordered: bool = True  # the store lists in ascending order, and can begin behind any key
+    ordered: bool = True  # the store lists in ascending order, and can begin after any key
 
     def fetch(self, page: PageRequest, round_: int) -> Awaitable[ListPage]:
         return self.fetch_page(page, self.context.step(self.context.purpose, round_))
@@ -321,7 +321,7 @@ class _Range:
 
 
 class _Ranges:
-    """The listing of one range of keys, which is cut into ranges that are listed side by side."""
+    """The listing of one range of keys, which is cut into ranges that are listed concurrently."""
 
     def __init__(self, pages: KeyPages, prefix: str) -> None:
         self._pages = pages

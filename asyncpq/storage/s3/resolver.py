@@ -1,4 +1,4 @@
-"""Credentials, region, endpoint and trust of S3: found here where that is exact, by botocore where it is not.
+"""Resolve credentials, region, endpoint and CA bundle of S3: here if the result is botocore's, else by botocore.
 
 Loading botocore and s3fs and making a client takes three times as long (0.35 s) as the rest of a first open. So the
 common configurations (:mod:`asyncpq.storage.s3.config`) are resolved without them; temporary keys of a container or
@@ -64,7 +64,7 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     text = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
     if not text.count("\n") == text.count("\r") == len(lines) or any(char in path for char in " \r\n"):
-        raise ProtocolError("the request to the metadata service contains a line break")
+        raise ProtocolError("the request for temporary AWS credentials contains a line break")
     length = "Content-Length: 0\r\n" if method == "PUT" else ""
     pool = ConnectionPool(ssl_context=False, connect_timeout_s=timeout_s, keepalive_s=1.0)
     answer = _Answer()
@@ -75,7 +75,7 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
     finally:
         await pool.close()
     if answer.status != 200 or not body.complete or not body.data:
-        raise ConnectionError(f"the metadata service answered with status {answer.status}")
+        raise ConnectionError(f"the request for temporary AWS credentials got a response with status {answer.status}")
     return bytes(body.data).decode()
 
 
@@ -107,7 +107,9 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             raise ValueError("a field of the credentials is not text")
         expiry = datetime.strptime(fields[3], _EXPIRY).replace(tzinfo=UTC).timestamp()
     except (OSError, ProtocolError, ValueError, KeyError, TypeError) as error:
-        raise NeedsBotocoreError(f"the metadata service gave no valid credentials ({type(error).__name__})") from None
+        raise NeedsBotocoreError(
+            f"the EC2 or ECS metadata service gave no valid credentials ({type(error).__name__})"
+        ) from None
     if remote.instance:  # as in botocore, expired keys stay in use while the service has no others
         early = _REFRESH_S + random.randint(120, 600)
         if time.time() >= expiry - early:

@@ -203,7 +203,7 @@ class _AddDecoder:
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):
             raise CorruptFileError(
-                f"a file of the Delta table has values of {', '.join(values)}, and none of a partition column",
+                f"a file of the Delta table has partition values of {', '.join(values)}, but none of this column",
                 column=leaf.name,
             )
         key = (physical, values.get(physical))

@@ -285,7 +285,7 @@ class _SchemaReader:
             before, after = str(change["fromType"]), str(change["toType"])
             if not _is_widening(before, after):
                 raise UnsupportedFeatureError(
-                    f"asyncpq does not support that a Delta column's type was changed from {before} to {after}",
+                    f"asyncpq cannot read a Delta column whose type was changed from {before} to {after}",
                     url=self.url,
                     column=path,
                 )

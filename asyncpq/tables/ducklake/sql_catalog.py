@@ -1,4 +1,4 @@
-"""The rows of a DuckLake's SQL catalog for one table at one snapshot; the one door to SQLAlchemy.
+"""The rows of a DuckLake's SQL catalog for one table at one snapshot, read with SQLAlchemy.
 
 Calls block: use a thread. One transaction reads a whole state, so it is consistent. Tables and columns have their
 names in the specification; a column that a version lacks is absent from its rows.

@@ -1,4 +1,4 @@
-"""Iceberg tables; the one door to pyiceberg, which decodes the metadata and never reads a file itself.
+"""Iceberg tables; the only package that uses pyiceberg, which decodes the metadata and never reads a file itself.
 
 `catalog` opens one snapshot: `manifests` decodes table metadata, manifest lists and manifests, and prunes manifests and
 files by their partition values; `schema` maps columns and bounds; `deletes` and `equality_deletes` find the deleted

@@ -323,7 +323,7 @@ async def test_a_value_that_is_not_named_is_null(writer: DeltaWriter) -> None:
     assert (await read(writer)).to_pylist() == [{"id": 1, "p": None, "q": 7}]
     await assert_same_as_duckdb(writer.folder)
     writer.commit(writer.file("g.parquet", ids(1), partition={"Q": "7"}))
-    with pytest.raises(CorruptFileError, match="values of Q, and none of a partition column"):
+    with pytest.raises(CorruptFileError, match="partition values of Q, but none of this column"):
         await read(writer)
 
 
