@@ -217,7 +217,7 @@ async def test_the_index_below_a_prefix_is_found_in_the_listing(server: ObjectSe
         assert dataset.metrics.rounds <= 3
         assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 2
         assert asked_of(server) == ["003.parquet"] * 2 + ["03.parquet"] * 2 + ["LIST"]
-        assert dataset.metrics.rounds == 1
+        assert dataset.metrics.rounds <= 2  # a fast listing may have ended before the pages are asked for
         server.put("bucket/lake/006.parquet", file_bytes(3))
         assert (await dataset.lookup({"user": USERS[3_200]}, ["id"])).num_rows == 3
         assert "006.parquet" in asked_of(server)
