@@ -60,7 +60,7 @@ from asyncpq.storage.threads import Threads, results_of
 from asyncpq.storage.urls import chained_url, refusal, safe_url
 
 T = TypeVar("T")
-_FOLDER_HINT = "Session.open_dataset reads a folder of files."
+_FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
