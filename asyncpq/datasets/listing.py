@@ -35,7 +35,7 @@ SUCCESS = "_SUCCESS"
 #: Returns whether the index below a folder (the argument, a url) decides which files are live that asyncpq wrote there.
 Commits = Callable[[str], Awaitable[bool]]
 
-_WILDCARD = re.compile(r"[*?\[]|\{[^{}]*,[^{}]*\}")
+_WILDCARD = re.compile(r"[*?\[]")
 _CLASS = r"\[(?:![^/]|[^/!])[^]/]*\]"  # as [abc]
 _BRACES = re.compile(rf"{_CLASS}|\{{((?:{_CLASS}|[^{{}}])*)\}}")
 _ALTERNATIVE = re.compile(rf"(?:^|,)((?:{_CLASS}|[^,])*)")
@@ -93,33 +93,36 @@ def parse_target(target: object) -> Target:
     protocol, rest = split_url(url)
     if protocol in ("http", "https"):
         return Target(url, (url,))
-    wildcard = _WILDCARD.search(rest)
-    if wildcard is None:
+    patterns = _without_braces(url)
+    begin = len(url) - len(rest)
+    found = [_WILDCARD.search(text, begin) for text in patterns]
+    if patterns == [url] and found == [None]:
         folder = url if url.endswith("/") else url + "/"
         return Target(url, None, folder, (folder,), None, may_be_file=not url.endswith("/"))
-    begin = len(url) - len(rest)
-    slash = url.rfind("/", begin, begin + wildcard.start()) + 1
-    if slash <= begin and protocol != "file":
+    starts = [text if at is None else text[: at.start()] for text, at in zip(patterns, found, strict=True)]
+    folder = _shared_folder(starts)
+    if len(folder) <= begin and protocol != "file":
         raise InvalidOptionError(
             "the pattern has a wildcard in the bucket's name", hint="Open each bucket as a dataset of its own."
         )
-    folder = url[: max(slash, begin)]
-    patterns = _without_braces(url[len(folder) :])
-    pattern = re.compile("|".join(map(_translated, patterns)), re.DOTALL)
-    found = [_WILDCARD.search(text) for text in patterns]
-    starts = sorted({text if at is None else text[: at.start()] for text, at in zip(patterns, found, strict=True)})
     prefixes: list[str] = []
-    for start in starts:
+    for start in sorted(set(starts)):
         if not prefixes or not start.startswith(prefixes[-1]):
             prefixes.append(start)
-    return Target(url, None, folder, tuple([folder + prefix for prefix in prefixes]), pattern)
+    pattern = "|".join([_translated(text[len(folder) :]) for text in patterns])
+    return Target(url, None, folder, tuple(prefixes), re.compile(pattern, re.DOTALL))
+
+
+def _shared_folder(urls: Sequence[str]) -> str:
+    """Return the beginning that all urls share, up to a slash or, of a url without a folder, to the protocol."""
+    low, high = min(urls), max(urls)
+    same = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    return low[: low.rfind("/", 0, same) + 1]
 
 
 def _listed(urls: Sequence[str]) -> Target:
     """Return the target of a list that has folders: the pattern ``{a/,b/}`` below the folder that they share."""
-    low, high = min(urls), max(urls)
-    same = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
-    shared = low[: low.rfind("/", 0, same) + 1]
+    shared = _shared_folder(urls)
     protocol, rest = split_url(shared)
     if protocol in ("http", "https") or (not rest.strip("/") and protocol != "file"):
         raise InvalidOptionError(
@@ -180,7 +183,7 @@ def _text(url: object) -> str:
 def _translated(pattern: str) -> str:
     """Translate a pattern into a regular expression. A wildcard does not match the first character of a hidden name."""
     shown = f"(?!{'|'.join(map(re.escape, HIDDEN))})"
-    *folders, last = (f"{pattern}**" if pattern.endswith("/") else pattern).split("/")
+    *folders, last = (f"{pattern}**" if not pattern or pattern.endswith("/") else pattern).split("/")
     parts = [
         f"(?:{shown}[^/]*/)*" if folder == "**" else f"{shown if _WILDCARD.match(folder) else ''}{_segment(folder)}/"
         for folder in folders
