@@ -48,14 +48,9 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.limits import (
-    RETRYABLE_STATUSES,
-    ConnectionLimiter,
-    RetryableError,
-    RetryBudget,
-    delay_before_retry_s,
-)
+from asyncpq.storage.limits import ConnectionLimiter
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
+from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget, delay_before_retry_s
 from asyncpq.storage.threads import Threads, results_of
 from asyncpq.storage.urls import chained_url, refusal, safe_url
 
