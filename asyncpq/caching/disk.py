@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from asyncpq.caching.disk_files import EntryFolder, Outcome, UnsafeFolderError
 from asyncpq.caching.entry import ContentKey, EntryCodec, Pointer, PointerKey, decode_pointer, encode_pointer
-from asyncpq.caching.entry_folder import EntryFolder, Outcome, UnsafeFolderError
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions

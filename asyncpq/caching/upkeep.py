@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from asyncpq.caching.disk_files import EntryFolder, UnsafeFolderError
 from asyncpq.caching.entry import EntryCodec
-from asyncpq.caching.entry_folder import EntryFolder, UnsafeFolderError
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 

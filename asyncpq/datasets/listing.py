@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +16,7 @@ from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
 
 #: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
@@ -33,6 +36,10 @@ SUCCESS = "_SUCCESS"
 Commits = Callable[[str], Awaitable[bool]]
 
 _WILDCARD = re.compile(r"[*?\[]")
+_CLASS = r"\[(?:![^/]|[^/!])[^]/]*\]"  # as [abc]
+_BRACES = re.compile(rf"{_CLASS}|\{{((?:{_CLASS}|[^{{}}])*)\}}")
+_ALTERNATIVE = re.compile(rf"(?:^|,)((?:{_CLASS}|[^,])*)")
+_MOST_ALTERNATIVES = 1000  # patterns that the braces of one pattern stand for
 _FORMATS = (
     (re.compile(r"_delta_log/"), "Delta"),
     (re.compile(r"metadata/[^/]+\.metadata\.json$"), "Iceberg"),
@@ -48,7 +55,7 @@ class Target:
     url: str  # as passed by the caller, for messages: a prefix or pattern, or the first of ``urls``
     urls: tuple[str, ...] | None = None  # urls of files, which are not listed; None for a prefix or pattern
     folder: str = ""  # url with a slash at its end: the prefix, or the folders of a pattern before its first wildcard
-    prefix: str = ""  # the url that is listed
+    prefixes: tuple[str, ...] = ()  # the urls that are listed; none begins with another
     # matches the rest of a file's url after ``folder``; None if all files below ``folder`` are meant
     pattern: re.Pattern[str] | None = None
     may_be_file: bool = False  # ``url`` may be the url of one file
@@ -73,38 +80,94 @@ class Listing:
 def parse_target(target: object) -> Target:
     """Parse a dataset's target: a prefix (a folder, with or without a final slash), a pattern, or one or more files.
 
-    Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is a literal ``*``.
-    A pattern that ends in a slash matches all files below the matching folders. Http urls name files.
+    Patterns have ``*`` (not across folders), ``?``, ``[abc]``, ``{a,b}``, and ``**`` for any folders; ``[*]`` is a
+    literal ``*``. A pattern that ends in a slash matches all files below the matching folders. Http urls name files.
+    Items of a list are files, unless they end in a slash: these are folders, and may have wildcards.
     """
     if isinstance(target, (list, tuple)):
         urls = tuple(_text(url) for url in target)
         if not urls:
             raise InvalidOptionError("the list of urls is empty, but a dataset must have at least one file")
-        for url in urls:
-            if url.endswith("/"):
-                raise InvalidOptionError(
-                    "the list of urls contains a folder, but may only contain files",
-                    hint=f"Open the folder {safe_url(url)} by itself.",
-                )
-        return Target(urls[0], urls)
+        return _listed(urls) if any(url.endswith("/") for url in urls) else Target(urls[0], urls)
     url = _text(target)
     protocol, rest = split_url(url)
     if protocol in ("http", "https"):
         return Target(url, (url,))
-    wildcard = _WILDCARD.search(rest)
-    if wildcard is None:
-        folder = url if url.endswith("/") else url + "/"
-        return Target(url, None, folder, folder, None, may_be_file=not url.endswith("/"))
+    patterns = _without_braces(url)
     begin = len(url) - len(rest)
-    prefix = url[: begin + wildcard.start()]
-    slash = prefix.rfind("/", begin) + 1
-    if slash <= begin and protocol != "file":
+    found = [_WILDCARD.search(text, begin) for text in patterns]
+    if patterns == [url] and found == [None]:
+        folder = url if url.endswith("/") else url + "/"
+        return Target(url, None, folder, (folder,), None, may_be_file=not url.endswith("/"))
+    starts = [text if at is None else text[: at.start()] for text, at in zip(patterns, found, strict=True)]
+    folder = _shared_folder(starts)
+    if len(folder) <= begin and protocol != "file":
         raise InvalidOptionError(
             "the pattern has a wildcard in the bucket's name", hint="Open each bucket as a dataset of its own."
         )
-    folder = prefix[: max(slash, begin)]
-    pattern = re.compile(_translated(url[len(folder) :]), re.DOTALL)
-    return Target(url, None, folder, prefix, pattern)
+    prefixes: list[str] = []
+    for start in sorted(set(starts)):
+        if not prefixes or not start.startswith(prefixes[-1]):
+            prefixes.append(start)
+    pattern = "|".join([_translated(text[len(folder) :]) for text in patterns])
+    return Target(url, None, folder, tuple(prefixes), re.compile(pattern, re.DOTALL))
+
+
+def _shared_folder(urls: Sequence[str]) -> str:
+    """Return the beginning that all urls share, up to a slash or, of a url without a folder, to the protocol."""
+    low, high = min(urls), max(urls)
+    same = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    return low[: low.rfind("/", 0, same) + 1]
+
+
+def _listed(urls: Sequence[str]) -> Target:
+    """Return the target of a list that has folders: the pattern ``{a/,b/}`` below the folder that they share."""
+    shared = _shared_folder(urls)
+    protocol, rest = split_url(shared)
+    if protocol in ("http", "https") or (not rest.strip("/") and protocol != "file"):
+        raise InvalidOptionError(
+            f"the list of urls contains a folder, {safe_url(next(url for url in urls if url.endswith('/')))}, "
+            f"but {'http has no folders' if protocol in ('http', 'https') else 'its urls are in several buckets'}",
+            hint="Name the files; or open each bucket as a dataset of its own.",
+        )
+    wildcard = _WILDCARD.search(shared)
+    if wildcard is not None:
+        shared = shared[: shared.rfind("/", 0, wildcard.start()) + 1]
+    items = list[str]()
+    for name in dict.fromkeys(url[len(shared) :] for url in urls):
+        if name and not name.endswith("/"):
+            items.append(_escaped(name, r"[*?\[{},]"))
+        else:
+            items += [_escaped(pattern or "**", rf"{_CLASS}|[\[{{}},]") for pattern in _without_braces(name)]
+    if len(items) == 1:
+        return parse_target(shared + items[0].removesuffix("**"))
+    return parse_target(f"{shared}{{{','.join(items)}}}")
+
+
+def _escaped(name: str, special: str) -> str:
+    """Return a pattern in which the special characters stand for themselves; classes, as ``[ab]``, stay."""
+    return re.sub(special, lambda match: match[0] if len(match[0]) > 1 else f"[{match[0]}]", name)
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """Return the patterns that a pattern with alternatives, as ``{a,b}``, stands for."""
+    parts, start = list[list[str]](), 0
+    for match in _BRACES.finditer(pattern):
+        alternatives = [] if match[1] is None else _ALTERNATIVE.findall(match[1])
+        if len(alternatives) > 1:
+            parts += [[pattern[start : match.start()]], list(dict.fromkeys(alternatives))]
+            start = match.end()
+    parts.append([pattern[start:]])
+    number = math.prod(map(len, parts))
+    if number > _MOST_ALTERNATIVES:
+        raise InvalidOptionError(
+            f"the braces of the pattern stand for {number} patterns, more than {_MOST_ALTERNATIVES}",
+            hint="Use * where folders differ, and a condition on the column in their names.",
+        )
+    if len(parts) == 1:
+        return [pattern]
+    found = ["".join(chosen) for chosen in itertools.product(*parts)]  # the braces that were outside of these
+    return list(dict.fromkeys(itertools.chain.from_iterable(map(_without_braces, found))))
 
 
 def _text(url: object) -> str:
@@ -120,7 +183,7 @@ def _text(url: object) -> str:
 def _translated(pattern: str) -> str:
     """Translate a pattern into a regular expression. A wildcard does not match the first character of a hidden name."""
     shown = f"(?!{'|'.join(map(re.escape, HIDDEN))})"
-    *folders, last = (f"{pattern}**" if pattern.endswith("/") else pattern).split("/")
+    *folders, last = (f"{pattern}**" if not pattern or pattern.endswith("/") else pattern).split("/")
     parts = [
         f"(?:{shown}[^/]*/)*" if folder == "**" else f"{shown if _WILDCARD.match(folder) else ''}{_segment(folder)}/"
         for folder in folders
@@ -170,10 +233,14 @@ async def list_files(
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning)
     behind = len(target.folder)
-    objects = await store.list_objects(target.prefix, context=context)
+    parts = await results_of([store.list_objects(prefix, context=context) for prefix in target.prefixes])
+    objects = parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts))
+    # a single file may change while its empty listing does not
     if (
-        earlier is not None and objects and objects is earlier.listed
-    ):  # a single file may change while its empty listing does not
+        earlier is not None
+        and objects
+        and (objects is earlier.listed or (len(parts) > 1 and objects == earlier.listed))
+    ):
         return earlier
     files = [listed for listed in objects if is_file_of(target, listed.url)]
     if not objects and target.may_be_file:
@@ -213,7 +280,7 @@ async def _without_others(
     urls = {listed.url for listed in objects}
 
     async def exists(url: str) -> bool:
-        if url.startswith(target.prefix):
+        if url.startswith(target.prefixes):
             return url in urls
         return any(listed.url == url for listed in await store.list_objects(url, context=context))
 
@@ -262,7 +329,7 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
             return False
     except NotParquetError:  # an empty object stands for a folder
         return False
-    below = await store.list_objects(target.prefix, context=context)
+    below = await store.list_objects(target.folder, context=context)
     return not any(is_file_of(target, listed.url) for listed in below)
 
 

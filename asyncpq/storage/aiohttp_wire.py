@@ -11,8 +11,8 @@ from yarl import URL
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, UsageError
 from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import (
     KEEPALIVE_S,
     DirectWire,

@@ -48,19 +48,14 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.limits import (
-    RETRYABLE_STATUSES,
-    ConnectionLimiter,
-    RetryableError,
-    RetryBudget,
-    delay_before_retry_s,
-)
+from asyncpq.storage.limits import ConnectionLimiter
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
+from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget, delay_before_retry_s
 from asyncpq.storage.threads import Threads, results_of
 from asyncpq.storage.urls import chained_url, refusal, safe_url
 
 T = TypeVar("T")
-_FOLDER_HINT = "Session.open_dataset reads a folder of files."
+_FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16

@@ -44,7 +44,6 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import (
     MAX_REDIRECTED_URLS,
     MAX_REDIRECTS,
@@ -71,6 +70,7 @@ from asyncpq.storage.responses import (
     parse_error,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire

@@ -1,40 +1,24 @@
-"""The limits that all requests of one store share: connections, retries, and the timer of their timeouts.
+"""The limits that all requests of one store share: connections, and the timer of their timeouts.
 
-``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``delay_before_retry_s`` and
-``RetryBudget`` decide on retries (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/);
-``Watchdog`` cancels requests that stall.
+``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``Watchdog`` cancels
+requests that stall.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections import deque
-from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Literal, TypeVar
 
-from asyncpq.errors import DeadlineExceededError, StoreError, ThrottledError, TransportError
+from asyncpq.errors import TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits
+from asyncpq.storage.retries import RetryableError
 
 T = TypeVar("T")
 
-#: Maximum of the wait that a server's Retry-After can cause, in seconds.
-RETRY_AFTER_MAX_S = 60.0
-
-#: Statuses of failures that a retry may cure (RFC 9110, section 15).
-RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-
 _LEAST_CONNECTIONS = 2  # connections that throttling leaves, one of them for lookups
-
-#: Hints for requests that failed in every attempt.
-_HINTS: Mapping[type[StoreError], str] = {
-    ThrottledError: "Lower LimitOptions.max_connections, or wait longer with RetryOptions.max_attempts and "
-    "backoff_max_s.",
-    TransportError: "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
-}
 
 
 class ConnectionLimiter:
@@ -117,100 +101,6 @@ class ConnectionLimiter:
                 self.used += 1
                 self.scans += scan
                 granted.set_result(None)
-
-
-class RetryableError(Exception):
-    """One attempt failed, and another may succeed; ``error`` is raised when none is left.
-
-    ``retry_after_s`` is the server's Retry-After. ``at_once``: the cause (region, clock, credentials) is corrected, so
-    the request is retried now, whatever the number of attempts; code that sets ``at_once`` bounds how often.
-    """
-
-    def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.retry_after_s = retry_after_s
-        self.at_once = at_once
-
-
-class RetryBudget:
-    """The number of retries that all requests of a store have left together, so that retries do not feed an outage.
-
-    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
-    any other success gives a fifth. ``retries`` is the number at first, and the maximum; None for no limit.
-    """
-
-    def __init__(self, retries: float | None) -> None:
-        self.most: float = math.inf if retries is None else float(retries)
-        self.available: float = self.most
-
-    def take(self) -> bool:
-        """Take a retry if one is left, and return whether it was taken."""
-        if self.available < 1.0:
-            return False
-        self.available -= 1.0
-        return True
-
-    def succeeded(self, attempt: int) -> None:
-        """Count the success of a request in its attempt number ``attempt`` (from 1)."""
-        if self.available < self.most:
-            self.available = min(self.most, self.available + (1.0 if attempt > 1 else 0.2))
-
-
-def delay_before_retry_s(
-    failure: RetryableError,
-    *,
-    attempt: int,
-    options: RetryOptions,
-    budget: RetryBudget,
-    now: float,
-    deadline: float | None = None,
-    draw: Callable[[], float] = random.random,
-) -> float:
-    """Return the seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
-
-    Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
-    wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``).
-    """
-    if failure.at_once:
-        return 0.0
-    error = failure.error
-    if attempt >= options.max_attempts:
-        error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
-        if error.hint == error.default_hint:
-            error.hint = _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
-        raise error from failure.__cause__
-    delay = draw() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
-    if deadline is not None and now + max(delay, failure.retry_after_s) >= deadline:
-        wish = f" (Retry-After: {failure.retry_after_s:g} s)" if failure.retry_after_s > delay else ""
-        raise DeadlineExceededError(
-            f"the read's deadline leaves no time for attempt {attempt + 1}: {error.message}{wish}",
-            url=error.url,
-            byte_range=error.byte_range,
-            hint="Raise read_timeout_s to wait longer for the store.",
-        ) from error
-    if not budget.take():
-        error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
-        if error.hint == error.default_hint:
-            error.hint = "Other requests to the store failed too; see RetryOptions.retry_budget."
-        raise error from failure.__cause__
-    return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
-
-
-def parse_retry_after_s(value: str | None, *, now: float) -> float:
-    """Parse a Retry-After header (RFC 9110, section 10.2.3) to seconds; 0 if the header is missing or malformed.
-
-    ``now`` is in seconds since the epoch.
-    """
-    if value is None:
-        return 0.0
-    text = value.strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 class Watchdog:

@@ -378,7 +378,7 @@ def _open(path: str) -> int:
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
-        hint = "Session.open_dataset reads a folder of files."
+        hint = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
         raise ObjectNotFoundError("the path names a folder, not a file", url=safe_url(path), hint=hint)
     raise StoreError("the path is not a regular file", url=safe_url(path), hint="Pass the path of a regular file.")
 

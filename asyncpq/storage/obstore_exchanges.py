@@ -34,7 +34,6 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import ObjectExistsError, RequestContext, Unpicklable, Validator, cannot_create
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
     TRANSIENT,
     ExpectedBody,
@@ -46,6 +45,7 @@ from asyncpq.storage.responses import (
     parse_error,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import read_body
 
 if TYPE_CHECKING:

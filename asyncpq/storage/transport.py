@@ -17,8 +17,9 @@ from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import ConnectionLimiter, RetryableError, RetryBudget, Watch, Watchdog, delay_before_retry_s
+from asyncpq.storage.limits import ConnectionLimiter, Watch, Watchdog
 from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
+from asyncpq.storage.retries import RetryableError, RetryBudget, delay_before_retry_s
 
 Outcome = tuple[ExpectedBody, bytes | memoryview]
 

@@ -20,8 +20,8 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, ProtocolError, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.retries import RetryableError
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
 

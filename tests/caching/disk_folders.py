@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching import entry_folder
+from asyncpq.caching import disk_files
 from asyncpq.caching.disk import DiskCache
+from asyncpq.caching.disk_files import BLOCK_BYTES, blocks
 from asyncpq.caching.entry import ContentKey, PointerKey
-from asyncpq.caching.entry_folder import BLOCK_BYTES, blocks
 from asyncpq.options import MIB, DiskCacheOptions
 from asyncpq.testing import FolderStorage
 
@@ -85,13 +85,13 @@ class Hung:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool = False) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.writes = 0
-        write_many = entry_folder.EntryFolder.write_many
+        write_many = disk_files.EntryFolder.write_many
 
-        def write(folder: entry_folder.EntryFolder, values: Any, scan: bool = False) -> entry_folder.Outcome:
+        def write(folder: disk_files.EntryFolder, values: Any, scan: bool = False) -> disk_files.Outcome:
             self.writes += 1
             outcome = write_many(folder, values, scan) if after else None
             self.begun.set()
             self.go_on.wait(60)
             return outcome or write_many(folder, values, scan)
 
-        monkeypatch.setattr(entry_folder.EntryFolder, "write_many", write)
+        monkeypatch.setattr(disk_files.EntryFolder, "write_many", write)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching import entry_folder
-from asyncpq.caching import entry_folder as eviction
+from asyncpq.caching import disk_files
+from asyncpq.caching import disk_files as eviction
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.entry import MAGIC
 from asyncpq.errors import InvalidOptionError
@@ -225,7 +225,7 @@ def test_one_evictor_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_too_large_a_value_is_not_kept(tmp_path: Path) -> None:
     cache = new_cache(tmp_path / "cache", MIB)
-    most = MIB // entry_folder.LARGEST_PART - 48
+    most = MIB // disk_files.LARGEST_PART - 48
     entries = {KEYS[0]: bytes(most), KEYS[1]: bytes(most + 1), KEYS[2]: b"small"}
     await cache.put_many(entries)
     assert len(entry_files(tmp_path / "cache")) == 2

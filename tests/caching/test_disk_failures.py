@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import asyncpq
-from asyncpq.caching import entry_folder
+from asyncpq.caching import disk_files
 from asyncpq.caching.entry import Pointer
 from asyncpq.caching.tiers import Backoff
 from asyncpq.options import DiskCacheOptions
@@ -105,17 +105,17 @@ async def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
     answer = threading.Event()
     cache = new_cache(tmp_path / "cache", timeout_s=0.05)
     await cache.put_many(dict.fromkeys(KEYS[:3], b"value"))
-    read = entry_folder.EntryFolder._read
+    read = disk_files.EntryFolder._read
 
     asked: list[bytes] = []
 
-    def slow_read(self: entry_folder.EntryFolder, folder: int, key: bytes) -> bytes | None:
+    def slow_read(self: disk_files.EntryFolder, folder: int, key: bytes) -> bytes | None:
         asked.append(key)
         if key == KEYS[1].encode():
             answer.wait(60)
         return read(self, folder, key)
 
-    monkeypatch.setattr(entry_folder.EntryFolder, "_read", slow_read)
+    monkeypatch.setattr(disk_files.EntryFolder, "_read", slow_read)
     try:
         assert await cache.get_many(KEYS[:3]) == [b"value", None, None], "what had come by then"
         assert cache.errors == 1
@@ -130,14 +130,14 @@ async def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
 
 async def test_closing_gives_up_what_has_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    write_many = entry_folder.EntryFolder.write_many
+    write_many = disk_files.EntryFolder.write_many
 
-    def slow_write(self: entry_folder.EntryFolder, values: Any, scan: bool = False) -> entry_folder.Outcome:
+    def slow_write(self: disk_files.EntryFolder, values: Any, scan: bool = False) -> disk_files.Outcome:
         begun.set()
         assert go_on.wait(60)
         return write_many(self, values, scan)
 
-    monkeypatch.setattr(entry_folder.EntryFolder, "write_many", slow_write)
+    monkeypatch.setattr(disk_files.EntryFolder, "write_many", slow_write)
     before = threading.active_count()
     cache = new_cache(tmp_path / "cache")
     puts = [asyncio.ensure_future(cache.put_many({key: b"value"})) for key in KEYS[:5]]

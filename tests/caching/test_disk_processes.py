@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from asyncpq.caching.disk import DiskCache
-from asyncpq.caching.entry_folder import EntryFolder
+from asyncpq.caching.disk_files import EntryFolder
 from asyncpq.options import MIB, DiskCacheOptions
 from tests.caching.disk_cache_user import KEYS, VALUES, user, wrong_values
 from tests.caching.disk_folders import KEYS as FOLDER_KEYS

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asyncpq.datasets.listing import HIDDEN, Listing, Target, list_files, parse_target
+from asyncpq.datasets.listing import HIDDEN, Listing, Target, is_file_of, list_files, parse_target
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
@@ -77,7 +77,53 @@ def listing_of(target: Any, names: Sequence[str], **options: Any) -> Listing:
 )
 def test_targets(url: Any, folder: str, prefix: str) -> None:
     target = parse_target(url)
-    assert (target.folder, target.prefix, target.urls) == (folder, prefix, None)
+    assert (target.folder, target.prefixes, target.urls) == (folder, (prefix,), None)
+
+
+@pytest.mark.parametrize(
+    ("target", "prefixes", "names"),
+    [
+        ("s3://b/t/k={1,2}/", ["k=1/", "k=2/"], ["k=1/a", "k=1/c/b", "k=2/a"]),
+        ("s3://b/t/k={1,2}/a", ["k=1/a", "k=2/a"], ["k=1/a", "k=2/a"]),
+        ("s3://b/t/k=*/{a,c/b}", ["k="], ["k=1/a", "k=1/c/b", "k=2/a", "k=3/a"]),
+        ("s3://b/t/{k={1,2},x}/", ["k=1/", "k=2/", "x/"], ["k=1/a", "k=1/c/b", "k=2/a", "x/1"]),
+        ("s3://b/t/x{,,}/", ["x/"], ["x/1"]),
+        (["s3://b/t/k=1/", "s3://b/t/x/", "s3://b/t/k=1/"], ["k=1/", "x/"], ["k=1/a", "k=1/c/b", "x/1"]),
+        (["s3://b/t/k=[23]/", "s3://b/t/x/1"], ["k=", "x/1"], ["k=2/a", "k=3/a", "x/1"]),
+        (["s3://b/t/k={1,3}/", "s3://b/t/k=1/c/"], ["k=1/", "k=3/"], ["k=1/a", "k=1/c/b", "k=3/a"]),
+        (
+            ["s3://b/t/x/", "s3://b/t/"],
+            [""],
+            ["k=1/a", "k=1/c/b", "k=2/a", "k=3/a", "x/1", "x1/1", "y,{z}/*", "y,{z}/1"],
+        ),
+        (["s3://b/t/x/"], ["x/"], ["x/1"]),
+        (["s3://b/t/y,{z}/", "s3://b/t/x/"], ["x/", "y"], ["x/1", "y,{z}/*", "y,{z}/1"]),
+        (["s3://b/t/y,{z}/*", "s3://b/t/x/"], ["x/", "y"], ["x/1", "y,{z}/*"]),
+    ],
+)
+def test_alternatives(target: Any, prefixes: list[str], names: list[str]) -> None:
+    """Each is listed by itself, and no file counts twice."""
+    there = ["k=1/a", "k=1/_b", "k=1/c/b", "k=2/a", "k=3/a", "x/1", "x/.2", "x1/1", "y,{z}/*", "y,{z}/1"]
+    parsed, store = parse_target(target), Names([f"s3://b/t/{name}" for name in there])
+    assert parsed.prefixes == tuple([f"s3://b/t/{prefix}" for prefix in prefixes])
+    lake: Any = store
+    listing = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), committing))
+    assert [file.url for file in listing.files] == [f"s3://b/t/{name}" for name in names]
+    assert sorted(store.listed) == list(parsed.prefixes)
+    again = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), committing, earlier=listing))
+    assert (again is listing) is (len(prefixes) > 1)  # as for one listing that a store has kept
+
+
+@given(st.lists(st.text("ab,{}[!/*", max_size=6), min_size=1, max_size=3), st.data())
+def test_items_of_a_list_mean_what_they_mean_alone(folders: list[str], data: st.DataObject) -> None:
+    urls = [f"s3://b/{folder}/" for folder in folders]
+    names = st.text("ab,{}[!/*", max_size=8) | st.sampled_from([f"{folder}/a" for folder in folders])
+    url = f"s3://b/{data.draw(names)}x"
+    assert _lists(parse_target(urls), url) is any(_lists(parse_target(one), url) for one in urls)
+
+
+def _lists(target: Target, url: str) -> bool:
+    return url.startswith(target.prefixes) and is_file_of(target, url)
 
 
 def test_given_urls_are_not_listed() -> None:
@@ -91,7 +137,23 @@ def test_given_urls_are_not_listed() -> None:
     assert store.listed == []
 
 
-@pytest.mark.parametrize("target", [[], ["s3://b/t/"], [7], 7, None, "", b"s3://b/t", [""], "s3://*/t", {"a": 1}])
+@pytest.mark.parametrize(
+    "target",
+    [
+        [],
+        ["s3://b/t/", "s3://c/t/"],
+        ["http://h/t/"],
+        f"s3://b/{'{a,b}' * 10}",
+        [7],
+        7,
+        None,
+        "",
+        b"s3://b/t",
+        [""],
+        "s3://*/t",
+        {"a": 1},
+    ],
+)
 def test_targets_that_cannot_be(target: Any) -> None:
     with pytest.raises(InvalidOptionError):
         parse_target(target)
@@ -259,7 +321,7 @@ def test_patterns_as_glob(segments: list[str], names: list[list[str]]) -> None:
     target = parse_target(f"s3://b/{pattern}")
     assert target.pattern is not None
     found = {
-        path for path in paths if f"s3://b/{path}".startswith(target.prefix) and _matches(target, f"s3://b/{path}")
+        path for path in paths if f"s3://b/{path}".startswith(target.prefixes) and _matches(target, f"s3://b/{path}")
     }
     assert found == {path for path in paths if _glob(segments, path.split("/"))}
 

@@ -21,9 +21,9 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import ObjectExistsError
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.obstore_exchanges import ObstoreBucket, ObstoreExchange
 from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.retries import RetryableError
 
 TOKEN = "Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/token in 1ms"
 WITH_STATUS = "Error performing GET https://host/SECRET in 1ms - Server returned non-2xx status code:"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from asyncpq.errors import InvalidOptionError, TransportError
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import DirectWire, connection_failure, read_body
 
 REQUEST = RangeRequest(0, 10, "https://host/object")

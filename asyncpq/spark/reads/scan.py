@@ -77,7 +77,7 @@ def scan(
     Each call plans anew, with the files and versions of this moment.
 
     Args:
-        url: a prefix, a pattern, a file, a list of files, or a table.
+        url: a prefix, a pattern, a file, a list of urls (folders end in a slash), or a table.
         where: an asyncpq expression, a filter list as pyarrow's ``filters=``, a condition in Spark's SQL, or a PySpark
             column. Spark applies the condition with its own semantics; asyncpq skips data that cannot match.
         columns: names, or dotted paths of struct fields, also as a text with commas; None for all.

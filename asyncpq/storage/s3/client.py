@@ -26,9 +26,9 @@ from yarl import URL
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
 from asyncpq.storage.aiohttp_wire import aiohttp_failure
 from asyncpq.storage.base import Unpicklable
-from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, redirected
+from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import HEADERS as CUSTOMER_HEADERS
 from asyncpq.storage.s3.customer_key import customer_key

@@ -19,7 +19,6 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
     EXPIRED,
     LISTING_HINT,
@@ -36,6 +35,7 @@ from asyncpq.storage.responses import (
     redirected,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error

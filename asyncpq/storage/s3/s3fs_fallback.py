@@ -17,7 +17,6 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.storage.aiohttp_wire import aiohttp_failure
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
     EXPIRED,
     LISTING_HINT,
@@ -29,6 +28,7 @@ from asyncpq.storage.responses import (
     error_in_200,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.client import error_code, explain
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response

@@ -105,6 +105,15 @@ def test_partitions_lists_patterns_and_schemas(spark: SparkSession, no_pushdown:
         scan(spark, f"{lake}/part=1/*/*.parquet", columns=["ROW"], partitioning=None),
         spark.read.parquet(f"{lake}/part=1/*/*.parquet").select("ROW"),
     )
+    folders = [f"{lake}/part=0/day=2024-01-02", f"{lake}/part=1"]
+    named = spark.read.option("basePath", str(lake)).parquet(*folders)
+    for reader in ("asyncpq", "auto"):
+        listed: Any = scan_module.scan(spark, [f"{folder}/" for folder in folders], reader=reader)
+        same_rows(listed.select(*named.columns), named)
+    same_rows(
+        scan(spark, f"{lake}/part={{0,1}}/day=*{{2,3}}/", columns=["row", "day"]),
+        named.filter("day = '2024-01-02'").select("row", "day"),
+    )
     schema = "s string, row bigint, missing double, part string"
     same_rows(
         scan(spark, str(lake), schema=schema, where="row % 100 = 3"),
