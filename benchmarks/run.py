@@ -3,7 +3,8 @@
     python -m benchmarks.run [--rows N] [--repeats N] [--peers ...] [--workloads ...]
 
 Every measurement is a fresh process; peers take turns, so that a slow minute of the machine hits all of
-them. Prints Markdown tables; writes them, a picture and all measurements to benchmarks/results/.
+them, and each run begins with another one. Prints Markdown tables; writes them, a picture and all measurements to
+benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -202,7 +203,9 @@ def main() -> None:
     with running_server(args.data / "objects", args.first_byte_ms) as endpoint:
         for repeat in range(args.repeats):
             for workload in args.workloads:
-                for peer in _peers(args.peers, workload):
+                peers = list(_peers(args.peers, workload))
+                first = repeat * len(peers) // args.repeats
+                for peer in peers[first:] + peers[:first]:
                     print(f"run {repeat + 1} of {args.repeats}: {workload} {peer}", file=sys.stderr, flush=True)
                     runs.append(measure(peer, workload, args, endpoint))
 

@@ -86,7 +86,6 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("set BuildOptions.folder to another folder", "set TMPDIR to another folder"),
     ("Raise LimitOptions.", "In Python, raise LimitOptions."),
     ("else raise LimitOptions.", "else raise, in Python, LimitOptions."),
-    ("BuildOptions.folder names another folder for local files.", "TMPDIR names another folder for local files."),
     (
         'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept',
         'Set HF_TOKEN, or run "hf auth login"; accept',

@@ -39,6 +39,7 @@ UNMET = (
     "Pass no session in storage_options",
     "the credentials in storage_options have expired",
     "Leave out snapshot=",
+    "Leave out ReadOptions(require_pinning=True)",
     "Leave out view=",
     "storage_options of the protocol's obstore",  # the command line does not read through obstore
     "the option obstore to",

@@ -24,6 +24,7 @@ from asyncpq.indexing import Bounds
 from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
 from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Affected, Claim, WriterFault, WriterFaults, WriterVersion
 from tests import parquet_files
+from tests.example_counts import second_slow
 from tests.parquet_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values
 
@@ -252,7 +253,7 @@ def name_of(fault: WriterFault) -> bytes:
     return f"{fault.writer} version {'.'.join(map(str, release))}".encode()
 
 
-@pytest.mark.parametrize(("fault", "claim", "lie"), CASES)
+@pytest.mark.parametrize(("fault", "claim", "lie"), second_slow(CASES))
 @settings(max_examples=4)
 @given(data=st.data())
 def test_rows_are_right_whatever_is_claimed(

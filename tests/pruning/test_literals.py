@@ -22,6 +22,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import CompareOp, Comparison, Expression, In, Not
+from tests.example_counts import second_slow
 from tests.predicates import DAY, EVERY_LITERAL, UTC, array, model, oracle, without_views
 from tests.reads import DISTRUSTING, TRUSTING, ask
 
@@ -148,7 +149,7 @@ def _answers(data: bytes, options: asyncpq.ReadOptions) -> list[list[int] | None
     return ask(data, question, read=options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", second_slow(KINDS))
 def test_every_literal(kind: str) -> None:
     data = _file(kind)
     table = without_views(pq.read_table(pa.BufferReader(data)))

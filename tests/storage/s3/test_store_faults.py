@@ -26,6 +26,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
+from tests.example_counts import second_slow
 from tests.store_backends import DATA, FAST_RETRIES, new_context, open_test_store, opened
 
 pytestmark = pytest.mark.faults
@@ -188,7 +189,7 @@ THROUGH_S3FS: list[tuple[Fault, type[AsyncpqError] | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "error", "requests"), THROUGH_S3FS)
+@pytest.mark.parametrize(("fault", "error", "requests"), second_slow(THROUGH_S3FS))
 async def test_the_same_through_s3fs(
     s3fs_store: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError] | None, requests: int
 ) -> None:
