@@ -202,14 +202,10 @@ def test_a_scan_that_is_planned_in_jobs(
     restored_conf.set("spark.sql.parquet.filterPushdown", "false")
     lake = write_lake(tmp_path)
     native = spark.read.parquet(lake)
-    spark.sparkContext.setLocalProperty("spark.job.description", "before")
-    try:
-        for where in ("id = 1234", "id > 700 and p = 1", "text = '3'"):
-            found = asyncpq.spark.explain_scan(spark, lake, where=where)
-            assert sorted(found.frame(spark).collect()) == sorted(native.where(where).collect()) != []
-        assert spark.sparkContext.getLocalProperty("spark.job.description") == "before"
-    finally:
-        spark.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    for where in ("id = 1234", "id > 700 and p = 1", "text = '3'"):
+        found = asyncpq.spark.explain_scan(spark, lake, where=where)
+        assert sorted(found.frame(spark).collect()) == sorted(native.where(where).collect()) != []
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
     shown = descriptions(spark)
     assert any(text.startswith("asyncpq plans ") and "files 1 to 6 of 10" in text for text in shown)
     assert any("files 7 to 10 of 10" in text for text in shown)
