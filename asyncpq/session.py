@@ -278,8 +278,7 @@ class Session(Unpicklable):
         Args:
             target: a prefix (a folder); a pattern with ``*``, ``**``, ``?``, ``[abc]`` or ``{a,b}``; a list of urls
                 (of files, and of folders and patterns that end in a slash); or a table: a ``deltalake.DeltaTable``,
-                a ``pyiceberg.table.Table``, a :class:`asyncpq.DuckLakeTable`, or a :class:`asyncpq.Catalog` of your
-                own.
+                a ``pyiceberg.table.Table``, a :class:`asyncpq.DuckLakeTable`, or your own :class:`asyncpq.Catalog`.
             index: an index that rules out files: an :class:`asyncpq.indexing.Index`, the url or place of an index, a
                 :class:`asyncpq.indexing.FileIndex` of your own, or a list of one index and any number of your own.
                 None: the index that :meth:`build_index` wrote below a prefix, if there is one. False: no index.

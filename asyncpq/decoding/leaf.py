@@ -75,8 +75,7 @@ _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 class DecodeLimits:
     """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`).
 
-    ``max_decoded_bytes`` is the number of decoded bytes that are still allowed. A reader has its own :meth:`copy`, in
-    which it lowers this number with each column.
+    ``max_decoded_bytes`` are still allowed. A reader has its own :meth:`copy`, and lowers them with each column.
     """
 
     verify_crc: bool

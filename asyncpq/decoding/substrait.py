@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.typed_literals import exact_scalar, storage_type
+from asyncpq.decoding.typed_literals import exact_scalar, is_exact_cast, storage_type
 from asyncpq.errors import ColumnNotFoundError, ExpressionError
 from asyncpq.expressions import (
     And,
@@ -73,8 +73,6 @@ _WITHOUT_FORM: Final = re.compile(r"cast\(|:\d\d\.\d{9}")  # a cast, a literal o
 _HINT: Final = "Write it with asyncpq.col(), or with literals of the columns' own types."
 
 Message = dict[int, list["int | bytes"]]
-_DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
-_UNITS = ("s", "ms", "us", "ns")
 
 
 def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
@@ -479,27 +477,3 @@ def _unsafe(column: pa.Array) -> pa.Array:
         pa.array([True]) if field.name.startswith("allow_") else column.field(at) for at, field in enumerate(fields)
     ]
     return pa.StructArray.from_arrays(children, fields=fields)
-
-
-def is_exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether each value of ``source`` has an equal value of ``target``, in the same order."""
-    if isinstance(source, pa.DictionaryType):
-        source = source.value_type
-    if source == target:
-        return True
-    if pa.types.is_integer(source):
-        if pa.types.is_integer(target):
-            unsigned, wanted = pa.types.is_unsigned_integer(source), pa.types.is_unsigned_integer(target)
-            return bool(target.bit_width > source.bit_width and (unsigned or not wanted))
-        return bool(source.bit_width <= _DIGITS.get(target, 0))
-    if source == pa.float32():
-        return bool(target == pa.float64())
-    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
-        whole, wanted_whole = source.precision - source.scale, target.precision - target.scale
-        return bool(target.scale >= source.scale and wanted_whole >= whole)
-    if isinstance(source, pa.TimestampType) and isinstance(target, pa.TimestampType):
-        return (source.tz is None) is (target.tz is None) and _UNITS.index(source.unit) <= _UNITS.index(target.unit)
-    if pa.types.is_time(source) and pa.types.is_time(target):
-        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
-    strings, binaries = {pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()}
-    return {source, target} in (strings, binaries)

@@ -33,6 +33,8 @@ from asyncpq.expressions.scalars import (
     unscaled_decimal,
 )
 
+_DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
+_UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32, pa.uint64(): 64}
 _INT_RANGES = {type_: (-(1 << bits - 1), (1 << bits - 1) - 1) for type_, bits in _SIGNED.items()}
@@ -245,3 +247,27 @@ _PLAIN: dict[pa.DataType, Convert] = {
     pa.date32(): partial(_date, 1),
     pa.date64(): partial(_date, 86_400_000),
 }
+
+
+def is_exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether each value of ``source`` has an equal value of ``target``, in the same order."""
+    if isinstance(source, pa.DictionaryType):
+        source = source.value_type
+    if source == target:
+        return True
+    if pa.types.is_integer(source):
+        if pa.types.is_integer(target):
+            unsigned, wanted = pa.types.is_unsigned_integer(source), pa.types.is_unsigned_integer(target)
+            return bool(target.bit_width > source.bit_width and (unsigned or not wanted))
+        return bool(source.bit_width <= _DIGITS.get(target, 0))
+    if source == pa.float32():
+        return bool(target == pa.float64())
+    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
+        whole, wanted_whole = source.precision - source.scale, target.precision - target.scale
+        return bool(target.scale >= source.scale and wanted_whole >= whole)
+    if isinstance(source, pa.TimestampType) and isinstance(target, pa.TimestampType):
+        return (source.tz is None) is (target.tz is None) and _UNITS.index(source.unit) <= _UNITS.index(target.unit)
+    if pa.types.is_time(source) and pa.types.is_time(target):
+        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
+    strings, binaries = {pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()}
+    return {source, target} in (strings, binaries)

@@ -14,7 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.substrait import from_pyarrow, is_exact_cast, with_substrait_forms
+from asyncpq.decoding.substrait import from_pyarrow, with_substrait_forms
+from asyncpq.decoding.typed_literals import is_exact_cast
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import ColumnComparison, Comparison, In, IsNull
 from tests.example_counts import examples
