@@ -23,6 +23,7 @@ import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, col
 from asyncpq.expressions.scalars import NANOSECONDS, Duration, TimeOfDay, Timestamp, as_scalar, as_scalars
 from asyncpq.indexing import Bounds, Keys
+from tests.example_counts import second_slow
 from tests.reads import ask
 
 OPS: dict[str, Callable[[Any, Any], bool]] = {
@@ -169,7 +170,7 @@ def test_scalars_as_literals_and_keys_of_a_file(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     # the other ones of these types
-    [pytest.param(name, marks=[pytest.mark.slow] * (number % 2)) for number, name in enumerate(COLUMNS)],
+    second_slow(COLUMNS),
 )
 def test_scalars_as_literals_and_keys_of_an_index(name: str, tmp_path: Path) -> None:
     data, values = _written(name)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from asyncpq.testing import CATALOGUE, ObjectServer
+from tests.example_counts import second_slow
 from tests.faults import page
 from tests.faults.matrix import CLIENTS, run_clients
 
@@ -39,9 +40,7 @@ async def servers_for(*clients: str) -> AsyncIterator[dict[str, tuple[ObjectServ
         yield dict(zip(clients, zip(started[::2], started[1::2], strict=True), strict=True))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (number % 2)) for number, name in enumerate(CATALOGUE)]
-)
+@pytest.mark.parametrize("name", second_slow(CATALOGUE))
 async def test_every_operation(name: str) -> None:
     async with servers_for(*CLIENTS) as servers:
         page.check(name, await run_clients(name, servers))

@@ -112,19 +112,27 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert index.manifest.num_rows == 200
 
 
+class FailingReads:
+    """Builds note the files that they read here; while it ``fails``, the lake is gone after the seventh."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: list[str] = []
+        self.fails = True
+        real = FileCollector.collect
+
+        async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
+            if self.fails and len(self.paths) == 7:
+                raise TransportError("the lake is gone")
+            self.paths.append(work.path)
+            return await real(files, work, operation)
+
+        monkeypatch.setattr(FileCollector, "collect", collect)
+
+
 async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         write(tmp_path / f"{number}.parquet", number)
-    backend, read = MemoryBackend(), list[str]()
-    real, fails = FileCollector.collect, True
-
-    async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
-        if fails and len(read) == 7:
-            raise TransportError("the lake is gone")
-        read.append(work.path)
-        return await real(files, work, operation)
-
-    monkeypatch.setattr(FileCollector, "collect", collect)
+    backend, reads = MemoryBackend(), FailingReads(monkeypatch)
     options = BuildOptions(checkpoint_files=3, files_at_once=1)
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
@@ -136,12 +144,14 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
         assert (manifest.num_files, manifest.live.num_rows) == (0, 0)
         (tmp_path / "1.parquet").unlink()
         write(tmp_path / "2.parquet", 55)
-        fails, first = False, sorted(read[:6])
-        read.clear()
+        reads.fails, first = False, sorted(reads.paths[:6])
+        reads.paths.clear()
         index = await session.build_index(str(tmp_path), FEW, at=backend, building=options)
         assert index.refreshed is not None
         assert index.refreshed.resumed == 4  # those that were committed, but for the two that have changed
-        assert sorted(read) == sorted({f"{n}.parquet" for n in range(10)} - {*first} - {"1.parquet"} | {"2.parquet"})
+        assert sorted(reads.paths) == sorted(
+            {f"{n}.parquet" for n in range(10)} - {*first} - {"1.parquet"} | {"2.parquet"}
+        )
         await check_index(index, tmp_path)
         assert not index.manifest.builds
         await index.compact()
@@ -152,26 +162,17 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
 async def test_a_build_commits_its_progress_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         write(tmp_path / f"{number}.parquet", number)
-    backend, read = MemoryBackend(), list[str]()
-    real, fails = FileCollector.collect, True
-
-    async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
-        if fails and len(read) == 7:
-            raise TransportError("the lake is gone")
-        read.append(work.path)
-        return await real(files, work, operation)
-
-    monkeypatch.setattr(FileCollector, "collect", collect)
+    backend, reads = MemoryBackend(), FailingReads(monkeypatch)
     monkeypatch.setattr(build_executor, "CHECKPOINT_S", 0.0)  # a minute passes with every two files
     options = BuildOptions(checkpoint_files=100, files_at_once=2, max_segments=3)
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
             await session.build_index(str(tmp_path), FEW, at=backend, building=options)
-        fails = False
+        reads.fails = False
         index = await session.build_index(str(tmp_path), FEW, at=backend, building=options)
         assert index.refreshed is not None
         assert index.refreshed.resumed == 6
-        assert sorted(read[7:]) == sorted({f"{number}.parquet" for number in range(10)} - {*read[:6]})
+        assert sorted(reads.paths[7:]) == sorted({f"{number}.parquet" for number in range(10)} - {*reads.paths[:6]})
         await check_index(index, tmp_path)
 
 
