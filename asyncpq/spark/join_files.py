@@ -35,7 +35,7 @@ _UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyFiles:
+class FoundFiles:
     """The files that may have rows with one of some keys, and what a sample of them tells."""
 
     files: tuple[DataFile, ...]
@@ -43,9 +43,7 @@ class KeyFiles:
     sampled: int
     matched: int  # sampled files whose footers and page indexes do not rule out the keys
     matched_bytes: int  # compressed bytes to read of these
-    report: tuple[str, ...]  # of the index
     prices: Prices  # of the store
-    requests: int  # of finding and sampling
 
     @property
     def share(self) -> float:
@@ -68,7 +66,7 @@ class KeyFiles:
         return sum(file.size or 0 for file in self.files)
 
 
-async def find_files(session: Session, opened: OpenLake, columns: Sequence[str], keys: KeyPredicate) -> KeyFiles:
+async def find_files(session: Session, opened: OpenLake, columns: Sequence[str], keys: KeyPredicate) -> FoundFiles:
     """Find the files that may have rows with one of the keys, without opening them; open and plan a few of them."""
     state = opened.state
     request = ScanRequest(columns=tuple(columns), where=keys.where, prune=keys.prune)
@@ -81,15 +79,13 @@ async def find_files(session: Session, opened: OpenLake, columns: Sequence[str],
         sample = files[::step][:_SAMPLED]
         planned = await _planned(opened, sample, request)
     prices = state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0])
-    return KeyFiles(
+    return FoundFiles(
         files=tuple(files),
         total=len(found.files) if found.total is None else found.total,
         sampled=len(sample),
         matched=len(planned),
         matched_bytes=sum(planned.values()),
-        report=found.report(),
         prices=prices,
-        requests=operation.metrics.requests,
     )
 
 

@@ -21,8 +21,24 @@ from asyncpq.datasets.model import View
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.driver import described_jobs
-from asyncpq.spark.join_files import KeyedRead, KeyFiles, can_ship, find_files, given_state, matching_files, pack_files
-from asyncpq.spark.join_keys import JoinKey, KeyPredicate, KeyRule, bounds_predicate, one_predicate
+from asyncpq.spark.join_files import (
+    FoundFiles,
+    KeyedRead,
+    can_ship,
+    find_files,
+    given_state,
+    matching_files,
+    pack_files,
+)
+from asyncpq.spark.join_keys import (
+    JoinKey,
+    KeyPredicate,
+    KeyRule,
+    bounds_predicate,
+    candidate_columns,
+    numbered,
+    one_predicate,
+)
 from asyncpq.spark.join_task import How, LeftKeys
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
@@ -129,7 +145,7 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
     """Run the left side, find the files that may have its keys, and choose the strategy."""
     spark, opened = df.sparkSession, side.opened
     if side.refused:
-        read = _spark_scan(spark, side, None, len(side.right.names))
+        read = _spark_scan(spark, side, None)
         return ChosenJoin(
             strategy="spark",
             reason=side.refused,
@@ -160,13 +176,8 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
 
 def _candidates(left: DataFrame, side: LakeSide) -> DataFrame:
     """Return for each key column the columns with the values that a key may have in the lake."""
-    plain = left.toDF(*[f"c{at}" for at in range(len(left.columns))])
-    columns = [
-        column
-        for rule, place in zip(side.rules, side.places, strict=True)
-        for column in rule.columns(plain[f"c{place}"])
-    ]
-    return plain.select(*[column.alias(f"k{number}") for number, column in enumerate(columns)])
+    plain = numbered(left)
+    return plain.select(*candidate_columns(plain, side.rules, side.places))
 
 
 def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | None, int]:
@@ -245,7 +256,7 @@ class _Chooser:
         found = sessions.run(settings, lambda session: find_files(session, opened, columns, predicate))
         if not found.files:
             rows = self.spark.createDataFrame([], side.right)
-            return self._chosen("lookups", "no file may have the keys", rows, found, 0)
+            return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
         parallelism = parallelism_of(self.spark)
@@ -260,7 +271,7 @@ class _Chooser:
         opened = self.side.opened
         return tuple([opened.names[place] for place in opened.columns(self.side.right.names)])
 
-    def _estimates(self, found: KeyFiles, parallelism: int) -> tuple[float, float]:
+    def _estimates(self, found: FoundFiles, parallelism: int) -> tuple[float, float]:
         """Return the seconds by lookups and by Spark's join."""
         opened, num_files = self.side.opened, len(found.files)
         is_local = split_url(opened.state.url)[0] == "file"
@@ -282,7 +293,7 @@ class _Chooser:
         ).spark_s
         return _START_S + max(cpu / parallelism, transfer_s), _SPARK_START_S + by_spark
 
-    def _by_lookups(self, found: KeyFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
+    def _by_lookups(self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
         side, spark, predicate = self.side, self.spark, self.predicate
         assert predicate is not None
         opened = side.opened
@@ -295,36 +306,25 @@ class _Chooser:
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
             read = sessions.run(side.settings, lambda session: plan())
             rows = scan_plan(spark, opened, read, "asyncpq").frame(spark)
-        return self._chosen("lookups", reason, rows, found, len(found.files), lookups_s, spark_s)
+        return self._chosen("lookups", reason, rows, len(found.files), found.total, lookups_s, spark_s)
 
     def _by_spark(
-        self, found: KeyFiles | None, reason: str, lookups_s: float | None = None, spark_s: float | None = None
+        self, found: FoundFiles | None, reason: str, lookups_s: float | None = None, spark_s: float | None = None
     ) -> ChosenJoin:
-        read = _spark_scan(self.spark, self.side, self._pruned(found), 0 if found is None else found.total)
+        read = _spark_scan(self.spark, self.side, self._pruned(found))
         if read.reader == "asyncpq" and read.choice.costs.asyncpq_s > (lookups_s or float("inf")) and found is not None:
             reason = f"Spark's own reader does not read the files ({read.reason})"
             return self._by_lookups(found, reason, lookups_s or 0.0, read.choice.costs.asyncpq_s)
-        total = read.read.metrics.files_total
-        return ChosenJoin(
-            strategy="spark",
-            reason=reason,
-            left=self.left,
-            rows=read.frame(self.spark),
-            num_rows=self.num_rows,
-            num_keys=self.num_keys,
-            files=read.files,
-            files_total=total,
-            lookups_s=lookups_s,
-            spark_s=spark_s,
-        )
+        rows, total = read.frame(self.spark), read.read.metrics.files_total
+        return self._chosen("spark", reason, rows, read.files, total, lookups_s, spark_s)
 
-    def _pruned(self, found: KeyFiles | None) -> KeyFiles | None:
+    def _pruned(self, found: FoundFiles | None) -> FoundFiles | None:
         """Return the files without those that their footers rule out, if these are many."""
         predicate, opened = self.predicate, self.side.opened
         if found is None or predicate is None or found.share >= _LITTLE_SHARE:
             return found
 
-        async def prune(session: Session) -> KeyFiles:
+        async def prune(session: Session) -> FoundFiles:
             return replace(found, files=await matching_files(session, opened, found.files, self._columns(), predicate))
 
         return sessions.run(self.side.settings, prune)
@@ -334,8 +334,8 @@ class _Chooser:
         strategy: Literal["lookups", "spark"],
         reason: str,
         rows: DataFrame,
-        found: KeyFiles,
         files: int,
+        files_total: int,
         lookups_s: float | None = None,
         spark_s: float | None = None,
     ) -> ChosenJoin:
@@ -347,13 +347,13 @@ class _Chooser:
             num_rows=self.num_rows,
             num_keys=self.num_keys,
             files=files,
-            files_total=found.total,
+            files_total=files_total,
             lookups_s=lookups_s,
             spark_s=spark_s,
         )
 
 
-def _spark_scan(spark: SparkSession, side: LakeSide, found: KeyFiles | None, total: int) -> SparkScanPlan:
+def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -> SparkScanPlan:
     """Return the scan of the lake, or of the files found, without a condition."""
     opened = side.opened
     if found is not None and opened.state.source.view is not View.TABLE:
@@ -363,5 +363,5 @@ def _spark_scan(spark: SparkSession, side: LakeSide, found: KeyFiles | None, tot
     parallelism = parallelism_of(spark)
     read = sessions.run(side.settings, lambda session: plan(parallelism=parallelism))
     if found is not None:
-        read.metrics.files_total = total
+        read.metrics.files_total = found.total
     return scan_plan(spark, opened, read, "auto")

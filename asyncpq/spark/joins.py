@@ -20,7 +20,15 @@ from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
 from asyncpq.spark import sessions
-from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, has_equal_values, key_rules
+from asyncpq.spark.join_keys import (
+    JoinKey,
+    KeyRefused,
+    KeyRule,
+    candidate_columns,
+    has_equal_values,
+    key_rules,
+    numbered,
+)
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_strategy import JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.join_task import How, LookupTask
@@ -128,14 +136,9 @@ class JoinPlan:
     def dataframe(self, df: DataFrame) -> DataFrame:
         """Return the joined DataFrame, a ``mapInArrow`` of the task over ``df``."""
         assert self.task is not None, "the keys can be looked up"
-        left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
-        candidates = [
-            column
-            for rule, place in zip(self.rules, self.places, strict=True)
-            for column in rule.columns(left[f"c{place}"])
-        ]
-        named = [column.alias(f"k{number}") for number, column in enumerate(candidates)]
-        return left.select("*", *named).mapInArrow(self.task, self.schema)
+        left = numbered(df)
+        candidates = candidate_columns(left, self.rules, self.places)
+        return left.select("*", *candidates).mapInArrow(self.task, self.schema)
 
     def side(self) -> LakeSide:
         """Return the lake's side of the join, for :func:`asyncpq.spark.join_strategy.choose_join`."""

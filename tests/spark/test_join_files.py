@@ -15,7 +15,7 @@ from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.spark.join_files import KeyFiles, can_ship, pack_files
+from asyncpq.spark.join_files import FoundFiles, can_ship, pack_files
 from asyncpq.storage.base import Validator
 
 
@@ -56,15 +56,13 @@ def test_what_cannot_be_shipped() -> None:
 
 def test_estimates_from_a_sample() -> None:
     prices = Prices.initial(RequestOptions(), LimitOptions())
-    found = KeyFiles(
+    found = FoundFiles(
         files=tuple(_file(number) for number in range(40)),
         total=50,
         sampled=8,
         matched=2,
         matched_bytes=16,
-        report=(),
         prices=prices,
-        requests=3,
     )
     assert (found.share, found.num_bytes, found.most_bytes, found.total_bytes) == (0.25, 80, 80, 400)
     none = replace(found, matched=0, matched_bytes=0)
