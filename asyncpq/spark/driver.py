@@ -16,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -140,16 +141,20 @@ _lock = threading.Lock()
 _DESCRIPTION: Final = "spark.job.description"
 
 
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Return the session's context; None in Spark Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:  # noqa: BLE001  # Spark Connect raises errors of several kinds
+        return None
+
+
 @contextmanager
 def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
     """Describe the jobs of the block in Spark's UI, unless the caller has described its jobs. Spark Connect has no
     descriptions of jobs."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
-        yield
-        return
-    if context.getLocalProperty(_DESCRIPTION) is not None:
+    context = context_of(spark)
+    if context is None or context.getLocalProperty(_DESCRIPTION) is not None:
         yield
         return
     context.setLocalProperty(_DESCRIPTION, text)

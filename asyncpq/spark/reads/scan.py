@@ -22,7 +22,7 @@ from asyncpq.options import MIB
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.driver import CallerThread
+from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.planning_tasks import PlanningJobs
@@ -305,9 +305,8 @@ _zones: dict[str, str] = {}
 
 def _clock(spark: SparkSession) -> RowClock:
     """Return the clock of the application, whose accumulators its tasks share."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
+    context = context_of(spark)
+    if context is None:
         return _clocks.setdefault("", RowClock(None, None))
     name = str(context.applicationId)
     if name not in _clocks:
@@ -324,10 +323,8 @@ def parallelism_of(spark: SparkSession) -> int:
         value = spark.conf.get(name, None)
         if value is not None and value.isdigit():
             return max(1, int(value))
-    try:
-        return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
-        return _DEFAULT_PARALLELISM
+    context = context_of(spark)
+    return _DEFAULT_PARALLELISM if context is None else max(1, context.defaultParallelism)
 
 
 # -- rows -----------------------------------------------------------------------------------------
