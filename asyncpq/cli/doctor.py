@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 import typer
@@ -65,10 +66,9 @@ def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "Python", f"{versions['python']}, {report['platform']['event_loop']}"
     yield "system", f"{report['platform']['system']}, {report['platform']['cpus']} CPUs"
     known = [f"{name} {version}" for name, version in versions.items() if version and name not in ("asyncpq", "python")]
-    for start in range(0, len(known), 4):
-        yield "packages" if start == 0 else "", ", ".join(known[start : start + 4])
-    yield "not installed", ", ".join(name for name, version in versions.items() if version is None)
-    yield "variables set", ", ".join(report["environment"])
+    yield from _lines("packages", known)
+    yield from _lines("not installed", [name for name, version in versions.items() if version is None])
+    yield from _lines("variables set", report["environment"])
     for name, cache in report["caches"].items():
         if name == "memory":
             yield "memory cache", f"{size_text(cache['max_bytes'])} at most"
@@ -77,6 +77,15 @@ def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:
             yield f"{name} cache", f"{cache['place']}: {counters}"
     if report["store"] is not None:
         yield from _store_facts(report["store"])
+
+
+def _lines(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield all values, in lines that a console of 80 characters does not cut. No value is split."""
+    # textwrap does not split at no-break spaces.
+    listed = ", ".join(value.replace(" ", "\u00a0") for value in values)
+    for line in textwrap.wrap(listed, 60, break_long_words=False, break_on_hyphens=False):
+        yield name, line.replace("\u00a0", " ")
+        name = ""
 
 
 def _store_facts(store: StoreDiagnosis) -> Iterator[tuple[str, str]]:

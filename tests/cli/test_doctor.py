@@ -79,6 +79,8 @@ def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
 
 def test_secrets_of_the_environment_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-secret")
+    for number in range(20):
+        monkeypatch.setenv(f"ASYNCPQ_{number}", "other")
     for format_ in ("table", "json"):
         printed = invoke("--format", format_).stdout
         assert "AWS_SECRET_ACCESS_KEY" in printed
