@@ -170,7 +170,7 @@ class InvalidResponseError(StoreError):
 
 
 class TransportError(StoreError, ConnectionError):
-    """The connection failed in every attempt."""
+    """The connection failed, or the server answered 408 or 5xx, in every attempt."""
 
     def __str__(self) -> str:
         return AsyncpqError.__str__(self)

@@ -19,15 +19,16 @@ from asyncpq.serve.openapi import openapi_document
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1]
+def block(language: str, number: int = 0) -> str:
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return found[number]
 
 
 def test_the_configuration_is_read_and_names_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DASHBOARD_TOKEN", "a token of the dashboard")
-    values = tomllib.loads(block("toml"))
+    small = parse_configuration(tomllib.loads(block("toml")))
+    assert small.tokens[0].grants["trips"].columns == ("id", "price")
+    values = tomllib.loads(block("toml", 1))
     configuration = parse_configuration(values)
     assert [token.name for token in configuration.tokens] == ["dashboard", "operator", "anonymous"]
     dashboard = configuration.tokens[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import asyncpq.testing
 from asyncpq.testing import Fault
@@ -25,6 +27,13 @@ def test_every_field_of_a_fault_is_there() -> None:
     which = {"method", "path", "ranged", "after", "times"}
     assert sorted(documented) == sorted({field.name for field in dataclasses.fields(Fault)} - which)
     assert all(f"`{name}`" in PAGE or f"{name}=" in PAGE for name in which)
+
+
+def test_the_first_test_passes() -> None:
+    block = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    asyncio.run(names["test_price"]())
 
 
 def test_what_importing_it_loads() -> None:
