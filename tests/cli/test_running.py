@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,6 +69,15 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "asyncpq: first second\n")
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests run as a shell's background job, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_block_says_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     async def command() -> None:
         with interruptible("The same command continues."):
@@ -80,6 +90,7 @@ def test_an_interrupted_block_says_what_becomes_of_it(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "asyncpq: interrupted. The same command continues.\n"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
     ("arguments", "method", "said"),
     [
