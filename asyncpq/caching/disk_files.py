@@ -9,6 +9,8 @@ A writer renames a complete temporary file. Nothing is synced: an entry that a c
 decode, and its reader removes it. All names are opened relative to the descriptor of their folder, without following
 links and without blocking on special files.
 
+The bytes of an entry are those of ``entry.EntryCodec`` (cache/ENTRY.md).
+
 Eviction removes the least recently used entries of a sample: the fullest sub-folders, until they have enough entries.
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
 replace or remove stay counted until their sub-folder is listed, and each trim lists one at random.

@@ -1,4 +1,6 @@
-"""Connections to a Valkey or Redis server; a connection is used again only after every pending reply was read.
+"""Connections of the shared cache (``shared.py``) to a Valkey or Redis server.
+
+A connection is used again only after every pending reply was read.
 
 The only module that imports valkey-py, for urls, TLS, authentication and streams. Other parts of it are replaced:
 

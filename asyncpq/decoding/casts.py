@@ -113,7 +113,7 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: p
                 hint="Read fewer rows at once, or give the dataset's column a type such as large_string.",
             ) from error
         raise SchemaMismatchError(
-            f"a value of the file, of type {type_}, has no equal value of the dataset's type {target}: {error}",
+            f"a value of type {type_} in the file cannot be converted to the dataset's type {target} exactly: {error}",
             hint="Read the file alone, or give the dataset's column a wider type.",
         ) from error
 

@@ -1,9 +1,10 @@
-"""Pages of one leaf of one row group: fetched, decompressed and decoded; and the decoding of simple pages in Python.
+"""The pages of one leaf of one row group that have arrived, and the decoding of simple pages in Python.
 
 ``PageQueue`` holds the pages that have arrived and knows which are still to come. Two kinds of pages without nulls need
 no Parquet reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array
 (Encodings.md, Plain). From dictionary indices (RLE / bit-packing hybrid) and from PLAIN byte arrays of one common
-length, single values are picked without decoding the others. All other pages go through pyarrow.
+length, single values are picked without decoding the others. pyarrow decodes all other pages (``leaf.py``,
+``nested.py``).
 
 Reading PLAIN pages this way halves the CPU of a point lookup. It is done only if the page is not compressed or its
 compressed bytes claim their size (zstd frames with a content size, snappy's preamble): pyarrow's one-shot

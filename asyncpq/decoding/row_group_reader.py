@@ -71,7 +71,8 @@ class ColumnSources(NamedTuple):
 def open_sources(
     version: FileVersion, plan: RowGroupPlan, shape: QueryShape, keep: KeepDecoded | None, keep_part: KeepPart | None
 ) -> ColumnSources:
-    """Make the sources of all columns of ``plan``. ``keep`` and ``keep_part`` are explained in RowGroupReader."""
+    """Make the decoders of all columns of ``plan``: objects that take a column's fetched pages or chunk, and return its
+    rows as Arrow arrays. Fetches nothing. ``keep`` and ``keep_part`` are explained in RowGroupReader."""
     sources = ColumnSources([], [], {}, {}, {}, {}, {})
     schema, group, num_rows, padded = version.metadata.schema, plan.ordinal, plan.num_rows, version.padded_chunks
     nested: dict[int, dict[int, NestedLeaf]] = {}
@@ -277,7 +278,15 @@ class RowGroupReader:
     # -- output -----------------------------------------------------------------------------------
 
     def match(self, positions: range, allowance: Allowance) -> Matched:
-        """Filter the rows that became available since the last call; the columns at ``positions`` have been fetched."""
+        """Filter the rows that became available since the last call.
+
+        Args:
+            positions: positions in ``plan.columns`` of the columns that have been fetched.
+            allowance: bytes that this part's rows may still decode to.
+
+        Raises:
+            AsyncpqError: a page cannot be decoded, or the allowance is exceeded; located in the file.
+        """
         plan, where, leaves = self.plan, self._shape.filter, self.sources.leaves
         self._allowance = allowance
         available = plan.num_rows

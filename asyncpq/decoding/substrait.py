@@ -260,19 +260,23 @@ class _Reader:
     def _predicate(self, node: Message) -> Expression:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            self._refuse("so deep a nesting")
+            self._refuse(f"more than {_MAX_DEPTH} nested operations")
         try:
             if 1 in node:
                 value = self._literal(_message(node, 1))
-                return Constant(value) if value is None or isinstance(value, bool) else self._refuse("a plain value")
+                if value is None or isinstance(value, bool):
+                    return Constant(value)
+                self._refuse("a value as a condition, except true, false and null")
             if 2 in node:
                 name, type_ = self._column(_message(node, 2))
-                return Comparison(name, "==", True) if type_ == pa.bool_() else self._refuse("a column of no truth")
+                if type_ == pa.bool_():
+                    return Comparison(name, "==", True)
+                self._refuse("a column as a condition that is not boolean: compare it with a value")
             if 3 in node:
                 return self._call(_message(node, 3))
             if 8 in node:
                 return self._in(_message(node, 8))
-            self._refuse("a part of it")
+            self._refuse("one of its operations")
         finally:
             self._depth -= 1
 
@@ -313,7 +317,7 @@ class _Reader:
                 self._refuse(f"{name} that ignores case")
         text = self._literal(_message(args[1], 1))
         if not isinstance(text, (str, bytes)):
-            self._refuse(f"{name} of another thing than a string")
+            self._refuse(f"{name} of a value that is neither a string nor bytes")
         return self._column_of(args[0]), text
 
     def _in(self, node: Message) -> Expression:
@@ -331,14 +335,14 @@ class _Reader:
         if 11 in node:
             return self._cast(_message(node, 11))
         if 2 not in node:
-            self._refuse("anything but a column in this place (a calculation, a value)")
+            self._refuse("calculations: each side of a comparison must be a column or a value, and one a column")
         return self._column(_message(node, 2))[0]
 
     def _cast(self, cast: Message) -> str:
         """Return the column under an exact cast, which is compared without the cast; refuse other casts."""
         argument = _message(cast, 2)
         if 2 not in argument:
-            self._refuse("a cast of anything but a column")
+            self._refuse("casts of calculations and values: only a column can be cast")
         name, type_ = self._column(_message(argument, 2))
         target = self._type(_message(cast, 1))
         if target is None or not is_exact_cast(type_, target):
@@ -361,13 +365,13 @@ class _Reader:
     def _column(self, reference: Message) -> tuple[str, pa.DataType]:
         """Return the dotted name and the type of a FieldReference, which is a path of ordinals from the root."""
         if 4 not in reference or 1 not in reference:
-            self._refuse("a reference that is no column")
+            self._refuse("a reference to something else than a column")
         segment = _message(reference, 1)
         names: list[str] = []
         children: Sequence[pa.Field] = list(self._schema)
         while True:
             if 2 not in segment:
-                self._refuse("an item of a list or map")
+                self._refuse("items of lists and maps")
             step = _message(segment, 2)
             field = children[_integer(step, 1)]
             names.append(field.name)
@@ -392,7 +396,7 @@ class _Reader:
         is_number = pa.types.is_integer(type_) or pa.types.is_time(type_)
         value = _fields(_bytes(_message(literal, 2), 2)).get(1, [0 if is_number else b""])[0]
         if isinstance(value, bytes) is is_number:
-            self._refuse("a literal of another type than it says")
+            self._refuse("a literal whose value is not of its declared type")
         if isinstance(value, int) and pa.types.is_time(type_):
             return time_of_day(value)
         return value.decode() if isinstance(value, bytes) and type_ == pa.large_string() else value

@@ -59,7 +59,7 @@ class Column(tree.NamedColumn):
         return tree.In(self.name, as_scalars(values))
 
     def is_null(self, nan_is_null: bool = False) -> Expression:
-        """Return a predicate that is true where the column is null, or with ``nan_is_null`` NaN."""
+        """Return a predicate that is true where the column is null, or, with ``nan_is_null``, NaN."""
         return tree.IsNull(self.name, bool(nan_is_null))
 
     def is_valid(self) -> Expression:

@@ -1,4 +1,7 @@
-"""Freshness: the version that an object had when it was last seen, and how long that may be served."""
+"""Freshness: the version that an object had when it was last seen, and how long that may be served.
+
+That an object was replaced is seen where responses are checked: in ``storage/responses.py`` and ``storage/local.py``.
+"""
 
 from __future__ import annotations
 

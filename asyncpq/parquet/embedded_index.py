@@ -118,7 +118,7 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """Return the entry of the index ``name``; None if there is no such key, CorruptIndexError if it is malformed."""
+    """Return the entry of the index ``name``; None if there is no such key. Raises CorruptIndexError."""
     key = KEY_PREFIX + name
     if not name or key not in key_values:
         return None

@@ -2,7 +2,7 @@
 
 A filter holds the hashes of a chunk's values in PLAIN encoding, without nulls. So it can answer only predicates that
 are true for a few values alone. A value with several encodings is looked up in each of them. NaN (many encodings) and
-zeros of floats (two encodings) are not looked up.
+zeros of floats (two encodings) are not looked up. ``objects/bloom_filters.py`` fetches the filters and asks them.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
 
 
 def wide_bounds(subject: Subject) -> Iterator[Cause]:
-    """Yield a finding if long strings in the footer's statistics make the footer longer than the first GET."""
+    """Yield a finding if bounds beyond 64 bytes take a quarter of the footer or more, and cost requests or bytes."""
     excess = 0
     for known in subject.layout.chunks.values():
         statistics = known.chunk.statistics

@@ -1,6 +1,7 @@
 """Lookup joins: each task looks up the keys of its own rows in the lake, without a scan or shuffle.
 
-Tasks look up distinct keys in batches, in one pinned dataset of their process, and match rows in Arrow.
+Tasks look up distinct keys in batches, and match rows in Arrow. Each process has one dataset, of the file versions that
+the driver planned.
 :func:`explain_lookup_join` estimates the join and compares it with Spark's broadcast join.
 """
 

@@ -302,7 +302,8 @@ def http_date_s(value: str | None) -> float | None:
 
 
 def info_time_s(value: object) -> float | None:
-    """Convert a time from a filesystem's ``info`` to seconds since the epoch; None if it is not a time."""
+    """Convert a time in fsspec's ``info()`` to seconds since the epoch: a datetime, an ISO 8601 string, or a number of
+    such seconds. Return None for all else. Times without a zone are local."""
     try:
         if isinstance(value, str):
             value = datetime.datetime.fromisoformat(value)

@@ -1,4 +1,5 @@
-"""Which failed requests are sent again, after how long, and how often in all.
+"""Which failed requests are sent again, after how long, and how often in all. ``transport.py`` and ``fsspec.py`` send
+them again.
 
 https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/
 """

@@ -101,6 +101,6 @@ def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
     if rows.stop > num_rows:
         raise CorruptFileError(
             f"the table's metadata delete row {rows.stop - 1} (counted from 0) of {safe_url(data_url)}, which has only "
-            f"{num_rows} rows",
-            hint="The deletes and the data file do not belong together: one of them was replaced or restored alone.",
+            f"{num_rows} rows: one of the two was replaced or restored alone",
+            hint="Restore both from the same backup, or open a version of the table from before this delete.",
         )

@@ -57,8 +57,9 @@ class SortCheck:
                     "sortedBy: the option declares rows sorted by this column, but they are not in this order",
                     url=safe_url(self._url),
                     column=column.column,
-                    hint="Sort them within partitions: df.sortWithinPartitions(...). Spark puts nulls first, or last in"
-                    ' descending order: {"column": "id", "descending": true, "nullsFirst": false}.',
+                    hint="Sort them within partitions: df.sortWithinPartitions(...). If only nulls are out of place,"
+                    " say in sortedBy where they are. Spark puts them last in descending order: sortedBy is then "
+                    '[{"column": "id", "descending": true, "nullsFirst": false}].',
                 )
             tied = equal
 

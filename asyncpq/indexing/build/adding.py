@@ -169,7 +169,8 @@ async def live_paths(runtime: Runtime, folder: str) -> tuple[set[str], int]:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files whose paths begin with ``prefix``, except live files; return the paths of the deleted files.
+    """Delete the files below ``folder`` whose paths in it begin with ``prefix``, except those that the index's newest
+    snapshot lists. Return the paths of the deleted files, relative to ``folder``.
 
     After a StoreError, some of the files may not be deleted.
     """

@@ -221,8 +221,8 @@ def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
         known = parse_target(folder)
     if given is not None and (given.folder, given.pattern, given.urls) != (known.folder, known.pattern, known.urls):
         raise InvalidOptionError(
-            f"the existing index covers other files than {safe_url(given.url)}",
-            url=safe_url(known.url),
+            f"the existing index covers the files of {safe_url(known.url)}, not those of {safe_url(given.url)}",
+            url=safe_url(str(at)),
             hint="Build this index in another place, or drop the existing one first.",
         )
     return known

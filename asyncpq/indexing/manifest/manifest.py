@@ -2,8 +2,9 @@
 
 ``{"asyncpq_index": 1, ..., "crc32": 1234}`` in UTF-8; the checksum covers all bytes before it. Unknown members are
 ignored. If the object would exceed 64 KiB, long members (:data:`LONG`) move to segments of kind "manifest". Byte
-strings are base64. Sets of ids are the lengths of gaps and ranges by turns, as deflated varints. Segments of one build
-cover the same files: the first segment has the set, the others have the first one's position in the list of segments.
+strings are base64. A set of ids is the lengths of gaps and ranges, alternating, as deflated varints. Segments of one
+build cover the same files: the first segment has the set, the others have the first one's position in the list of
+segments.
 """
 
 from __future__ import annotations
@@ -252,8 +253,8 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
 
 
 def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
-    """Return the segments that have members of the manifest, by the member's name. Raises UnsupportedFeatureError or
-    CorruptIndexError as :func:`decode` does."""
+    """Return the segments that store long members of the manifest (of :data:`LONG`, those too long for its object), by
+    the member's name. Raises UnsupportedFeatureError or CorruptIndexError as :func:`decode` does."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])

@@ -397,8 +397,8 @@ class OpenIndex:
         self.checked = True
 
     async def renew(self, used: Manifest, operation: Operation) -> None:
-        """Load the newest snapshot, because a segment of the snapshot ``used`` was vacuumed. Raises
-        StaleSnapshotError if there is no newer snapshot."""
+        """Load the newest snapshot, because a segment of the snapshot ``used`` was vacuumed; do nothing if a newer one
+        is loaded already. Raises StaleSnapshotError if there is none."""
         if self.manifest is used:
             await together(operation, [self.head.reload])
 

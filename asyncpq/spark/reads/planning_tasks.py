@@ -125,7 +125,14 @@ class PlanningJobs:
     parallelism: int  # number of tasks that run at once
 
     async def chunks(self, lake: LakeScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Yield the plans of files, in their order. Raises the AsyncpqError of a task that failed after all retries."""
+        """Plan ``files`` in Spark jobs; yield what each task planned, of consecutive files, in the order of ``files``.
+
+        Args:
+            skips: leave out files that cannot be read, instead of failing.
+
+        Raises:
+            AsyncpqError: of a task that failed after all retries.
+        """
         work = PlanFiles(lake, skips, len(files))
         for start in range(0, len(files), JOB_FILES):
             some = files[start : start + JOB_FILES]

@@ -395,8 +395,11 @@ def read_numbers(
             yield from clock.timed(read(tasks[number // step]))
 
 
-def read_rows(read: TaskReader, clock: RowClock, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the tasks in the second column of the batches. Runs on executors."""
-    for batch in rows:
+def read_rows(read: TaskReader, clock: RowClock, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read tasks, and yield the rows that ``read`` returns for each. Runs on executors, by ``mapInArrow``.
+
+    Each row of ``tasks`` has an encoded task (bytes) in its second column.
+    """
+    for batch in tasks:
         for split in batch.column(1).to_pylist():
             yield from clock.timed(read(split))

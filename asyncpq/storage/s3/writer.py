@@ -32,7 +32,8 @@ class WriteAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WriteCall:
-    """One write request: ``method``, ``query`` and ``content``; for botocore ``operation`` and ``arguments``."""
+    """One write request to S3, in two forms: for HTTP ``method``, ``query`` and ``content``; for botocore, which s3fs
+    uses, ``operation`` (such as "put_object") and its ``arguments``."""
 
     operation: str
     method: str
