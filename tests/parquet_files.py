@@ -18,7 +18,7 @@ from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import order_of, page_bounds
-from asyncpq.pruning.bloom_probes import compile_probes, may_match
+from asyncpq.pruning.bloom_hashes import compile_probes, may_match
 from asyncpq.pruning.zone_maps import PageZones, RowGroupZones
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, _, _, STRUCT = range(1, 13)

@@ -1,8 +1,8 @@
 """The disk tier: a folder of entries, shared by all processes on a host.
 
-A pointer names the version that an object was last seen to have (:mod:`asyncpq.caching.entry`). Dropping one takes
-effect at once, without waiting for the writing thread: later reads do not return it, and writes that still wait skip
-it. If a disk call never returns, only its daemon thread waits for it, not the session or the process.
+A pointer names the version that an object was last seen to have (:mod:`asyncpq.caching.entry_format`). Dropping one
+takes effect at once, without waiting for the writing thread: later reads do not return it, and writes that still wait
+skip it. If a disk call never returns, only its daemon thread waits for it, not the session or the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from asyncpq.caching.disk_files import EntryFolder, Outcome, UnsafeFolderError
-from asyncpq.caching.entry import ContentKey, EntryCodec, Pointer, PointerKey, decode_pointer, encode_pointer
+from asyncpq.caching.entry_format import ContentKey, EntryCodec, Pointer, PointerKey, decode_pointer, encode_pointer
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions

@@ -9,7 +9,7 @@ A writer renames a complete temporary file. Nothing is synced: an entry that a c
 decode, and its reader removes it. All names are opened relative to the descriptor of their folder, without following
 links and without blocking on special files.
 
-The bytes of an entry are those of ``entry.EntryCodec`` (cache/ENTRY.md).
+The bytes of an entry are those of ``entry_format.EntryCodec`` (cache/ENTRY.md).
 
 Eviction removes the least recently used entries of a sample: the fullest sub-folders, until they have enough entries.
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
@@ -37,7 +37,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from asyncpq.caching.entry import HEADER_BYTES, EntryCodec
+from asyncpq.caching.entry_format import HEADER_BYTES, EntryCodec
 from asyncpq.records import dataclass
 
 BLOCK_BYTES = 4096  # unit of the usage counts, as in file systems

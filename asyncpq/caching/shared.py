@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from asyncpq.caching.entry import (
+from asyncpq.caching.entry_format import (
     HEADER_BYTES,
     ContentKey,
     EntryCodec,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 
 # Constants, not options: exceeding them costs a later hit, never a read. Pending puts are memory outside of any budget.
 PENDING_BYTES = 64 << 20  # further puts are dropped

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from asyncpq.caching.disk_files import EntryFolder, UnsafeFolderError
-from asyncpq.caching.entry import EntryCodec
+from asyncpq.caching.entry_format import EntryCodec
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 

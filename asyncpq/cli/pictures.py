@@ -13,7 +13,7 @@ import typer
 from asyncpq.page_map import render, render_png, render_svg
 
 if TYPE_CHECKING:
-    from asyncpq.page_map.picture import Document
+    from asyncpq.page_map.picture_data import Document
 
 _PANEL = "Page map"
 Html = Annotated[

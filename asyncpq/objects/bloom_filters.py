@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
 from asyncpq.objects.coalesce import ByteRange, coalesce
@@ -36,7 +36,7 @@ from asyncpq.parquet.bloom_filter import (
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.parquet.writer_faults import Claim
-from asyncpq.pruning.bloom_probes import Probes, compile_probes, hashes_by_column, may_match, num_values
+from asyncpq.pruning.bloom_hashes import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import NotParquetError, ObjectChangedError
 from asyncpq.objects.parts import fetch_parts, share_parts
 from asyncpq.objects.source import ObjectSource, Tail

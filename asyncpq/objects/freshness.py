@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 
-from asyncpq.caching.entry import Pointer, PointerKey
+from asyncpq.caching.entry_format import Pointer, PointerKey
 from asyncpq.caching.tiers import Tiers
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import ObjectVersion

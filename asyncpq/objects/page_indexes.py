@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from asyncpq.caching.entry import ContentKey, PartKind
+from asyncpq.caching.entry_format import ContentKey, PartKind
 from asyncpq.errors import FormatError
 from asyncpq.objects.parts import fetch_parts, share_parts
 from asyncpq.objects.read_plan import ChunkSpan

@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
-from asyncpq.caching.entry import PointerKey, storage_namespace
+from asyncpq.caching.entry_format import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers

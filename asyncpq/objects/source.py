@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey, version_digest
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import (

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from asyncpq.caching.entry import ContentKey, PartKind, version_digest
+from asyncpq.caching.entry_format import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
 from asyncpq.objects.read_plan import Item
 from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk

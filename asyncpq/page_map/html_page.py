@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpq.page_map import palette
 from asyncpq.page_map.layouts import transposed
-from asyncpq.page_map.picture import picture
+from asyncpq.page_map.picture_data import picture
 
 if TYPE_CHECKING:
-    from asyncpq.page_map.picture import Document
+    from asyncpq.page_map.picture_data import Document
 
 #: Parts of the drawing code, in the order of their use.
 SCRIPTS: Final = ("format", "paint", "model", "tiles", "ribbon", "grid", "details", "map", "waterfall", "story", "page")

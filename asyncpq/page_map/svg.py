@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncpq.errors import InvalidOptionError
 from asyncpq.page_map import palette
 from asyncpq.page_map.layouts import Layout, Requests
-from asyncpq.page_map.picture import Picture, bytes_text, counted, picture, seconds_text
+from asyncpq.page_map.picture_data import Picture, bytes_text, counted, picture, seconds_text
 from asyncpq.page_map.runs import Cell, cells, structures
 
 if TYPE_CHECKING:
-    from asyncpq.page_map.picture import Document
+    from asyncpq.page_map.picture_data import Document
 
 WIDTH: Final = 1200
 _MARGIN: Final = 40

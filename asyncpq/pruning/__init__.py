@@ -2,7 +2,7 @@
 sets of rows go out; no bytes are fetched here.
 
 ``literals`` makes keys of literals. ``zones`` searches min/max bounds for the values that a predicate needs;
-``zone_maps`` collects these bounds of files, row groups and pages. ``bloom_probes`` makes lookups in Bloom filters of
+``zone_maps`` collects these bounds of files, row groups and pages. ``bloom_hashes`` makes lookups in Bloom filters of
 the same values. ``row_ranges`` is the algebra of sets of rows. ``access_plan`` says which rows a read may touch,
 whatever its predicate.
 """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.decoded_size import ExpectedBytes
 from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import QueryShape, RowGroupReader
 from asyncpq.objects.page_indexes import indexed_chunk

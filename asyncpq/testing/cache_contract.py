@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from asyncpq.caching.disk import DiskCache
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.caching.entry import ContentKey, PointerKey
+from asyncpq.caching.entry_format import ContentKey, PointerKey
 from asyncpq.caching.memory import MemoryCache
 
 Operation = Literal["get", "put", "offer", "discard"]

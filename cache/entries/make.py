@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asyncpq.caching.entry import ContentKey, EntryCodec, PointerKey, encode_pointer
+from asyncpq.caching.entry_format import ContentKey, EntryCodec, PointerKey, encode_pointer
 from asyncpq.storage.base import Validator
 
 FOLDER = Path(__file__).resolve().parent

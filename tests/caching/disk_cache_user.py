@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from asyncpq.caching.disk import DiskCache
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator
 

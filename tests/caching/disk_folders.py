@@ -14,7 +14,7 @@ import pytest
 from asyncpq.caching import disk_files
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.disk_files import BLOCK_BYTES, blocks
-from asyncpq.caching.entry import ContentKey, PointerKey
+from asyncpq.caching.entry_format import ContentKey, PointerKey
 from asyncpq.options import MIB, DiskCacheOptions
 from asyncpq.testing import FolderStorage
 

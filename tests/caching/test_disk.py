@@ -16,7 +16,7 @@ import pytest
 from asyncpq.caching import disk_files
 from asyncpq.caching import disk_files as eviction
 from asyncpq.caching.disk import DiskCache
-from asyncpq.caching.entry import MAGIC
+from asyncpq.caching.entry_format import MAGIC
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB, DiskCacheOptions
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage

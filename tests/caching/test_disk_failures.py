@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq.caching import disk_files
-from asyncpq.caching.entry import Pointer
+from asyncpq.caching.entry_format import Pointer
 from asyncpq.caching.tiers import Backoff
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from asyncpq.caching.disk_files import EntryFolder, Outcome
-from asyncpq.caching.entry import EntryCodec
+from asyncpq.caching.entry_format import EntryCodec
 from asyncpq.options import MIB
 from tests.caching.disk_folders import entry_files, held_bytes
 

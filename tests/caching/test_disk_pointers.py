@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from asyncpq.caching import disk
-from asyncpq.caching.entry import Pointer, PointerKey
+from asyncpq.caching.entry_format import Pointer, PointerKey
 from asyncpq.storage.base import Validator
 from tests.caching.disk_folders import KEY, POINTER_KEY, Hung, failing, new_cache, path_of
 

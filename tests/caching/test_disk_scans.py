@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from asyncpq.caching.disk_files import blocks
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.options import MIB
 from tests.caching.disk_folders import KEYS, held_bytes, new_cache, path_of
 

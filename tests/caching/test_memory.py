@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.memory import CLAIM, ENTRY_OVERHEAD_BYTES, MemoryCache
 
 ENTRY = 1000  # bytes, the cache's own included

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 import valkey
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions

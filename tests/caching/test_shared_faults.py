@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.valkey_connections import ValkeyConnections
 from asyncpq.options import SharedCacheOptions

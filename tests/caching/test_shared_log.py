@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.caching.shared import Refusals, SharedCache
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey, version_digest
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import UsageError

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from asyncpq.caching import tiers
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.storage.base import Validator
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import uvloop
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.options import SharedCacheOptions
 from tests.servers import TcpProxy, ValkeyServer

@@ -43,7 +43,7 @@ from asyncpq.indexing.key_encoding import needed_ngrams, normalised
 from asyncpq.indexing.query.key_ranges import atom_ranges
 from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.statistics import ColumnOrder, order_of
-from asyncpq.pruning.bloom_probes import compile_probes, may_match, plain_encoder
+from asyncpq.pruning.bloom_hashes import compile_probes, may_match, plain_encoder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index

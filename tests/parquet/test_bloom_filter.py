@@ -28,7 +28,7 @@ from asyncpq.parquet.bloom_filter import (
 from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf, SchemaElement
 from asyncpq.parquet.thrift import EndOfDataError
-from asyncpq.pruning.bloom_probes import compile_probes, hashes_by_column, may_match, num_values, plain_encoder
+from asyncpq.pruning.bloom_hashes import compile_probes, hashes_by_column, may_match, num_values, plain_encoder
 
 # Lengths on both sides of every branch: stripes of 32 bytes, lanes of 8, one of 4, single bytes.
 XXH64 = {

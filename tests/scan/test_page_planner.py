@@ -15,7 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from tests.costs import Part, parts_of, trace, walked_parts

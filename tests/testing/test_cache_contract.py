@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
-from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.storage.base import Validator
 from asyncpq.testing import CACHE_TIER_CHECKS, TierStorage

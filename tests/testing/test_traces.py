@@ -17,7 +17,7 @@ import pytest
 
 import asyncpq
 from asyncpq.caching import memory
-from asyncpq.caching.entry import ContentKey, PointerKey
+from asyncpq.caching.entry_format import ContentKey, PointerKey
 from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
 from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces, without_scans

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from cachetools import LRUCache
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, is_bad_file

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.caching.entry import ContentKey
+from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
 from asyncpq.decoding.leaf_sources import StreamedSource

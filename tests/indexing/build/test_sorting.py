@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import sorting
-from asyncpq.indexing.build.build_executor import write_segments
+from asyncpq.indexing.build.segment_writer import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.objects.runtime import Runtime

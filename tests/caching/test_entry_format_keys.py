@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching.entry import storage_namespace
+from asyncpq.caching.entry_format import storage_namespace
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
 
@@ -32,7 +32,7 @@ PLAIN: dict[str, Any] = {
 
 def test_plain_values_are_shared_by_all_processes() -> None:
     program = (
-        "from pathlib import *; from asyncpq.caching.entry import storage_namespace;"
+        "from pathlib import *; from asyncpq.caching.entry_format import storage_namespace;"
         f"print(storage_namespace('s3', {PLAIN!r}))"
     )
     names = {

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from asyncpq.page_map.picture import bytes_text, counted, picture, seconds_text
+from asyncpq.page_map.picture_data import bytes_text, counted, picture, seconds_text
 from asyncpq.reports.documents import Why
 from tests import report_documents as documents
 

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
+from asyncpq.caching.entry_format import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
 from asyncpq.storage.base import Validator
 
 KEYS = st.binary(min_size=32, max_size=32)

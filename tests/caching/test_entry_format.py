@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching.entry import HEADER_BYTES, ContentKey, EntryCodec, PointerKey, decode_pointer, encode_pointer
+from asyncpq.caching.entry_format import (
+    HEADER_BYTES,
+    ContentKey,
+    EntryCodec,
+    PointerKey,
+    decode_pointer,
+    encode_pointer,
+)
 from asyncpq.errors import InvalidOptionError
 from asyncpq.storage.base import Validator
 from cache.entries import make
