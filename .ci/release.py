@@ -104,9 +104,25 @@ def check_types(work: Path, wheel: Path) -> None:
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     run(programs / "pyright", cwd=program, PATH=path)
     run(programs / "pyrefly", "check", "--python-interpreter-path", python, *program.glob("*.py"), cwd=program)
-    verified = run(programs / "pyright", "--verifytypes", "asyncpq", "--ignoreexternal", cwd=program, PATH=path)
-    (score,) = re.findall(r"Type completeness score: (\S+)%", verified)
-    sys.stdout.write(f"types of public names: {score} %\n")
+    verify_types(programs / "pyright", cwd=program, PATH=path)
+
+
+def verify_types(pyright: Path, cwd: Path, **environment: str) -> None:
+    """Check that all public names have types. Only the bases of asyncpq.fsspec's classes have none: fsspec is untyped."""
+    command = [pyright, "--verifytypes", "asyncpq", "--ignoreexternal"]
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environment}, text=True, capture_output=True, check=False
+    )
+    wrong, name = list[str](), ""
+    for line in done.stdout.splitlines():
+        name = line if line.startswith("asyncpq.") else name
+        is_base = "Type of metaclass unknown" in line or "Type of base class unknown" in line
+        if "error:" in line and not (is_base and name.startswith("asyncpq.fsspec.")):
+            wrong.append(f"{name}: {line.strip()}")
+    scores = re.findall(r"Type completeness score: (\S+)%", done.stdout)
+    if wrong or not scores:
+        sys.exit("\n".join(wrong) or done.stdout + done.stderr)
+    sys.stdout.write(f"types of public names: {scores[0]} %, the rest being bases in fsspec, which is untyped\n")
 
 
 def main() -> None:

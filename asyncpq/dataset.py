@@ -331,7 +331,8 @@ class Dataset(Unpicklable):
         """Run a read, and return a report on its cost; see :meth:`asyncpq.File.why`. The report has the layouts of at
         most 20 files that were read."""
         await self._runtime.load("asyncpq.datasets.dataset_reports")
-        from asyncpq.datasets.dataset_reports import DatasetStory, verb_of
+        from asyncpq.datasets.dataset_reports import DatasetStory
+        from asyncpq.reports.why import verb_of
 
         verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None

@@ -22,7 +22,6 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
-verb_of = why.verb_of
 _LINTED: Final = 8  # files of a dataset whose layouts are looked at
 
 

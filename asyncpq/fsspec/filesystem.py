@@ -422,7 +422,11 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         """Raise UnsupportedStoreError, as every write does."""
         _read_only(path)
 
-    mkdir = makedirs = rmdir = mv = rm = touch
+    mkdir: Callable[..., NoReturn] = touch
+    makedirs: Callable[..., NoReturn] = touch
+    rmdir: Callable[..., NoReturn] = touch
+    mv: Callable[..., NoReturn] = touch
+    rm: Callable[..., NoReturn] = touch
 
 
 def _blocking_form(name: str) -> Callable[..., Any]:

@@ -80,8 +80,8 @@ class ObjectFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
             size=version.size,
         )
         if cache_type is None:
-            self.cache = ReadAhead(self.blocksize, self._fetch_range, self.size)
-        self.details = file_info(path, version.validator)
+            self.cache: BaseCache = ReadAhead(self.blocksize, self._fetch_range, self.size)
+        self.details: dict[str, Any] = file_info(path, version.validator)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         data: list[bytes] = self.fs.wait_for(self.fs.read, self.path, [(start, end)], self.version)
@@ -106,7 +106,7 @@ class AsyncObjectFile(AbstractAsyncStreamedFile):  # type: ignore[misc]  # fsspe
     def __init__(self, fs: AsyncpqFileSystem, path: str, version: ObjectVersion) -> None:
         self.version = version
         super().__init__(fs, path, "rb", cache_type="none", size=version.size)
-        self.details = file_info(path, version.validator)
+        self.details: dict[str, Any] = file_info(path, version.validator)
 
     async def _fetch_range(self, start: int, end: int) -> bytes:
         data: list[bytes] = await self.fs.read(self.path, [(start, end)], self.version)

@@ -108,14 +108,14 @@ class ObjectVersion:
     ) -> None:
         self.url = url  # for messages
         self.validator = validator
-        self.size = validator.size
-        self.digest = version_digest(namespace, identity, validator)  # names this version in cache keys
+        self.size: int = validator.size
+        self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = secrets.token_bytes(len(self.digest))
-        self.tail_key = ContentKey(self.digest, "tail", 0, 0)
+        self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
-        self.spans = Spans()  # pieces of the object that came from an index beside it
+        self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self.digest, kind, start, stop)

@@ -24,11 +24,11 @@ from asyncpq.errors import InvalidOptionError, InvalidResponseError, StoreError,
 try:
     from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, S3Store
-except ImportError as error:
+except ImportError as _missing:
     raise UnsupportedStoreError(
         "the option obstore requires the package obstore, which is not installed",
         hint="Install obstore, as the extra asyncpq[obstore] does.",
-    ) from error
+    ) from _missing
 
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
@@ -311,7 +311,7 @@ class ObstoreObject(Unpicklable):
     def __init__(self, transport: Transport, bucket: ObstoreBucket, url: str, key: str, identity: str) -> None:
         self.url: str = safe_url(url)
         self.identity: str = identity
-        self.guarantee = Guarantee.PINNED
+        self.guarantee: Guarantee = Guarantee.PINNED
         self._transport = transport
         self._bucket = bucket
         self._key = key

@@ -223,7 +223,7 @@ class SparkRequests:
 
     def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
         self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
-        self.traits = FileTraits()  # of the files that were opened
+        self.traits: FileTraits = FileTraits()  # of the files that were opened
         self.conf = conf
         self.is_table: bool = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema

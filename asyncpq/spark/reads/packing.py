@@ -188,8 +188,9 @@ class PieceStore:
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self.versions: dict[str, Validator | None] = {}  # of the first files, by url
-        self.num_files = self.num_rows = 0
-        self.whole_bytes = 0  # of these files
+        self.num_files: int = 0
+        self.num_rows: int = 0
+        self.whole_bytes: int = 0  # of these files
         self._runtime = state.runtime
         self._lake = state.url
         self._is_set = settings.work_folder is not None

@@ -57,7 +57,7 @@ class Unknown(Expression):
     __slots__ = ("reason",)
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
+        self.reason: str = reason
 
     def _key(self) -> tuple[object, ...]:
         return (self.reason,)
