@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +12,6 @@ import pytest
 import asyncpq
 from asyncpq.errors import StoreError
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
 from asyncpq.options import BuildOptions
@@ -57,31 +55,3 @@ async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
     assert sum(rows) == 2000
     assert max(rows) < 250
     assert max(pending) < 1 << 20
-
-
-async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "lake" / "one.parquet", 1, num_rows=10)
-    (tmp_path / "scratch").mkdir()
-    lake, at = str(tmp_path / "lake"), str(tmp_path / "index")
-    seen: list[list[str]] = []
-    write_spooled = segment_file.SegmentSpool.write
-
-    def watched(self: segment_file.SegmentSpool, *arguments: Any) -> tuple[int, dict[str, Any]]:
-        seen.append([path.name for path in (tmp_path / "scratch").iterdir()])
-        return write_spooled(self, *arguments)
-
-    monkeypatch.setattr(segment_file.SegmentSpool, "write", watched)
-    async with asyncpq.Session() as session:
-        nowhere = BuildOptions(folder=str(tmp_path / "none"))
-        with pytest.raises(StoreError, match="no local file can be made") as raised:
-            await session.build_index(lake, [Keys("id")], at=at, building=nowhere)
-        assert raised.value.url == str(tmp_path / "none")
-        assert "BuildOptions.folder" in str(raised.value.hint)
-        index = await session.build_index(
-            lake, [Keys("id")], at=at, building=BuildOptions(folder=str(tmp_path / "scratch"))
-        )
-        assert len((await index.show()).tables) == 2
-    assert len(seen) >= 2
-    assert all(name.startswith("asyncpq-segment-") for names in seen for name in names)
-    assert all(seen)
-    assert not list((tmp_path / "scratch").iterdir())

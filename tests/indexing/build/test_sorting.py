@@ -1,5 +1,4 @@
-"""Rows of parts sorted by way of a folder, merged and cut into segments: equal to what sorted() has; rows of retired
-files left out."""
+"""Rows of parts sorted by way of a folder, and merged: equal to what sorted() has; rows of retired files left out."""
 
 from __future__ import annotations
 
@@ -14,13 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import sorting
-from asyncpq.indexing.build.segment_writer import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, file_key
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
+from asyncpq.options import LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges
 
 _KEYS = TABLE_SCHEMAS["keys"]
@@ -159,31 +156,6 @@ def test_one_table_that_is_larger_than_memory_is_sorted_in_runs(tmp_path: Path) 
     del table
     assert found == rows[::-1]
     assert not list(tmp_path.iterdir())
-
-
-@given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 1000), st.integers(1, 50), st.integers(1, 9))
-def test_segments_are_bounded_by_rows_and_bytes(lengths: list[int], most_bytes: int, most: int, cut: int) -> None:
-    schema = TABLE_SCHEMAS["footers"]
-    rows = [(file_key(at, 0), bytes(length)) for at, length in enumerate(lengths)]
-    options = BuildOptions(segment_rows=most, segment_bytes=most_bytes)
-
-    async def run() -> None:
-        async def batches() -> AsyncIterator[pa.RecordBatch]:
-            for batch in _table(rows, schema).to_batches(max_chunksize=cut):
-                yield batch
-
-        backend, files = MemoryBackend(), RowRanges([(0, 1000)])
-        segments = await write_segments(backend, "build", IndexTable("footers"), batches(), files, options)
-        tables = [await backend.read_segment(segment, None) for segment in segments]
-        assert [row for table in tables if table is not None for row in _rows(table.to_batches(), schema)] == rows
-        for segment in segments:
-            assert segment.num_rows <= most
-            # of one batch it may be more: where its large rows are is not looked at
-            assert segment.data_bytes <= most_bytes + cut * 340
-        for segment in segments[:-1]:  # the others are full: nothing is gained by merging them
-            assert segment.num_rows == most or segment.data_bytes >= most_bytes
-
-    asyncio.run(run())
 
 
 async def test_streams_of_a_place_are_merged_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
