@@ -64,8 +64,8 @@ def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
 
 
 def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) -> bytes:
-    """Return the bytes of blocks ``first`` to ``end`` - 1 of a bitset. ``hashes`` are those that select these blocks,
-    and ``blocks`` has the block of each hash."""
+    """Return the bytes of the bitset's blocks ``first`` to ``end`` - 1. ``hashes`` are the key hashes that set bits
+    in these blocks, and ``blocks`` has the number of the block of each hash."""
     size = (end - first) * BLOCK_BYTES
     if not len(hashes):
         return bytes(size)

@@ -40,8 +40,9 @@ class TableReport:
     """Numbers about one table of an index.
 
     Attributes:
+
         kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
-        files: number of live files whose entries the table has.
+        files: number of the dataset's current files whose entries the table has.
         rows, segments: numbers of rows and segments of the table.
         size: approximate bytes of its segments.
     """
@@ -57,9 +58,10 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The numbers of files in which the current listing differs from the snapshot.
+    """How the current listing of the files differs from the index's snapshot.
 
     Attributes:
+
         new: number of files that the snapshot lacks.
         changed: number of files with another version; a file without a version in the listing counts as changed.
         gone: number of files that are in the snapshot only.
@@ -368,9 +370,18 @@ async def build_index(
     options: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Build an index of ``kinds`` in the backend, or update it if it exists, and return its handle. Raises
-    ColumnNotFoundError or InvalidOptionError if a kind does not fit the dataset's columns or the backend has an index
-    of something else; StoreError if a store failed: the next build continues from what was committed."""
+    """Build an index of ``kinds`` in the backend, or update it if it exists, and return its handle.
+
+    Args:
+        look: lists the files that the index should cover.
+        operation: counts the cost.
+        executor: makes the executor that reads the files.
+
+    Raises:
+        ColumnNotFoundError, InvalidOptionError: a kind does not fit the dataset's columns.
+        InvalidOptionError: the backend has an index of other files or tables.
+        StoreError: a store failed. The next build continues from what was committed.
+    """
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]

@@ -45,7 +45,7 @@ _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
 class SqlBackend:
-    """An index in SQL tables: one for each kind, and three for manifests, segments and builds.
+    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds.
 
     Args:
         database: url of SQLAlchemy; or an engine, which the caller disposes of.
@@ -281,7 +281,8 @@ class SqlBackend:
         work: Callable[[sa.Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
-        """Return the result of ``work``, run on a connection; an empty list if the index's tables do not exist."""
+        """Run ``work`` on a connection in a thread and return its result; return an empty list if the index's tables
+        do not exist."""
         with counted_request(operation, "SELECT", purpose) as sent:
 
             def run() -> list[Any]:
@@ -302,7 +303,7 @@ class SqlBackend:
         await self._write(operation, method, lambda connection: connection.execute(statement))
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
-        """Return the result of ``work``, run in one transaction. Create missing tables of the index first."""
+        """Create the index's tables if they are missing, run ``work`` in one transaction, and return its result."""
         with counted_request(operation, method, "write"):
 
             def run() -> T:
@@ -413,7 +414,7 @@ def _write_ahead(connection: sa.Connection) -> None:
 
 
 class _IndexTables:
-    """The tables of one index, whose names begin with ``name``."""
+    """The SQLAlchemy tables of one index, whose names begin with ``name``."""
 
     def __init__(self, name: str, schema: str | None) -> None:
         self.metadata = sa.MetaData(schema=schema)
@@ -472,7 +473,8 @@ def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> lis
 
 
 def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, connection: sa.Connection) -> None:
-    """Insert the rows of ``batch`` into a segment; ``first`` is the ordinal of the batch's first row."""
+    """Insert the rows of ``batch`` into the segment with the id ``segment``; ``first`` is the ordinal of the first
+    row."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for ordinal, row in enumerate(rows, first):
         lists = {name: json.dumps(value) for name, value in row.items() if isinstance(value, list)}
@@ -481,7 +483,7 @@ def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, co
 
 
 def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
-    """Insert a row and return True; return False if a row with the same key exists."""
+    """Execute ``insert`` and return True; return False if a row with the same key exists."""
     try:
         connection.execute(insert)
     except sa.exc.IntegrityError:
@@ -491,7 +493,8 @@ def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
 
 
 def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Return the records as a table. Raises ValueError or TypeError if the values do not fit ``schema``."""
+    """Convert rows that the database returned into an Arrow table. Raises ValueError or TypeError if a value does
+    not fit ``schema``."""
     columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(schema)
     for position, field in enumerate(schema):
         if pa.types.is_list(field.type):

@@ -52,7 +52,8 @@ class ZoneBounds(NamedTuple):
     nans: int | None  # None if unknown
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
-        """Return the bounds of both zones together."""
+        """Return bounds and counts that hold for the values of both zones together; a count is None if either is
+        unknown."""
         lows = [low for low in (self.low, other.low) if low]
         counts = [
             None if own is None or further is None else own + further
@@ -104,7 +105,8 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
 
 
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
-    """Return the bounds and counts of an array's values, as keys of the dataset's type ``type_``."""
+    """Return the bounds and counts of the values of ``array``; the bounds are index keys of the dataset's type
+    ``type_``."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
     if isinstance(array.type, pa.BaseExtensionType):
@@ -124,8 +126,8 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """Return the bounds of the row groups that have rows, by ordinal; None if the file's values do not compare in the
-    same way as the dataset's."""
+    """Return the bounds of column ``name`` in each row group that has rows, by ordinal; None if the file's values do
+    not compare in the same way as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
@@ -152,8 +154,8 @@ def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Sche
 
 
 def _descend(match: Match, path: str) -> Match | None:
-    """Return the match of the leaf at a dotted path inside a column; None if the match is unknown, or no leaf has the
-    path."""
+    """Follow ``path`` (names joined by dots) into the structs of a matched column, and return the match of that
+    leaf. None if the file does not match there, or no leaf has the path."""
     while path:
         names = [
             child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")

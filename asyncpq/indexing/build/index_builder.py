@@ -153,8 +153,8 @@ class _Build:
         build_logger.info(f"%s of %s{message}", self.operation.name, printable(self.backend.description), *args)
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
-        """Return how the files differ from ``base``. Raises an AsyncpqError if ``base`` is not the required index, or
-        is None although the index must exist."""
+        """Return how the files of the source differ from the snapshot ``base``. Raises an AsyncpqError if ``base``
+        is not the required index, or is None although the index must exist."""
         if base is not None:
             self._check(base)
         elif self.tables is None:
@@ -165,7 +165,8 @@ class _Build:
         return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
-        """Return ``todo`` without files whose current version, which the listing lacks, is the indexed one."""
+        """Return ``todo`` without the files that turn out to be unchanged: where the listing has no version, the
+        store is asked."""
         same: set[str] = set()
 
         async def compare(work: FileTask) -> None:
@@ -223,8 +224,9 @@ class _Build:
                 )
 
     def _shaped(self, newest: Manifest) -> Manifest:
-        """Return the manifest with the new columns and tables. If these differ from the old ones, the result is another
-        index with a new id, and open readers of the old index get an error."""
+        """Return the manifest with the columns and tables of this build. If the build replaces all files and these
+        differ from the old ones, the result is another index with a new id, and open readers of the old index get an
+        error."""
         source, index_tables = self.source, newest.tables if self.tables is None else tuple(self.tables)
         if not source.alone:
             return newest
@@ -238,7 +240,7 @@ class _Build:
         )
 
     def _described(self, index_tables: tuple[IndexTable, ...]) -> dict[str, Any]:
-        """Return the fields of a new index's manifest that come from the source."""
+        """Return the fields of a new index's manifest that describe its dataset and tables, with a new index id."""
         source = self.source
         return {
             "index": new_id(),
@@ -354,7 +356,8 @@ class _Build:
         return committed
 
     async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit the new files as live, and the removed ones as retired; return the new manifest."""
+        """Commit the snapshot in which readers see the new files and no longer the removed ones; return its
+        manifest."""
         dead = await self._dead(manifest)
 
         async def bring(newest: Manifest | None) -> Manifest:
@@ -382,7 +385,8 @@ class _Build:
         return await self._commit(manifest, bring)
 
     async def _dead(self, manifest: Manifest) -> set[str]:
-        """Return the ids of expired builds, whose files are dropped, except files that this build took over."""
+        """Return the ids of builds that have expired. Their files are dropped, except files that this build took
+        over."""
         if all(begun.id == self.id for begun in manifest.builds):
             return set()
         builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
@@ -400,8 +404,8 @@ class _Build:
         return newest
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
-        """Return the files to add, and the files to remove. Other builds may have added files meanwhile: of two files
-        with one path only the newer stays live."""
+        """Return the files to add and the files to remove, compared with the snapshot ``newest``. Other builds may
+        have added files meanwhile: of two versions with one path only the newer stays."""
         brought, removed = dict(self.brought), dict(self.removed)
         if self.source.alone:
             return list(brought.values()), []
