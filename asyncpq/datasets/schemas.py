@@ -31,7 +31,7 @@ _NO_TYPE_HINT = "No type can represent the values of both exactly; pass schema=,
 
 @dataclass(slots=True)
 class _Known:
-    """A unified column, and the url of a file in which the column has this type."""
+    """A column of the unified schema, and the url of a file that has it with this type, for messages."""
 
     field: pa.Field
     url: str
@@ -126,7 +126,8 @@ class SchemaUnifier:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
-    """Return the type that can represent the values of both types; None if the policy allows no such type."""
+    """Return the type that can represent the values of both types; None if ``policy`` ("strict" or "permissive")
+    allows none."""
     if left.equals(right) or _types.is_null(right):
         return left
     if _types.is_null(left):
