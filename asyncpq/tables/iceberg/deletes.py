@@ -59,7 +59,7 @@ class PositionDeletes:
 
 @dataclass(frozen=True, slots=True)
 class CombinedDeletes:
-    """The rows that any of several deletes deletes."""
+    """The rows of a data file that at least one of several kinds of deletes removes."""
 
     parts: tuple[Deletes, ...]
 
