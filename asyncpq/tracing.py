@@ -29,7 +29,8 @@ API = "opentelemetry.trace"
 
 @cache
 def tracer() -> Tracer | None:
-    """Return the tracer of the process's provider, which may be set later; None if OpenTelemetry is not installed."""
+    """Return the process's OpenTelemetry tracer, whose provider may be set later; None if OpenTelemetry is not
+    installed."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -88,7 +89,8 @@ def _attributes(url: str) -> dict[str, str | int]:
 
 
 def _place(url: str) -> Iterator[tuple[str, str | int]]:
-    """Yield span attributes of an object's url, named as in OpenTelemetry's semantic conventions."""
+    """Yield (name, value) of the span attributes for an object's url, named as in OpenTelemetry's semantic
+    conventions."""
     url = printable(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
