@@ -154,7 +154,8 @@ async def _measure(handle: StoredObject, report: StoreDiagnosis, context: Reques
 
 
 async def _refuses_another_version(handle: StoredObject, version: Validator, context: RequestContext) -> bool | None:
-    """Return whether the server refuses a GET for another version with status 412; None if this cannot be tested."""
+    """Return whether the server answers status 412 to a GET whose If-Match header names a version other than
+    ``version``; None if this cannot be tested."""
     if version.etag is None or not version.is_strong:
         return None
     other = Validator(version.size, '"0123456789abcdef0123456789abcdef"', version.last_modified)
