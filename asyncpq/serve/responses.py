@@ -28,7 +28,7 @@ _INLINE_CELLS: Final = 2000  # values that are written on the event loop, since 
 
 
 class AbortedError(Exception):
-    """The answer failed after its first bytes were sent, so the connection is closed."""
+    """Raised when an answer fails after its first bytes were sent: the connection is then closed."""
 
 
 class ByteSink:
@@ -75,7 +75,7 @@ class ByteSink:
 
 
 def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema) -> RowWriter:
-    """Return a writer of rows. Raises Problem 400 if the format cannot hold the columns."""
+    """Return a writer of rows in the format ``format_``. Raises Problem 400 if the format cannot hold the columns."""
     try:
         if format_ == "json":
             return JsonWriter(sink, {"document": "rows", "dataset": dataset}, schema)
@@ -137,13 +137,13 @@ async def send_rows(
     limits: Limits,
     headers: Callable[[int | None], Mapping[str, str]],
 ) -> int:
-    """Write all batches of an entered ``scan``; return the number of rows.
+    """Write all batches of ``scan``, which has been entered; return the number of rows.
 
     Args:
         headers: returns the response's headers, given the number of rows, or None if it is not known yet.
 
     Raises:
-        Problem: 413, the answer has more bytes than ``limits`` allow, and nothing is sent yet.
+        Problem: status 413: the answer has more bytes than ``limits`` allow, and nothing is sent yet.
         AbortedError: the same, but the answer has already begun.
     """
     sink = ByteSink()
