@@ -294,7 +294,7 @@ def _matched(
     if spans[-1].stop != source.leaf_stop:
         raise SchemaMismatchError(
             f"pyarrow's type of the column, {kind}, does not have as many leaves as the Parquet schema",
-            hint="Leave the column out of columns=, or read the file by itself with open_file.",
+            hint="Leave the column out, or read the file by itself with open_file.",
         )
     with_ids = () if ids is None else children_of(ids)
     children: list[Match] = []

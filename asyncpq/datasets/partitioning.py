@@ -170,7 +170,7 @@ def _decoded(text: str) -> str:
     try:
         return unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"the folder {text!r} in the file's path is not percent-encoded UTF-8") from None
+        raise ValueError(f"the folder {text!r} in the file's path is not UTF-8") from None
 
 
 def _inferred(texts: Iterable[str]) -> pa.DataType:
