@@ -137,9 +137,9 @@ def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
     try:
         inflated = engine.decompress(data, length + 1)
     except zlib.error as error:
-        raise CorruptIndexError("the index's entry of a file is damaged") from error
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded") from error
     if len(inflated) != length or not engine.eof:
-        raise CorruptIndexError("the index's entry of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded")
     return inflated
 
 
@@ -175,7 +175,9 @@ def _body_reader(key: bytes, payload: bytes, kinds: bytes) -> _PayloadReader:
         reader.fail()
     if body[0] not in kinds:
         raise CorruptIndexError(
-            f"an index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}; maybe from a newer version"
+            f"the index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}: a newer version of asyncpq"
+            " may have written it",
+            hint="Update asyncpq, or drop the index and build it again.",
         )
     return reader
 
@@ -188,7 +190,7 @@ class _PayloadReader:
         self._pos = 0
 
     def fail(self) -> NoReturn:
-        raise CorruptIndexError("the index's entry of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded")
 
     def number(self) -> int:
         value = 0

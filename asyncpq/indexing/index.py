@@ -326,7 +326,7 @@ class Index(Unpicklable):
         """Remove the index from its backend. Open readers of the index get an error.
 
         Raises:
-            UsageError: asyncpq wrote the files, and only the index knows which of them are live.
+            UsageError: asyncpq wrote the files, and only the index knows which of them are committed.
         """
         with self._operation("drop") as operation:
             try:
@@ -335,8 +335,8 @@ class Index(Unpicklable):
                 newest = None  # a damaged index can be dropped
             if is_committed(newest or self.manifest):
                 raise UsageError(
-                    "the index was not dropped: only the index knows which files of the folder are live; without it,"
-                    " reads would see none of them, or replaced ones too",
+                    "the index was not dropped: only the index knows which files of the folder are committed; without"
+                    " it, reads would see none of them, or replaced ones too",
                     url=self.url,
                     hint="Keep the index. To remove the data too, delete the folder.",
                 )

@@ -96,7 +96,7 @@ class Bloom(IndexKind):
         if not isinstance(share, (int, float)) or not 1e-6 <= share <= 0.5:
             raise InvalidOptionError(
                 f"false_positives must be between 0.000001 and 0.5, not {share!r}",
-                hint="It is the share of files without the value that a filter does not rule out, by default 0.01.",
+                hint="Pass a share such as 0.01: of the files without a value, a filter fails to rule out so many.",
             )
         object.__setattr__(self, "false_positives", float(share))
 

@@ -48,7 +48,9 @@ async def build(
     options.check()
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
-        raise InvalidOptionError("kinds: must be a list of index kinds", hint="For example [Bounds(), Keys('id')].")
+        raise InvalidOptionError(
+            "kinds: must be a list of index kinds", hint="Pass for example [Bounds(), Keys('id')]."
+        )
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:

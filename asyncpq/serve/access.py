@@ -53,7 +53,9 @@ def grant_of(token: Token, dataset: str, exists: bool) -> Grant:
 def check_verb(grant: Grant, verb: str) -> None:
     """Raise Problem 403 if the rights do not include ``verb``, such as "lookup" or "scan"."""
     if verb not in grant.verbs:
-        raise Problem(403, f"the token does not allow {verb}", hint=f"It allows {', '.join(sorted(grant.verbs))}.")
+        raise Problem(
+            403, f"the token does not allow {verb}", hint=f"Use what it allows: {', '.join(sorted(grant.verbs))}."
+        )
 
 
 def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:

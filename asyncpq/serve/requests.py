@@ -122,7 +122,9 @@ def from_body(verb: str, body: bytes) -> Question:
     except (ValueError, RecursionError) as error:
         raise _wrong(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise _wrong("the body must be a JSON object", hint='Such as {"keys": {"id": [1, 2]}, "columns": ["price"]}.')
+        raise _wrong(
+            "the body must be a JSON object", hint='Send for example {"keys": {"id": [1, 2]}, "columns": ["price"]}.'
+        )
     allowed = _PARAMETERS[verb]
     for name in document:
         if name not in allowed:
@@ -150,7 +152,7 @@ def _question(verb: str, given: Mapping[str, Any]) -> Question:
     if where is not None and len(where) > MAX_WHERE:
         raise _wrong(f"where has {len(where)} characters, but at most {MAX_WHERE} are allowed")
     if verb == "lookup" and not keys:
-        raise _wrong("a lookup needs a key", hint="Such as ?id=42, with the name of a column.")
+        raise _wrong("a lookup needs a key", hint="Add one with the name of a column, such as ?id=42.")
     if keys and where is not None:
         raise _wrong("keys and where cannot be given together")
     return Question(verb=verb, keys=keys, columns=columns, where=where, limit=given.get("limit"))
@@ -195,7 +197,7 @@ def chosen_format(parameters: Sequence[tuple[str, str]], accept: str | None) -> 
         raise Problem(
             406,
             "the service writes none of the formats that Accept names",
-            hint=f"It writes {', '.join(FORMATS.values())}.",
+            hint=f"Accept one of {', '.join(FORMATS.values())}.",
         )
     return best
 

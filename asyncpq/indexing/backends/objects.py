@@ -73,7 +73,7 @@ class ObjectBackend:
         if not isinstance(single_writer, bool):
             raise InvalidOptionError(
                 f"single_writer={single_writer!r}: must be True or False",
-                hint="True promises that only one process writes to this index.",
+                hint="Pass True if only one process writes to this index, else False.",
             )
         self._runtime = session if isinstance(session, Runtime) else session.runtime
         self._folder = url if url.endswith("/") else f"{url}/"

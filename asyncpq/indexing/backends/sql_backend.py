@@ -383,7 +383,7 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:  # the text may hold the password
         raise InvalidOptionError(
             f"the url of the index's database cannot be used: {type(error).__name__}",
-            hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+            hint="Pass a url of SQLAlchemy: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
         ) from None
     if engine is None or dialect not in ("postgresql", "sqlite"):
         raise InvalidOptionError(

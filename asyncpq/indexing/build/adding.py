@@ -119,7 +119,8 @@ def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
     all files in it, whether the index lists them or not, so a commit to the index cannot add or hide files."""
     if not is_committed(manifest):
         raise InvalidOptionError(
-            "the folder's index covers files that asyncpq did not write, and does not decide which files are live",
+            "the folder's index covers files that asyncpq did not write, so readers see all files there:"
+            " a commit cannot add or hide any",
             url=backend.description,
             hint="Write to another folder; or drop the index, and optimize the folder's files into a new folder.",
         )

@@ -198,7 +198,7 @@ class _Build:
             self._check_columns(base)
         if self.tables is not None and set(self.tables) != set(base.tables):
             raise InvalidOptionError(
-                f"another index is there, which has the tables {', '.join(map(str, base.tables[1:])) or 'files'}",
+                f"another index is there, with the tables {', '.join(map(str, base.tables[1:])) or 'files'}",
                 url=self.backend.description,
                 hint=another_place(base),
             )

@@ -69,7 +69,7 @@ def known_version(
     shared = decode_shared(file, footers[SHARED], limits.max_footer_bytes)
     if shared.size != validator.size:
         raise CorruptIndexError(
-            f"the index's footer belongs to another version of the file: {shared.size} bytes, now {validator.size}"
+            f"the footer in the index belongs to another version of the file: {shared.size} bytes, now {validator.size}"
         )
     leaves = {leaf: decode_leaf(file, leaf, payload) for leaf, payload in footers.items() if leaf != SHARED}
     try:

@@ -176,7 +176,10 @@ class _AddDecoder:
         by_name = {leaf.name: leaf for leaf in top.values()}
         missing = [name for name in partition_columns if name not in by_name]
         if missing:
-            raise CorruptFileError(f"the Delta schema has no partition column {missing[0]!r}", url=root.shown)
+            raise CorruptFileError(
+                f"the Delta table is partitioned by a column that its schema lacks: no partition column {missing[0]!r}",
+                url=root.shown,
+            )
         self._partition = tuple(by_name[name] for name in partition_columns)
         self._names = frozenset(leaf.path[0] for leaf in self._partition)
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}

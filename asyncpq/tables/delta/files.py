@@ -95,7 +95,9 @@ class DeltaRoot:
         try:
             return unquote(path, errors="strict")
         except UnicodeDecodeError as error:
-            raise CorruptFileError(f"path {path!r} is not url-encoded UTF-8", url=self.shown) from error
+            raise CorruptFileError(
+                f"the Delta log has the path {path!r}, which is not url-encoded UTF-8", url=self.shown
+            ) from error
 
     @property
     def _protocol(self) -> str:
@@ -154,7 +156,9 @@ class VectorDescriptor:
                     f"asyncpq does not support deletion vectors of storage type {self.storage!r}", url=url
                 )
         except ValueError as error:
-            raise CorruptFileError(f"malformed deletion vector {self.text[:64]!r}: {error}", url=root.shown) from error
+            raise CorruptFileError(
+                f"the Delta log has a malformed deletion vector, {self.text[:64]!r}: {error}", url=root.shown
+            ) from error
         start = self.offset or 0
         return DeletionVector(
             url=url,

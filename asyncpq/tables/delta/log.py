@@ -217,7 +217,10 @@ class DeltaLog:
             check_protocol(newest, self._root.shown)
         sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
         if await self._replay_parts(sidecars, state, newest is None):
-            raise CorruptFileError("a sidecar file of the Delta log names other sidecars", url=self._root.shown)
+            raise CorruptFileError(
+                "a sidecar file of the Delta log names other sidecars, which the protocol does not allow",
+                url=self._root.shown,
+            )
         for name, content in commits:
             for number, action in enumerate(self._actions(name, content)):
                 self._apply(state, action, name)

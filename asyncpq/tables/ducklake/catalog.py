@@ -141,7 +141,9 @@ def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None
         visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
         return None, (None if len(visible) == len(pairs) else max(visible, default=0))
     except ValueError:
-        raise CorruptFileError(f"partial_file_info {info!r} has an unknown format", url=safe_url(url)) from None
+        raise CorruptFileError(
+            f"the catalog's partial_file_info of the file, {info!r}, has an unknown format", url=safe_url(url)
+        ) from None
 
 
 _T = TypeVar("_T")

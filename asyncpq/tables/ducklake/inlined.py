@@ -93,7 +93,8 @@ def _columns_then(
             matching = [row for row in matching if _covers(row, begin)]
         if len(matching) != 1:
             raise CorruptFileError(
-                f"{inlined.name} has a column {name!r} that matches {len(matching)} columns of the table", column=name
+                f"the catalog's {inlined.name} has a column {name!r} that matches {len(matching)} columns of the table",
+                column=name,
             )
         if matching[0]["column_id"] in wanted:
             snapshot = matching[0]["begin_snapshot"] if begin is None else begin

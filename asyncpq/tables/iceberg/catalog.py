@@ -165,7 +165,9 @@ class IcebergCatalog:
         else:
             return metadata.current_snapshot()
         if snapshot is None:
-            raise InvalidOptionError(f"{name} has no {wanted}", hint="It may have expired: see the table's history.")
+            raise InvalidOptionError(
+                f"{name} has no {wanted}", hint="Choose another one from the table's history: it may have expired."
+            )
         return snapshot
 
 

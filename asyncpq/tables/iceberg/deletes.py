@@ -151,7 +151,8 @@ def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector
         )
     if entry.content_offset < 0 or entry.content_size < 0:
         raise CorruptFileError(
-            f"deletion vector at byte {entry.content_offset} with {entry.content_size} bytes: neither may be negative",
+            f"the manifest places a deletion vector at byte {entry.content_offset} with {entry.content_size} bytes:"
+            " neither may be negative",
             url=safe_url(entry.url),
         )
     return DeletionVector(

@@ -61,7 +61,9 @@ class KeyColumns:
         if field_ids not in self._fields:
             missing = sorted(set(field_ids) - self.leaves.keys())
             if missing or not field_ids:
-                raise CorruptFileError(f"{self._table} has equality deletes by unknown fields {missing}")
+                raise CorruptFileError(
+                    f"{self._table} has equality deletes by unknown fields: no schema of the table has the ids {missing}"
+                )
             selected = _selected([schema.fields for schema in self._schemas], frozenset(field_ids))
             self._fields[field_ids] = table_fields(Schema(*selected), self._mapping, self._table)
         return self._fields[field_ids]
