@@ -115,8 +115,8 @@ class ListedOffset:
         return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
 
     def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
-        """Return the files that were read between this offset and ``end`` and that still exist, the oldest first.
-        The second item is the number of these files when ``end`` was made, including those that no longer exist."""
+        """Return the files of the batch from this offset to ``end`` that still exist, the oldest first. The second
+        item is the number of files that the batch had when ``end`` was made, including those that no longer exist."""
         marks = end.marks - self.marks
         unread = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
         return sorted(unread.values(), key=lambda file: file.key), len(marks)
@@ -163,7 +163,7 @@ class IndexOffset:
         return type(self)(self.index, reached, waiting, batch.num_rows)
 
     def until(self, end: Self, live: RowRanges) -> RowRanges:
-        """Return the ids of the files that were read between this offset and ``end`` and that are still in ``live``."""
+        """Return the ids of the files of the batch from this offset to ``end`` that are still in ``live``."""
         return self.new(live).clip(0, end.next_file) - end.pending
 
 

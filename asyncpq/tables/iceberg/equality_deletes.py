@@ -62,7 +62,7 @@ class KeyColumns:
             missing = sorted(set(field_ids) - self.leaves.keys())
             if missing or not field_ids:
                 raise CorruptFileError(
-                    f"{self._table} has equality deletes by unknown fields: no schema of the table has the ids {missing}"
+                    f"{self._table} has equality deletes by unknown fields: no schema of it has the ids {missing}"
                 )
             selected = _selected([schema.fields for schema in self._schemas], frozenset(field_ids))
             self._fields[field_ids] = table_fields(Schema(*selected), self._mapping, self._table)
