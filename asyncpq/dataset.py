@@ -85,7 +85,7 @@ class Dataset(Unpicklable):
 
     @property
     def view(self) -> View:
-        """The rule that decides which files a read sees."""
+        """Which files a read sees: those of a listing, of an index's snapshot, or of a table."""
         return self._state.source.view
 
     @property
@@ -433,7 +433,7 @@ class Dataset(Unpicklable):
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
-        """Return the Arrow schema of the result of ``ask``, its keys included."""
+        """Return the Arrow schema of the result of the request ``ask``, with the key columns that it adds."""
         columns = None if ask.columns is None else tuple(ask.columns)
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
         known: pa.Schema | None = self._outputs.get(key)

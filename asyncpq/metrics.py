@@ -24,7 +24,7 @@ Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, or one read call of a filesystem, as it was sent."""
+    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result."""
 
     method: str  # "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE"
     purpose: Purpose  # reason of the request
@@ -160,7 +160,7 @@ class ReadMetrics:
         return {"document": "metrics", "metrics": self.counts(), "requests": requests}
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the read in a frame, for notebooks."""
+        """Return a frame for notebooks with the page map of the read."""
         from asyncpq.page_map import framed
 
         return framed(self.to_dict())
@@ -241,7 +241,7 @@ class ReadMetrics:
         self.shared_hits += by_tier.get("shared", 0)
 
     def fall_back(self, reason: str) -> None:
-        """Add the reason why a slower path is taken to ``fallbacks``, unless it is there."""
+        """Note in ``fallbacks`` the reason why the read takes a slower path, unless it is noted already."""
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 

@@ -39,7 +39,8 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start the span of an operation, a child of the caller's; return None if spans are not recorded."""
+    """Start a span for the operation ``name`` on ``url``, as a child of the caller's span; return None if spans are
+    not recorded."""
     provided = tracer()
     if provided is None:
         return None

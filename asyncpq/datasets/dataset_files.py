@@ -1,8 +1,8 @@
 """The files of a dataset for one read: listed, ruled out, opened ahead, planned, and streamed as batches.
 
 A file can be ruled out in three steps: by partition values and a table's bounds; by the footer of an earlier read, if
-the version is the same; and by the file's footer before its indexes are fetched. The cost of each file is
-counted separately and then added to the read's.
+the version is the same; and by the file's footer before its indexes are fetched. The cost of each file is counted
+separately and then added to the read's.
 
 A cached listing is validated like a cached footer: the read begins with the files of the last listing, while the next
 one is requested. The ETags of a listing validate cached footers.
@@ -165,7 +165,7 @@ class DatasetFiles:
         self._find(files)
 
     def _check_access(self, found: FileSet) -> None:
-        """Raise RowIndexError if the request names a file that the dataset does not have."""
+        """Raise RowIndexError if the request names rows of a file that the dataset does not have."""
         by_file = self._ask.by_file
         # a table or an index that prunes by the predicate does not return all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
@@ -419,7 +419,7 @@ class DatasetFiles:
 class DatasetScan(RecordBatchStream):
     """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
-    The scan owns its tasks: if the block is left early, or by an error or a cancellation, they end first. Created by
+    If the block is left early, or by an error or a cancellation, the tasks of the scan end first. Created by
     :meth:`asyncpq.Dataset.scan`. ``metrics`` is the cost of the files that are done so far.
     """
 

@@ -134,7 +134,7 @@ class DatasetPlan:
         return document
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the plan in a frame, for notebooks."""
+        """Return a frame for notebooks with the page map of the plan."""
         from asyncpq.page_map import framed
 
         return framed(self.to_dict(layouts=True))

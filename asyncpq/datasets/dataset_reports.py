@@ -152,7 +152,8 @@ class DatasetStory:
         return [*self._story.plans().values()]
 
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
-        """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: rows returned."""
+        """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: number of rows
+        that it returned; ``layouts``: include the layouts of files that were read."""
         metrics, story = self._operation.metrics, self._story
         # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
         planned = {

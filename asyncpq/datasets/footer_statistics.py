@@ -154,7 +154,8 @@ def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: Va
 
 
 def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> Learnt:
-    """Return the statistics of one side of the boxes of geometries; ``corner`` is its position in ``CORNERS``."""
+    """Return the statistics of one side of the bounding boxes of geometries, such as "xmin"; ``corner`` is the
+    position of its name in ``CORNERS``."""
     leaf = leaf_at(version, column)
     if leaf is None:
         return _unknown(version)

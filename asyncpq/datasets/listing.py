@@ -328,7 +328,8 @@ def is_file_of(target: Target, url: str) -> bool:
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
-    """Whether a target is one file: an object exists at exactly the target's url, and no file below that url."""
+    """Whether a target is a single file: an object exists at exactly the target's url, and no file of the target
+    below it."""
     try:
         if not target.may_be_file or not await _one_file(store, target.url, context):
             return False
@@ -339,7 +340,8 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """Return a list of the object at exactly ``url``, without a listing; an empty list if the object does not exist."""
+    """Return a list with the object at exactly ``url``, which is found without a listing; an empty list if it does
+    not exist."""
     try:
         handle = await store.open_object(url)
         try:
@@ -390,6 +392,7 @@ def _listing(
 
 
 def folders_of(url: str, root: str) -> str:
-    """Return the part of a file's path between ``root`` and the file's name; after the bucket if ``root`` is empty."""
+    """Return the folders in a file's path: the part between ``root``, or the bucket if ``root`` is empty, and the
+    file's name."""
     path = url[len(root) :] if root else split_url(url)[1]
     return path[: path.rfind("/") + 1]

@@ -55,7 +55,7 @@ class ColumnBounds:
 
 
 class Reader(Protocol):
-    """Reads for a catalog through the session's stores, caches and limits."""
+    """What a catalog reads with: the session's stores, caches and limits."""
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None. Raises
@@ -165,7 +165,8 @@ class DataFile:
     unreadable: AsyncpqError | None = None
 
     def unindexed(self) -> DataFile:
-        """Return the file without its index entry and the indexed version, so that its current version is read."""
+        """Return the file without its index entry and without the version that the index has, so that its current
+        version is read."""
         if self.immutable:
             return replace(self, entry=None)
         return replace(self, entry=None, validator=None, size=None, num_rows=None)
@@ -243,7 +244,7 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """A :class:`Snapshot` with a fixed list of files, which takes no request."""
+    """A :class:`Snapshot` with a fixed list of files, which it returns without a request."""
 
     description: str
     data_files: tuple[DataFile, ...]

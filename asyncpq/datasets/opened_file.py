@@ -155,7 +155,8 @@ class OpenedFile:
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
-        """Reuse the decoded column types of files with the same schema, which most files of a dataset have."""
+        """Give the file the Arrow types that were decoded for an earlier file with the same schema, as most files of
+        a dataset have. ``extensions``: names of the Arrow extension types that are allowed."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
@@ -165,8 +166,8 @@ class OpenedFile:
         share_types(self.version, types, extensions)
 
     def view(self, columns: DatasetColumns) -> SchemaAdapter:
-        """Give the file the Arrow types that were decoded for an earlier file with the same schema, as most files of
-        a dataset have. ``extensions``: names of the Arrow extension types that are allowed."""
+        """Return the adapter that gives the file's columns as the dataset has them. Raises SchemaMismatchError if
+        they cannot be matched."""
         file, version = self.file, self.version
         extensions = self.source.runtime.options.read.extension_types
 
@@ -322,7 +323,7 @@ def is_bad_file(error: AsyncpqError) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens files before their rows are needed, a limited number at once."""
+    """Opens the files of a read before their rows are needed, a limited number at once."""
 
     runtime: Runtime
     operation: Operation  # the read; each file has a part of it

@@ -35,7 +35,8 @@ class Partitioning:
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
-        """Return the type of a partition column; ``texts`` are its values in the paths, for columns without a type."""
+        """Return the type of the partition column ``name``. If no option gives it, it is inferred from ``texts``,
+        the column's values in the paths."""
         return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 

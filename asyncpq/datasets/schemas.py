@@ -271,7 +271,8 @@ def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def output_schema(
     schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
 ) -> pa.Schema:
-    """Return the schema of the ``columns`` of a dataset with ``schema``, followed by those of ``keys``.
+    """Return the schema of a read's result: the ``columns`` (None: all) of a dataset with ``schema``, followed by the
+    columns ``keys``. ``read_dictionary``: columns that are returned as dictionary arrays.
 
     Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
     """

@@ -190,7 +190,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text if stripped.endswith(":") else stripped or text[:1]
 
     def _own_path(self, path: Any) -> Any:
-        """Remove the protocols that this filesystem adds from a path, or from each path of a list."""
+        """Return a path, or each path of a list, without ``asyncpq::`` and the target's protocol, which may stand
+        before it."""
         if isinstance(path, list):
             return [self._own_path(item) for item in path]
         text: str = type(self)._strip_protocol(path)
@@ -386,8 +387,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return infos if detail else list(infos)
 
     async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
-        """Return the infos of the objects and folders directly in a folder, sorted and keyed by path. With ``deep``,
-        the result covers all levels below the folder."""
+        """Return fsspec's info dicts of the objects and folders directly in a folder, sorted and keyed by path. With
+        ``deep``, the result covers all levels below the folder."""
         runtime = (await self.session()).runtime
         url = self._url(path)
         base = url if url.endswith("/") else f"{url}/"

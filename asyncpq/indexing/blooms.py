@@ -82,7 +82,7 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
 
 
 def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
-    """Return XXH64 (seed 0) of each key, not in the order of the keys."""
+    """Return the hash of each key: XXH64 with seed 0. The hashes are in another order than the keys."""
     if not len(keys):
         return pa.array([], pa.uint64())
     lengths = pc.binary_length(keys)

@@ -141,7 +141,7 @@ class Segment:
         size: approximate bytes in the backend.
         data_bytes: approximate bytes in memory; 0 if unknown.
         low, high: least and greatest key other than ``UNKNOWN_KEY``; both empty if there is no other key.
-        files: half-open ranges of file ids whose entries are all in segments with these ranges: a key without an entry
+        files: half-open ranges of file ids. All rows of these files are in segments that list them: a key without a row
             does not occur in these files.
         has_unknown: whether some rows have ``UNKNOWN_KEY``.
         extra: the backend's own JSON data, with which it finds and checks the segment.

@@ -41,8 +41,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def names_many(url: str) -> bool:
-    """Return whether ``url`` shows that it names many files: a prefix, a pattern, a local folder or an Iceberg table's
-    metadata."""
+    """Return whether the text of ``url`` shows that it names many files: a prefix, a pattern, a local folder or an
+    Iceberg table's metadata."""
     return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
 
 
@@ -356,7 +356,8 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
 
 
 def place_of(at: object, argument: str) -> str | IndexBackend:
-    """Return ``at`` as a url or a backend. Raises InvalidOptionError, which names ``argument``, for any other type."""
+    """Return ``at`` if it is a url or a backend. Raises InvalidOptionError, which names ``argument``, for any other
+    type."""
     if isinstance(at, (str, os.PathLike)):
         return str(os.fspath(at))
     if hasattr(at, "read_segment") and not isinstance(at, type):

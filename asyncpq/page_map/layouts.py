@@ -33,7 +33,7 @@ class Layout(TypedDict):
 
 
 class Fates(TypedDict):
-    """The fate of each row group and page of one file: read, cached, or what ruled it out."""
+    """The fate (read, cached, or what ruled it out) of each row group and page of one file, in compact form."""
 
     groups: list[str]
     chunks: list[list[Any]]  # row group, column, whole, predicate, then runs of pages: [start, stop, fate, ...]
@@ -185,7 +185,7 @@ def _chunk_fates(chunk: ChunkFates) -> list[Any]:
 
 
 class Requests(TypedDict):
-    """The requests of a read or plan, each as a list of numbers."""
+    """The requests of a read or plan in compact form: each is a list of numbers."""
 
     words: list[str]
     urls: list[str]

@@ -292,7 +292,7 @@ def _time(time: TimeSplit) -> list[list[Any]]:
 
 
 def _data_bytes(document: Why) -> int:
-    """Return how many of the fetched bytes are data pages; the others are footers, indexes and listings."""
+    """Return how many of the bytes that a read fetched are data pages; the others are footers, indexes and listings."""
     return sum(one.get("received", 0) for one in document["requests"] if one["purpose"] == "data")
 
 

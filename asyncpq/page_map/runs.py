@@ -25,7 +25,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One column chunk with the runs of its pages."""
+    """One column chunk, divided into runs of its pages."""
 
     group: int
     column: int

@@ -1,9 +1,8 @@
 """Find the causes why a read was not faster, each with the saving that its cure is predicted to bring.
 
 A cause is a property of the file, the session or the read, such as a missing page index; its cure removes it. For each
-cause the requests of the read without this cause are computed; the saving is the difference that the
-:class:`ReadModel` gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold
-matching rows.
+cause the requests of the read without this cause are computed; the saving is the difference that the :class:`ReadModel`
+gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold matching rows.
 """
 
 from __future__ import annotations

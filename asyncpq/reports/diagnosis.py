@@ -51,8 +51,8 @@ _CONCERNED: Final = ("AWS_", "GOOGLE_", "AZURE_", "ASYNCPQ_", "HTTP_PROXY", "HTT
 async def diagnose(
     runtime: Runtime, caches: Mapping[str, Mapping[str, Any]], url: str | None, *, writes: bool
 ) -> Diagnosis:
-    """Return the diagnosis that :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's
-    disk and shared cache."""
+    """Measure how the store of ``url`` answers, and return this with versions and settings, as
+    :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's disk and shared cache."""
     memory = {"max_bytes": runtime.memory.max_bytes, "current_bytes": runtime.memory.current_bytes}
     return {
         "document": "diagnosis",

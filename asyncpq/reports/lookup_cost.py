@@ -30,7 +30,7 @@ _A_HASH: Final = 0x9E3779B185EBCA87  # of some value: its block is inside the fi
 
 @dataclass(frozen=True, slots=True)
 class ChunkShape:
-    """The location of one column chunk, its pages and its indexes."""
+    """The byte ranges of one column chunk, its pages and its indexes, as far as the file has them."""
 
     start: int
     stop: int
@@ -173,7 +173,7 @@ class LookupModel:
         return LookupCost(*[sum(values) / len(costs) for values in zip(*costs, strict=True)])
 
     def first_bytes(self, shape: Shape) -> int:
-        """Return the size of the first GET of a file (see ``objects.runtime.TailSizes``)."""
+        """Return the size of the first GET of a file, at its end (see ``objects.runtime.TailSizes``)."""
         if not self.learns:
             return self.tail_bytes
         first = [group.chunks[0] for group in shape.groups[:1]]

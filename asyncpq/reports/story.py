@@ -77,7 +77,7 @@ class ColumnRead(NamedTuple):
 
 @dataclass(slots=True)
 class Story:
-    """The trace of one read, and the plans of its files. ``scan``: the read has a predicate, not keys."""
+    """The trace of one read, and the plans of its files. ``scan``: the rows are chosen by a predicate, not by keys."""
 
     scan: bool
     trace: ReadTrace = field(init=False)

@@ -72,7 +72,7 @@ _DISK_BYTES_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRead:
-    """The facts about a read of a dataset that a read of one file does not have."""
+    """The facts about a read of a dataset that a read of a single file does not have."""
 
     view: str
     files_step: FunnelStep
@@ -232,7 +232,7 @@ def _tiers(metrics: ReadMetrics, opening: ReadMetrics | None) -> dict[str, int]:
 
 
 def _texts(values: Any) -> list[str]:
-    """Return the values of one key column as text; ``values`` is one value or a collection."""
+    """Return the values that a lookup has for one key column as text; ``values`` is one value or a collection."""
     scalars = as_scalars(values) if is_collection(values) else [as_scalar(values)]
     return [value if isinstance(value, str) else show(value) for value in scalars]
 

@@ -148,7 +148,8 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> 
 
 
 def _tells(file: DataFile) -> bool:
-    """Return whether ``file`` itself identifies the version to read, without a request."""
+    """Return whether ``file`` already has a validator that identifies the version to read, so that no request is
+    needed."""
     if file.immutable or file.content is not None or file.unreadable is not None:
         return True
     return file.validator is not None and file.validator.is_strong

@@ -32,7 +32,7 @@ class AbortedError(Exception):
 
 
 class ByteSink:
-    """A file object for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
+    """A file object in memory for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
 
     closed = False
 
@@ -91,7 +91,8 @@ def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema) -> 
 
 
 class Reply:
-    """The response of one request. ``send`` is ASGI's: it returns when the client has taken most of what was sent."""
+    """The response to one request. ``send`` is ASGI's function, which returns when the client has taken most of what
+    was sent."""
 
     def __init__(self, send: Send, *, with_body: bool = True) -> None:
         self._send = send

@@ -50,7 +50,8 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 
 
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
-    """Return a condition that is true for every row for which all filters are true; None if it excludes no rows."""
+    """Return a condition that is true for every row for which all ``filters``, pushed by Spark, are true; None if it
+    excludes no rows."""
     return conjunction(map(_expression, filters))
 
 
@@ -120,7 +121,7 @@ class AsyncpqDataSource(spark.DataSource):
         return FileStreamReader(source_options.SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        """Return the writer, which writes files in tasks and commits them."""
+        """Return the writer, which writes files in tasks and then commits all of them."""
         from asyncpq.spark.lake_writer import lake_writer
 
         return lake_writer(self.options, schema, overwrite=overwrite)
@@ -220,7 +221,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return streaming.ReadMaxFiles(self._options.max_files or MAX_FILES)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the stream: ignore files that appear after this call."""
+        """Fix the end of the stream, for Spark's trigger AvailableNow: ignore files that appear after this call."""
         self._ends = True
         self._run(self._opened)
 

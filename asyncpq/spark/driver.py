@@ -50,7 +50,8 @@ class CallerThread:
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
-        """Await ``work`` and return its result. An interrupt of the caller cancels ``work``; one call at a time."""
+        """Await ``work`` and return its result. An interrupt of the caller's thread cancels ``work``. Only one call
+        may run at a time."""
         task = asyncio.current_task()
         assert task is not None
         self._running = asyncio.get_running_loop(), task
@@ -144,7 +145,7 @@ _DESCRIPTION: Final = "spark.job.description"
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return the session's context; None in Spark Connect, which has none."""
+    """Return the session's SparkContext; None in Spark Connect, which has none."""
     try:
         return spark.sparkContext
     except Exception:  # noqa: BLE001  # Spark Connect raises errors of several kinds

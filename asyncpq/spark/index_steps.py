@@ -164,7 +164,8 @@ def order_in(piece: Mapping[str, Any]) -> RowKey:
 
 
 def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
-    """Return the sort key of the row at position ``number``, with 0 for columns that its index table lacks."""
+    """Return the sort key (key, file and row) of the row at position ``number``, with 0 for columns that its table
+    lacks."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (
@@ -406,7 +407,7 @@ async def write_sorted(
 
 
 def folder_of(options: BuildOptions) -> Path:
-    """Return the folder of temporary files: that of the options, or the system's."""
+    """Return the local folder for temporary files: that of the options, or the system's."""
     return Path(options.folder or tempfile.gettempdir())
 
 

@@ -75,7 +75,7 @@ WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", "txnAppI
 
 @dataclass(frozen=True)
 class TaskFiles(WriterCommitMessage):
-    """The files that one attempt of a task wrote."""
+    """The files that one attempt of a Spark task wrote, as its message to the commit."""
 
     partition: int
     files: tuple[adding.AddedFile, ...]
@@ -477,7 +477,7 @@ def _item(name: str, attribute: str, item: Any) -> Any:
 
 
 def json_list(name: str, text: str) -> list[Any]:
-    """Parse the value of an option, a JSON list, or names separated by commas.
+    """Parse an option whose value is a JSON list, or names separated by commas. ``name``: the option, for messages.
 
     Raises InvalidOptionError if a text that begins like JSON is not a JSON list.
     """

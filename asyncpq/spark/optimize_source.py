@@ -78,7 +78,8 @@ def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class TimestampSearch:
-    """Searches files on executors for timestamps that Spark cannot read exactly. Column names are in lower case."""
+    """A function for ``mapInArrow`` that searches files for timestamps that Spark cannot read exactly. Column names
+    are in lower case."""
 
     columns: frozenset[str]  # that must not lose digits
     numbers: frozenset[str]  # that Spark reads as BIGINT

@@ -109,7 +109,7 @@ def run(
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a read, which prefetches within the limits of the session.
+    """Yield the batches of a read, which runs ahead of them within the limits of the session.
 
     ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
     read starts again with new ones, as in :func:`run`.
@@ -120,10 +120,10 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
 def _repeated(
     settings: SparkSettings, read: Callable[[ProcessSession], Iterator[T]], repeatable: Callable[[], bool]
 ) -> Iterator[T]:
-    """Yield the items that ``read`` yields with the process's session.
+    """Yield the items that ``read`` yields with this process's session for ``settings``.
 
-    ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable`` returns True, and
-    the provider has new credentials.
+    ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable()`` returns True,
+    and the credentials provider has new credentials.
     """
     for is_last in (False, True):
         is_begun = False

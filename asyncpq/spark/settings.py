@@ -217,7 +217,8 @@ class SparkSettings:
         return options
 
     def resolved_storage(self) -> dict[str, Any]:
-        """Return the storage options merged with those of the provider. Call it where files are read or written.
+        """Return the storage options merged with those that the credentials provider returns. Call it in the process
+        that reads or writes the files.
 
         Raises InvalidOptionError if the provider cannot be imported or does not return a mapping, and CredentialsError
         if the provider raised an error.

@@ -330,7 +330,8 @@ async def open_for_schema(session: Session, options: SourceOptions, schema: Stru
 async def plan_source(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
 ) -> LakePlan:
-    """Plan a read of the columns of ``schema``, in their order."""
+    """Plan a read of the columns of ``schema``, in their order. ``pushed``: condition from the filters that Spark
+    pushed."""
     _check_where(opened, options)
     plan = await plan_lake(
         opened,

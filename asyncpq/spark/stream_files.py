@@ -2,10 +2,9 @@
 
 A version of a file is read once. A file has a key (modified, name) and a mark: 8 bytes of a hash of its version. An
 offset has a key, up to which all files count as read, and the marks of files that were read beyond it. So a file may
-appear later than its time
-of modification, as slow uploads do, if its key is beyond the offset's key. That key advances only over files that were
-read, and that are older than the newest file by ``max_age_s`` or exceed ``REMEMBERED`` marks; never over an unread
-file.
+appear later than its time of modification, as slow uploads do, if its key is beyond the offset's key. That key advances
+only over files that were read, and that are older than the newest file by ``max_age_s`` or exceed ``REMEMBERED`` marks;
+never over an unread file.
 """
 
 from __future__ import annotations
@@ -205,7 +204,7 @@ class StreamBatch(NamedTuple):
 
 
 class ListedStream:
-    """The provider of new files that lists a prefix or pattern for each batch."""
+    """Finds the new files of a stream by listing a prefix or pattern for each batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="listed", index=False))
@@ -290,7 +289,7 @@ class ListedStream:
 
 
 class IndexStream:
-    """The provider of new files that an index lists in its snapshots, with the methods of :class:`ListedStream`."""
+    """Finds the new files of a stream in the snapshots of an index, with the methods of :class:`ListedStream`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="snapshot"))
@@ -379,7 +378,7 @@ async def _listing(session: Session, target: Target, options: SourceOptions, ope
 
 
 async def _data_files(opened: OpenLake, request: ScanRequest) -> dict[str, DataFile]:
-    """Return the dataset's files that ``request`` selects, keyed by url, with their partition values."""
+    """Return the files of the dataset that may have rows for ``request``, keyed by url, with their partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
         return {file.url: file for file in (await opened.state.source.files(request, operation)).files}

@@ -229,7 +229,8 @@ class Uploads:
     """The multipart uploads in progress, and the answers to their requests."""
 
     def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
-        """Start without uploads. ``put`` stores an object, given its path, content and ETag."""
+        """Start without uploads. ``put`` is called with the path, content and ETag of a completed upload, and stores
+        the object."""
         self.running: dict[str, Upload] = {}
         self._put = put
 

@@ -163,7 +163,8 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Fetches that fail: skip the first ``after`` whose url contains ``path``, and fail the next ``times``."""
+    """Makes fetches fail: of those whose url contains ``path``, the first ``after`` succeed, and the next ``times``
+    fail."""
 
     path: str | None = None  # part of the url; None for any
     after: int = 0

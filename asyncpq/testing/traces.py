@@ -152,7 +152,8 @@ class HitRate:
 
 
 class Replay(NamedTuple):
-    """The hit rates of a replay: for all accesses, and for lookups' accesses to keys that an earlier lookup used."""
+    """The hit rates of a replay: one for all accesses, and one for those accesses of lookups whose key an earlier
+    lookup used."""
 
     all: HitRate
     lookups: HitRate

@@ -136,8 +136,8 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
 
 
 def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None = None) -> list[tuple[str, str]]:
-    """Return the path and the physical type of each leaf, in Parquet's order; names with dots may make two paths equal.
-    Raises pyarrow's errors."""
+    """Return the path and the physical type of each leaf, in Parquet's order; names with dots may make two paths
+    equal. Raises pyarrow's errors if it cannot write the schema with this compression and level."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, schema, compression=compression.upper(), compression_level=level).close()
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema

@@ -337,7 +337,8 @@ class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
 
 
 def with_wkb_types(schema: pa.Schema) -> pa.Schema:
-    """Return the schema for pyarrow's writer, with extension types that it writes as GEOMETRY and GEOGRAPHY."""
+    """Return the schema with which pyarrow writes: columns of GeoArrow's "geoarrow.wkb" get the extension type that
+    it writes as GEOMETRY or GEOGRAPHY."""
     return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
 
 

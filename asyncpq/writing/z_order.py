@@ -98,7 +98,8 @@ def _orderable(values: pa.Array) -> pa.Array:
 
 
 def _spread(rank: int, columns: int, at: int) -> int:
-    """Return ``rank`` with its bits ``columns`` places apart, for the column at position ``at`` (0: highest bits)."""
+    """Return ``rank`` with its bits ``columns`` places apart, such that the ranks of all columns can be added
+    without overlap. ``at``: position of the column; that of 0 has the highest bits."""
     spread, step = 0, columns - 1 - at
     while rank:
         spread |= (rank & 1) << step

@@ -97,7 +97,7 @@ class ObjectBackend:
         return f"{self._segments}{name}{self._suffix}"
 
     def _shown(self, segment: Segment) -> str:
-        """Return the url of a segment, for messages."""
+        """Return the url of a segment without secrets, for messages."""
         return safe_url(self._segment_url(segment.name))
 
     def _manifest_url(self, number: int) -> str:

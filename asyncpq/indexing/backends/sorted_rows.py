@@ -74,7 +74,8 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does; None above ``limit``."""
+        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does, which explains the
+        arguments; None if there are more than ``limit``."""
         rows = self.table
         if ranges is not None or at_least is not None:
             spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
@@ -228,8 +229,8 @@ class KeyGroups:
         return list(groups)
 
     def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
-        """Return a lower bound of the number of rows in ``ranges``: the rows of those groups among ``ordinals`` whose
-        keys are all inside one range."""
+        """Return a lower bound of the number of rows with keys in ``ranges``: the rows of those groups among
+        ``ordinals`` whose keys are all inside one range."""
         if ranges is None:
             return self.num_rows
         lows, highs = self._bounds["key"]
@@ -339,9 +340,10 @@ class SegmentSpool:
     def write(self, path: Path, whole_bytes: int) -> tuple[int, dict[str, Any]]:
         """Write the rows as a Parquet file to ``path``; return the file's size in bytes and ``Segment.extra``.
 
-        ``extra`` has "tail", the bytes of the footer with its trailer; "footer", the digest of the footer's Thrift;
-        "packed", the bytes of the tail's deflated copy right before the tail, if there is one; and, if the file has at
-        most ``whole_bytes`` bytes, "whole", its digest: readers then fetch it whole."""
+        ``extra`` has "tail", the number of bytes of the footer with its trailer; "footer", the digest of the footer's
+        Thrift; "packed", the number of bytes of the tail's deflated copy right before the tail, if there is one; and,
+        if the file has at most ``whole_bytes`` bytes, "whole", its digest: readers then fetch it whole.
+        """
         self.close()
         schema = self._schema
         encodings = {field.name: _ENCODINGS[field.type] for field in schema if field.type in _ENCODINGS}

@@ -164,8 +164,9 @@ class SqlBackend:
         where: sa.ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Return at most ``limit`` rows (None for all) of a complete segment that satisfy ``where`` and one of the
-        disjoint ``searches``. One statement reads the rows, so all are from one state of the database."""
+        """Return at most ``limit`` rows (None for all) of a complete segment that satisfy ``where`` and one of
+        ``searches``, conditions on the key that no row satisfies twice. One statement reads the rows, so all are
+        from one state of the database."""
         segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
         whole = sa.and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
@@ -363,7 +364,7 @@ class SqlBackend:
 
 
 def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
-    """Return an engine for ``database``, and whether the engine is new: False if ``database`` is an engine."""
+    """Return a SQLAlchemy engine for ``database``, and whether it was made here: False if ``database`` is an engine."""
     if sa is None:
         raise UsageError(
             "an index in a SQL database needs SQLAlchemy", hint="Install SQLAlchemy, as the extra asyncpq[sql] does."

@@ -127,8 +127,8 @@ def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
 
 
 def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
-    """Return the tables of a new index of ``kinds`` (None: footers and bounds). Raises ColumnNotFoundError or
-    InvalidOptionError if a kind does not fit the columns."""
+    """Return the index tables of a new index of ``kinds`` (None: footers and bounds) over files with ``schema``.
+    Raises ColumnNotFoundError or InvalidOptionError if a kind does not fit the columns."""
     if kinds is not None:
         return [index_table for kind in kinds for index_table in kind.tables(schema)]
     return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]

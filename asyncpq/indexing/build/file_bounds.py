@@ -187,8 +187,9 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
-    """Return the factor by which the file's statistics are multiplied to get values of the dataset's kind, such as 1000
-    from seconds to milliseconds; None if the two kinds of values do not compare in the same way."""
+    """Return the factor by which the file's statistics, of kind ``own``, are multiplied to get values of the
+    dataset's kind, ``wanted``, such as 1000 from seconds to milliseconds; None if the two kinds of values do not
+    compare in the same way."""
     same = own.domain is wanted.domain
     if same and own.domain is Domain.DECIMAL:
         return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
@@ -230,8 +231,8 @@ def _zones_of(
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """Return the keys of bounds from statistics, as :func:`bound_keys` does, but faster for few bounds. Raises
-    OverflowError for a value that does not fit the type."""
+    """Return the keys for bounds from statistics, multiplied by ``factor``, as :func:`bound_keys` does, but faster
+    for few bounds. Raises OverflowError for a value that does not fit the type."""
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8
         rest = _HIGHEST if upper else b""

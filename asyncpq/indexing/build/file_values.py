@@ -36,7 +36,7 @@ _WHOLE_FILE = -1
 
 
 class ValueCollector(Protocol):
-    """Collects the values of one file, and returns its rows of one index table."""
+    """Collects the values of one file for one index table, and makes the file's rows of this table."""
 
     @property
     def pending_bytes(self) -> int:
@@ -397,7 +397,7 @@ def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
 async def _batches(
     runtime: Runtime, opened: OpenedFile, names: Sequence[str], columns: DatasetColumns
 ) -> AsyncGenerator[pa.RecordBatch]:
-    """Yield all rows of the file in order, in the dataset's types."""
+    """Yield all rows of the columns ``names`` of the file, in order and in the dataset's types."""
     url = opened.operation.url
     async with runtime.deadline(url):
         await opened.prepare(ScanRequest(columns=names), columns, scan=True, other_bytes=0)

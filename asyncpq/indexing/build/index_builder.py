@@ -1,9 +1,10 @@
 """Build and refresh an index: find the new files, read them, sort their rows, commit.
 
 A build first reserves ids for the files that it will read, in one small commit that also takes over the files of
-interrupted builds. While a build runs, it commits segments of files that readers do not see: their ids are still
-retired. The last commit makes all these files live at once. So concurrent commits never shift ids, and no file is read
-twice. The logger ``asyncpq.builds`` logs when a build begins, its progress, and what it committed.
+interrupted builds. While a build runs, it commits segments of files that readers do not see yet: their ids count as
+retired, like those of removed files. The last commit shows all these files to readers at once. So concurrent commits
+never shift ids, and no file is read twice. The logger ``asyncpq.builds`` logs when a build begins, its progress, and
+what it committed.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ async def build(
     Args:
         index_tables: tables of the index; an existing index must have exactly these. None: the index must exist.
         operation: counts the cost; its ``on_event`` is called for each finished file.
-        base: the newest snapshot from before the files were listed; None if there was none. Files that became live
-            since are newer than the listing.
+        base: the newest snapshot from before the files were listed; None if there was none. Files that were added
+            to the index since are newer than the listing.
         index: the required ``Manifest.index`` of an existing index; None if any is accepted.
         executor: creates the executor that reads the files.
 
@@ -393,7 +394,8 @@ class _Build:
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
-        """Return ``newest``, which lists this build. Raises StaleSnapshotError if the build has expired."""
+        """Return ``newest``, the newest manifest. Raises StaleSnapshotError if it no longer lists this build, which
+        has expired."""
         self.heartbeat.check()
         if newest is None or all(begun.id != self.id for begun in newest.builds):
             raise StaleSnapshotError(

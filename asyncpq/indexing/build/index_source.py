@@ -69,7 +69,8 @@ class IndexSource:
     as_of: datetime  # time of the listing, with a zone
 
     def path(self, url: str) -> str:
-        """Return the path of the file at ``url`` in the index; "" if the dataset is one file, at the root's url."""
+        """Return the path by which the index names the file at ``url``; "" if the dataset is a single file, whose
+        url is the root."""
         if self.root == f"{url}/":
             return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
@@ -271,8 +272,8 @@ async def listed_source(
     given: Target | None = None,
     at: object = None,
 ) -> IndexSource:
-    """List the current files of an index's prefix, pattern or list; if ``urls`` is not None, return only these files,
-    which are new, replaced or deleted. For ``given`` and ``at`` see :func:`target_of`.
+    """List the current files of the prefix, pattern or list that an index covers. If ``urls`` is not None, the result
+    has only these files, which are new, replaced or deleted. For ``given`` and ``at`` see :func:`target_of`.
 
     Raises InvalidOptionError if the index covers other files than ``given``, or not a url of ``urls``; UsageError if
     the index was built for a table.
@@ -338,8 +339,8 @@ async def _list(
 
 
 def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
-    """Return the files of ``urls`` that a listing of the target would contain. Raises InvalidOptionError for a url
-    outside of the target, PartitionError for a value in a path that does not fit its column's type."""
+    """Return the files at ``urls``, as a listing of the target would contain them. Raises InvalidOptionError for a
+    url outside of the target, PartitionError for a value in a path that does not fit its column's type."""
     for url in urls:
         if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
             raise InvalidOptionError(
@@ -376,7 +377,8 @@ async def committing_index(
 
 
 def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commits:
-    """Return the ``commits`` argument of :func:`asyncpq.datasets.listing.list_files` (see :func:`committing_index`)."""
+    """Return the function that :func:`asyncpq.datasets.listing.list_files` takes as ``commits``: it says whether
+    only the index of a folder knows which of its files are committed (see :func:`committing_index`)."""
 
     async def commits(folder: str) -> bool:
         return await committing_index(runtime, folder, operation) is not None
@@ -424,7 +426,8 @@ def another_place(manifest: Manifest) -> str:
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:
-    """Raise SchemaMismatchError if an indexed column has another type, id or place in the dataset than in the index."""
+    """Raise SchemaMismatchError if the dataset has an indexed column with another type or id than the index, or has
+    it in the files' paths where the index has it in the files."""
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
     in_paths = manifest.partitions if state.partitions is None else state.partitions

@@ -60,7 +60,7 @@ _LONG_PART: Final = IndexTable("manifest")
 
 
 def segment_name(build: str) -> str:
-    """Return a new, unique segment name; it begins with the build's id."""
+    """Return a new, unique name for a segment; it begins with ``build``, the id of the build that writes it."""
     return f"{build}-{uuid.uuid4().hex[:16]}"
 
 
@@ -377,8 +377,8 @@ def id_ranges(ids: RowRanges) -> list[KeyRange]:
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
-    """Return those of the files ``ids`` that the index lists. Raises CorruptIndexError if a row of its list of files is
-    impossible."""
+    """Return the files whose ids are in ``ids``, as far as the index lists them. Raises CorruptIndexError if a row
+    of the list of files is impossible."""
     files: list[IndexedFile] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = id_ranges(ids) if few else None
@@ -411,7 +411,8 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
 
 
 def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:
-    """Return the files by path. Of several versions of a file, the result has the one with the highest id."""
+    """Return the files by path. Of several versions of one file, the result has the newest: the one with the highest
+    id."""
     newest: dict[str, IndexedFile] = {}
     for file in files:
         last = newest.get(file.path)

@@ -40,7 +40,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One snapshot of an index."""
+    """One snapshot of an index: its dataset, tables, segments and the ids of its files."""
 
     index: str  # id of the index; each index ever built at a place has another
     snapshot: int  # number, from 1

@@ -103,7 +103,7 @@ _MOST_AHEAD: Final = 4  # segments of a table that are read ahead; of more, only
 
 
 class FileEntry(NamedTuple):
-    """A version of a file in an index, with its row groups."""
+    """What an index says about one version of a file: its path, version and row groups."""
 
     file: IndexedFile
     row_groups: tuple[int, ...] | None  # number of rows of each row group; None if the file could not be read
@@ -314,7 +314,7 @@ class ListingMatch:
                 span += 1
 
     def report(self) -> list[str]:
-        """Return lines for ``explain()`` that state how many of the listed files the index has."""
+        """Return lines for ``explain()`` that say how many of the listed files the index knows."""
         lines: list[str] = []
         if self.unknown:
             known = len(self.files) - len(self.unknown)

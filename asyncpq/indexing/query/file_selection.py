@@ -41,7 +41,7 @@ Reads: TypeAlias = list[Read]
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """The rows of an index table that answer a lookup, and the files that the table does not cover."""
+    """The rows of an index table that a lookup found, and the files of which the table has no rows."""
 
     rows: pa.Table  # rows of live files in the requested key ranges, sorted by key within each segment
     unknown: RowRanges  # ids of live files that the table does not cover
@@ -190,7 +190,7 @@ _FIRST = itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """A superset of the rows that match a predicate, by file id."""
+    """The rows of files that may match a predicate: a superset of those that match."""
 
     files: RowRanges  # ids of the files that may match
     # rows of some of these files; of the others, all rows may match. No plan is empty
@@ -311,7 +311,7 @@ def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile
 
 
 def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
-    """Return the rows of ``file`` that the caller's own indexes allow."""
+    """Return which rows of ``file`` the caller's own indexes allow; see :func:`with_own`."""
     access = AccessPlan.all()
     path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
     validator = file.validator

@@ -59,7 +59,7 @@ from asyncpq.storage.threads import results_of
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """A lookup of the rows of a table with keys in ``ranges``."""
+    """A lookup in the index table ``table``: of the rows with keys in ``ranges``."""
 
     table: IndexTable
     ranges: Ranges
@@ -226,7 +226,7 @@ class IndexQuery:
         return FileSelection(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
 
     def report(self) -> tuple[str, ...]:
-        """Return lines for ``explain()`` that state how many files and rows each table left."""
+        """Return lines for ``explain()`` that say how many files and rows each table did not rule out."""
         lines: dict[str, None] = {}
         total = self._manifest.live.num_rows
         for lookup in _due_lookups(self._root):
@@ -258,7 +258,8 @@ class IndexQuery:
         return self._read.segments(table, below, at_least=least, tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where any of ``args`` is true; None if no lookup can rule out rows."""
+        """Return the lookups for rows where any of the conditions ``args`` is true; None if no lookup can rule out
+        rows."""
         nodes = [self._conjunction([arg]) for arg in args]
         if None in nodes:
             return None
@@ -266,8 +267,8 @@ class IndexQuery:
         return _Combined(True, possible) if possible else _NoRows()
 
     def _conjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where all of ``args`` are true; None if no lookup can rule out rows. The ranges
-        of one column are intersected first."""
+        """Return the lookups for rows where all of the conditions ``args`` are true; None if no lookup can rule out
+        rows. The key ranges of one column are intersected first."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
         for arg in args:
@@ -480,8 +481,9 @@ async def _ask_index(
 async def read_details(
     read: SnapshotRead, ids: Sequence[int], footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
 ) -> list[pa.Table | None]:
-    """Read the footers and Bloom filters of the files ``ids``, which are few, together with ``others``, in one round.
-    Return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``."""
+    """Read the footers and Bloom filters of the files ``ids`` in one round of requests, together with the reads
+    ``others``; return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``. For
+    few files only."""
     footer_reads = footers.reads(ids)
     bloom_tables = () if query is None else query.bloom_tables
     blooms = [read.segments(table, id_ranges(RowRanges.from_rows(ids)), tolerant=True) for table in bloom_tables]

@@ -162,7 +162,7 @@ class IndexedFiles:
             self.index = self._match = None
 
     async def _pruner(self, ask: ScanRequest, operation: Operation) -> Prune:
-        """Return a function that prunes a listing to the files that may match, according to the index's answer."""
+        """Return a function that restricts a listing to the files that may match, according to the index."""
         restarts = self._runtime.options.limits.max_restarts
         while (index := self.index) is not None:
             manifest = index.head.manifest
@@ -301,7 +301,8 @@ class IndexedFiles:
 
 
 def _report(answered: IndexAnswer, match: ListingMatch | None, view: View, listed: FileSet) -> tuple[str, ...]:
-    """Return lines for ``explain()``: the answers, the files that the index knows, and what view "snapshot" saves."""
+    """Return lines for ``explain()``: what the index ruled out, how many of the listed files it knows, and what the
+    view "snapshot" would save."""
     lines = [*answered.report()]
     if match is not None:
         lines += match.report()

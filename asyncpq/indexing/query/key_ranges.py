@@ -156,7 +156,7 @@ def _at(key: bytes) -> _Place:
 
 
 def _after(key: bytes) -> _Place:
-    """Return the place right after ``key``, for a literal between ``key`` and the next possible key."""
+    """Return the place of a literal that lies between ``key`` and the next possible key."""
     return _Place(key + b"\x00", key + b"\x00")
 
 
@@ -289,7 +289,8 @@ def composite_ranges(
 
 
 def _component(key: bytes, type_: pa.DataType) -> bytes:
-    """Return the bytes of one column's key in a composite key (:func:`asyncpq.indexing.key_encoding.composite`)."""
+    """Return the bytes that stand for one column's ``key`` in a composite key
+    (:func:`asyncpq.indexing.key_encoding.composite`)."""
     if key[:1] != VALUE_TAG or not is_variable(type_):
         return key
     return _cut(key, type_) + END

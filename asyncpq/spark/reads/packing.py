@@ -122,7 +122,7 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 
 
 def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
-    """Choose the large form of each item while ``space`` lasts, else the small form.
+    """Choose a form of each item: the large one while ``space`` bytes last, otherwise the small one.
 
     ``items``: (bytes by which the large form exceeds the small one, large form, small form).
     """

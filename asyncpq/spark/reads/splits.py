@@ -94,11 +94,12 @@ class PlannedFile:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of the contents of ``footers`` and ``pages``, in bytes."""
+        """Size of ``footers`` and ``pages``, the metadata that the plan contains, in bytes."""
         return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
 
     def without_payloads(self) -> PlannedFile:
-        """Return a copy of the planned file without ``footers`` and ``pages``."""
+        """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches from the
+        file."""
         return replace(self, footers={}, pages={})
 
 
@@ -366,7 +367,7 @@ class SparkTables:
         self._last: tuple[pa.Schema, FileDates, Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
 
     def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
-        """Return the converted tables of a file, without empty ones. Errors name the file."""
+        """Return the tables of ``rows``, converted to Spark's types, without empty ones. Errors name the file."""
         version, conf = rows.file.version, self._conf
         with located(url=version.url):
             dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))

@@ -85,7 +85,8 @@ _types: Any = pa.types  # its functions lack annotations
 
 
 class NestedConversion:
-    """Creates conversions of nested columns. ``conf`` decides how names are compared; ``leaf`` converts leaves."""
+    """Makes functions that convert nested columns. ``conf`` decides how names are compared; ``leaf`` makes the
+    function that converts a leaf."""
 
     def __init__(self, conf: ReadConf, leaf: Leaf) -> None:
         self._conf = conf

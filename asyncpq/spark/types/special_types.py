@@ -49,8 +49,8 @@ def is_spatial(dtype: T.DataType) -> bool:
 
 
 def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
-    """Return the Thrift fields of an element's LogicalType, keyed by field id. ``annotation`` is the field id of the
-    expected type in parquet.thrift. Empty if the element has another type."""
+    """Return the Thrift fields of an element's LogicalType, keyed by field id; empty if its type is not
+    ``annotation``, a field id of LogicalType in parquet.thrift."""
     union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
     fields = union.get(annotation) if isinstance(union, dict) else None
     return fields if isinstance(fields, dict) else {}

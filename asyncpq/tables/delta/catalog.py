@@ -98,7 +98,8 @@ class DeltaCatalog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(FileList):
-    """A version of a table. A column's statistics are parsed off the event loop when a predicate first names it."""
+    """One version of a Delta table. A column's statistics are parsed, in a thread, when a predicate first names the
+    column."""
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
@@ -117,9 +118,9 @@ class DeltaSnapshot(FileList):
 
 
 async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -> int:
-    """Return the newest version committed at or before ``time``.
+    """Return the newest version that was committed at or before ``time``.
 
-    Timestamps that do not increase are corrected: each version is at least 1 ms younger than the one before.
+    The commits' timestamps may go back: a version then counts as committed 1 ms after the one before it.
     """
     latest_ms = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     versions = sorted(listing.commits)

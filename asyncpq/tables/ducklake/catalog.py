@@ -101,7 +101,8 @@ class DuckLakeDeletes:
 
 
 def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
-    """Return the deletes keyed by data file id. Files whose rows are all in the snapshot are left out."""
+    """Return which rows of each data file the snapshot does not contain, keyed by data file id; without files of
+    which it contains all rows."""
     files: dict[int, list[tuple[str, str]]] = {}
     for row in state.delete_files:
         files.setdefault(row["data_file_id"], []).append((state.url_of(row), str(row["format"]).lower()))

@@ -393,10 +393,10 @@ def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
 def mapped_fields(
     fields: Sequence[TableField], names: Sequence[Row], types: Mapping[int, str], url: str
 ) -> tuple[tuple[TableField, ...], dict[str, Any]]:
-    """Return the table's columns as a file has them that was added with ``ducklake_add_data_files``.
+    """Return two items for a file that was added with ``ducklake_add_data_files``: the table's columns, with their
+    names in this file; and the partition values in the directories ``key=value`` of ``url``, keyed by column.
 
-    The second item: the partition values in the directories ``key=value`` of ``url``, keyed by column. ``names``: rows
-    of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names keyed by column id.
+    ``names``: rows of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names keyed by column id.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}

@@ -322,7 +322,8 @@ class _ManifestFiles:
         )
 
     def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
-        """Return the values of the columns that have one value in the whole file, keyed by column name."""
+        """Return the values of the columns that have one value in the whole file (identity partitions), keyed by
+        column name."""
         return {
             column.name: partition_value(column, entry.partition[position], self._table, entry.url)
             for position, column in self._identities[entry.spec_id]

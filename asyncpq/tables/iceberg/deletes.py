@@ -79,7 +79,8 @@ class DeleteIndex:
     """The delete files of a snapshot, keyed by the data file or partition that they may apply to."""
 
     def __init__(self, entries: Iterable[ManifestFileEntry], equality: EqualityIndex, table: str) -> None:
-        """Arrange the ``entries`` of the delete manifests; equality deletes are added to ``equality``."""
+        """Sort the ``entries`` of the delete manifests by what they apply to; equality deletes are added to
+        ``equality``."""
         self._table = table
         self._equality = equality
         self._by_path: dict[str, list[ManifestFileEntry]] = defaultdict(list)

@@ -4,8 +4,8 @@ manifests and files by their partition values.
 The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 
 :class:`PartitionFilter` prunes: a predicate becomes a pyiceberg predicate that is true for at least the same rows, and
-which pyiceberg projects onto the
-partition transforms (table spec, "Scan planning"). The caller prunes by column bounds.
+which pyiceberg projects onto the partition transforms (table spec, "Scan planning"). The caller prunes by column
+bounds.
 """
 
 from __future__ import annotations
