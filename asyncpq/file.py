@@ -139,8 +139,7 @@ class File(Unpicklable):
 
     @property
     def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
-        """The indexes that were embedded in the file (docs/indexes.md), by name, as the footer of the version read last
-        lists them.
+        """The indexes embedded in the file, by name, from the footer of the version read last (docs/indexes.md).
 
         Raises:
             CorruptIndexError: the footer's entry for an index is malformed.
@@ -148,8 +147,7 @@ class File(Unpicklable):
         return entries(self._version.metadata.key_value_metadata, self.url)
 
     async def embedded_index(self, name: str) -> EmbeddedIndex | None:
-        """Return the index ``name`` that was embedded in the file, with its bytes, checked by their SHA-256; None if
-        the file has no such index.
+        """Return the index ``name`` embedded in the file, its bytes checked by their SHA-256; None if there is none.
 
         The bytes are fetched through the session's caches, from the version that the file's rows are read from.
 

@@ -191,7 +191,6 @@ class LimitOptions:
     A unit is what a read fetches in one step: rows of one or several row groups, in all columns that the read needs.
 
     Attributes:
-
         max_connections: open connections of one protocol's store, to all hosts together.
         lookup_connections: connections that scans leave free for lookups.
         in_flight_bytes: bytes that all reads together may have fetched or be fetching ahead of their consumers. Every

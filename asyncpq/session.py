@@ -188,8 +188,7 @@ class Session(Unpicklable):
 
     @property
     def runtime(self) -> Runtime:
-        """Stores, caches, limits and threads of this session, for asyncpq's own modules that use sessions (index
-        builds, Spark).
+        """Stores, caches, limits and threads of this session, for asyncpq's own modules (index builds, Spark).
 
         This property is not part of the documented interface.
         """

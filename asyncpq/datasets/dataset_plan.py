@@ -34,7 +34,6 @@ class DatasetPlan:
     """The plan of a read of many files. No data has been fetched.
 
     Attributes:
-
         url: url of the dataset.
         view: which files the read sees: "listed", "snapshot" (of an index) or "table".
         description: a few words on the dataset, with the version of a table.

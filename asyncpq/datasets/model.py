@@ -117,7 +117,6 @@ class IndexEntry:
     """What an index knows about one version of a file, for one read.
 
     Attributes:
-
         access: rows of the file that may match.
         validator: identifies the indexed version; None if the entry is valid for any version that is read.
         known: returns the footer and page indexes of the indexed version, so that the read need not fetch the footer;

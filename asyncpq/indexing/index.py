@@ -40,7 +40,6 @@ class TableReport:
     """Numbers about one table of an index.
 
     Attributes:
-
         kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
         files: number of the dataset's current files whose entries the table has.
         rows, segments: numbers of rows and segments of the table.
@@ -61,7 +60,6 @@ class Staleness:
     """How the current listing of the files differs from the index's snapshot.
 
     Attributes:
-
         new: number of files that the snapshot lacks.
         changed: number of files with another version; a file without a version in the listing counts as changed.
         gone: number of files that are in the snapshot only.

@@ -35,7 +35,6 @@ class IndexedLake:
     """The facts about a lake (many files) from which the cost of an index that does not exist yet is predicted.
 
     Attributes:
-
         rows, files, columns: numbers of rows, files and columns of the lake.
         key_bytes: bytes of a key before compression.
         value_bytes: compressed bytes of a row of the key column in the data files.

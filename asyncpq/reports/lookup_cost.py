@@ -145,7 +145,6 @@ class LookupModel:
     """A model of lookups by one key column that return some columns.
 
     Attributes:
-
         key: the key's leaf ordinal.
         others: ordinals of the other leaves that are returned.
         tail_bytes: size of the first GET if no file of the folder was opened before.

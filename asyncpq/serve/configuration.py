@@ -62,7 +62,6 @@ class Grant:
     """The rights of a token on a dataset.
 
     Attributes:
-
         verbs: what the token may do, of :data:`VERBS`.
         columns: top-level columns that the token may see; None for all.
         rows: condition of the rows that the token may see; None for all.

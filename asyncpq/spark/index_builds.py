@@ -73,7 +73,6 @@ class BuiltIndex:
     """Result of a build or refresh of an index.
 
     Attributes:
-
         at: url or other description of the index, without secrets.
         snapshot: number of its newest snapshot.
         files, rows: number of files in the index, and of rows in those that could be read.
@@ -193,8 +192,7 @@ def verify_index(
 def vacuum(
     spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
 ) -> Vacuumed:
-    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed Spark tasks left
-    behind.
+    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 
     Segments, and data files of a lake that asyncpq writes, are removed if they are older than a day and no kept
     snapshot lists them.
@@ -294,8 +292,8 @@ class SparkExecutor:
     rounds: int = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """Return the number of files to read between two commits: ``checkpoint_files``, or more if there would
-        otherwise be more than ``max_segments`` commits."""
+        """Return the number of files between commits: ``checkpoint_files``, or more for at most ``max_segments``
+        commits."""
         most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
         self.rounds = max(1, -(-num_files // most))
         return most
@@ -308,8 +306,7 @@ class SparkExecutor:
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read the files of ``works`` in tasks, write their index rows as segments, and return the segments. The
-        arguments are those of :meth:`asyncpq.indexing.build.build_executor.BuildExecutor.segments`."""
+        """Read files in tasks and write their index rows as segments, as :meth:`BuildExecutor.segments` describes."""
         for attempt in range(_ATTEMPTS):
             mapped = _MappedPieces(self.spark, self.settings, works, wanted, tuple(index_tables))
             try:
@@ -352,15 +349,9 @@ class SparkExecutor:
     async def _written_by_tasks(
         self, mapped: _MappedPieces, pieces: Sequence[Mapping[str, Any]], readable: RowRanges, build: str
     ) -> list[Segment]:
-        """Let tasks write all index tables but "files"; return the segments. Raises StoreError if the driver does not
-        find one.
-
-        Args:
-            mapped: the index rows, on executors.
-            pieces: descriptions of these rows, without the rows themselves.
-            readable: ids of the files that could be read.
-            build: id of the build.
-        """
+        """Let tasks write all index tables but "files", whose rows ``mapped`` has and ``pieces`` describe; return
+        the segments. Raises StoreError if the driver does not find one. ``readable``: ids of the files that could be
+        read."""
         num_bytes = sum(piece["num_bytes"] for piece in pieces)
         if self.at is None:
             raise UnsupportedStoreError(
@@ -393,8 +384,8 @@ class SparkExecutor:
         ids: Mapping[IndexTable, RowRanges],
         build: str,
     ) -> list[Segment]:
-        """Write index tables on the driver; return their segments. ``payloads`` has the encoded rows; ``ids`` are
-        the ids of the files in each index table."""
+        """Write index tables on the driver, from their encoded rows; return the segments. ``ids``: file ids by
+        table."""
         with ExitStack() as open_sorts:
             memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
             folder = index_steps.folder_of(self.options)
@@ -427,8 +418,7 @@ class SparkExecutor:
 
 
 def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
-    """Return the index rows of each file in ``works``, from ``tables``, rows of the index table "files". A file
-    without a row there is marked as deleted."""
+    """Return the index rows of each file in ``works``. A file without a row in ``tables`` is marked as deleted."""
     rows: dict[int, FileRows] = {}
     by_id = {work.id: work for work in works}
     for table in tables:
@@ -447,8 +437,7 @@ def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[Fi
 
 @dataclass(eq=False)
 class _MappedPieces:
-    """The index rows of files as a DataFrame of pieces (:mod:`asyncpq.spark.index_steps`), which Spark keeps on
-    executors' disks until :meth:`close`.
+    """The index rows of files in pieces, as a DataFrame that Spark keeps on executors' disks until :meth:`close`.
 
     Call the methods in the caller's thread. They raise the AsyncpqError of a task that failed after all retries.
     """
@@ -461,8 +450,7 @@ class _MappedPieces:
     _rows: DataFrame | None = None
 
     def pieces(self) -> pa.Table:
-        """Read the files in tasks; return a row for each piece of index rows. Only those of the index table "files"
-        have payloads (the encoded index rows)."""
+        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
         costs = [index_steps.cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
         tasks = [
             index_steps.shipped([self.works[number] for number in numbers])
@@ -477,8 +465,7 @@ class _MappedPieces:
         return _answer(self._others("task", "part", "digest", "payload"))
 
     def written(self, cutting: index_steps.CutPieces, writing: index_steps.WriteSegments, num_bytes: int) -> pa.Table:
-        """Let tasks write all index tables but "files" as segments; return descriptions of the segments.
-        ``num_bytes``: size of these tables, which decides the number of tasks."""
+        """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task

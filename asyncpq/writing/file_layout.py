@@ -63,7 +63,6 @@ class WriteOptions:
     """Options for the layout of written files. Picklable.
 
     Attributes:
-
         compression: the codec, one of ``COMPRESSIONS``.
         compression_level: the codec's level; None for its default.
         page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A

@@ -282,8 +282,7 @@ class SqlBackend:
         work: Callable[[sa.Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
-        """Run ``work`` on a connection in a thread and return its result; return an empty list if the index's tables
-        do not exist."""
+        """Return ``work``'s result, run on a connection in a thread; an empty list if the index has no tables yet."""
         with counted_request(operation, "SELECT", purpose) as sent:
 
             def run() -> list[Any]:
@@ -474,8 +473,7 @@ def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> lis
 
 
 def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, connection: sa.Connection) -> None:
-    """Insert the rows of ``batch`` into the segment with the id ``segment``; ``first`` is the ordinal of the first
-    row."""
+    """Insert the rows of ``batch`` into the segment with this id; ``first`` is the ordinal of its first row."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for ordinal, row in enumerate(rows, first):
         lists = {name: json.dumps(value) for name, value in row.items() if isinstance(value, list)}
@@ -494,8 +492,7 @@ def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
 
 
 def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Convert rows that the database returned into an Arrow table. Raises ValueError or TypeError if a value does
-    not fit ``schema``."""
+    """Convert the database's rows to a table. Raises ValueError or TypeError if a value does not fit ``schema``."""
     columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(schema)
     for position, field in enumerate(schema):
         if pa.types.is_list(field.type):

@@ -36,7 +36,6 @@ class Compacted:
     """The result of a compaction.
 
     Attributes:
-
         manifest: the newest snapshot.
         merged: number of old segments that were replaced.
         written: number of new segments.

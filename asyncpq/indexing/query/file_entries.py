@@ -44,19 +44,11 @@ from asyncpq.storage.base import Validator
 def known_version(
     file: int, footers: Mapping[int, bytes], pages: Mapping[int, bytes], validator: Validator, limits: LimitOptions
 ) -> KnownVersion | None:
-    """Decode an index's payloads of one file into a file version with its footer and page indexes; None if there are no
-    payloads.
-
-    Args:
-        file: the file's id.
-        footers, pages: payloads by leaf ordinal (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of
-            some. Without leaf -1 in ``footers`` the result has page indexes only.
-        validator: identifies the version that the index has of the file.
-
-    Raises:
-        CorruptIndexError: a payload is damaged or its version differs from ``validator``; callers treat such a payload
-            as missing.
-    """
+    """Decode an index's payloads of the file with the id ``file`` into a version with its footer and page indexes;
+    None if there are no payloads. ``footers`` and ``pages`` are payloads by leaf ordinal
+    (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some; without leaf -1 in ``footers`` the
+    result has page indexes only. Raises CorruptIndexError if a payload is damaged or of another version than
+    ``validator`` identifies; callers treat such a payload as missing."""
     made = {
         (group, leaf): index
         for leaf, payload in pages.items()
@@ -145,8 +137,7 @@ class FileDirectory:
     """The versions of files that a snapshot lists, found by url: 40 bytes for each file, however long its url is.
 
     It stores hashes of urls (128 bits) and of versions (64 bits). These are Python's own hashes, so a directory is
-    valid only in the process that made it. ``rows`` is a table with the columns of :func:`directory_rows`, in any
-    order.
+    valid only in the process that made it. ``rows`` has the columns of :func:`directory_rows`, in any order.
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -227,14 +218,12 @@ def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
 
 
 def _check(url: str) -> int:
-    """Return a second 64-bit hash of ``url``, independent of ``hash(url)``, which makes collisions practically
-    impossible."""
+    """Return a second hash of ``url``, independent of ``hash(url)``; both together identify a url."""
     return hash(f"\0{url}")
 
 
 def _version(validator: Validator) -> int:
-    """Return a hash of the version that ``validator`` identifies; equal for two validators of the same version
-    (:meth:`Validator.same_version`)."""
+    """Return a hash that is the same for two validators of one version (:meth:`Validator.same_version`)."""
     modified = None if validator.is_strong else validator.last_modified
     return hash((validator.size, validator.etag, validator.version, modified))
 
@@ -279,7 +268,7 @@ class ListingMatch:
     unversioned: Sequence[int]  # ids of files without a validator in the listing: to read them takes the index's own
 
     def needed(self, selection: FileSelection) -> RowRanges:
-        """Return the ids of the files whose entries must be passed to :meth:`candidates`. Entries of other files are
+        """Return the ids of the files whose entries :meth:`candidates` must get. Entries of other files are
         optional."""
         if not self.unversioned:
             return RowRanges.empty()

@@ -257,7 +257,6 @@ class FileSlice:
     """The rows of one file that may match a predicate, according to an index.
 
     Attributes:
-
         access: the rows that may match; ``AccessPlan.none()`` if no row matches.
         size, etag: size in bytes and verbatim ETag of the indexed version; None if unknown. If the file turns out to
             have another size or ETag, the slice is not used.

@@ -258,8 +258,7 @@ class IndexQuery:
         return self._read.segments(table, below, at_least=least, tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where any of the conditions ``args`` is true; None if no lookup can rule out
-        rows."""
+        """Return the lookups for rows where any of the ``args`` is true; None if no lookup can rule out rows."""
         nodes = [self._conjunction([arg]) for arg in args]
         if None in nodes:
             return None
@@ -349,8 +348,7 @@ class IndexQuery:
 
 
 def _due_lookups(node: _Node | None) -> Sequence[_Lookup]:
-    """Return the lookups in the tree ``node`` that were made or are to be made now, in the predicate's order, each
-    once."""
+    """Return the lookups in the tree ``node`` that were made or are due now, in the predicate's order, each once."""
     if isinstance(node, _Lookup):
         return (node,)
     if isinstance(node, _FirstAnswer):
