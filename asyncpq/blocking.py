@@ -64,7 +64,7 @@ Q = TypeVar("Q", File, Dataset)
 
 
 class Portal:
-    """An event loop in a thread of its own, in which other threads run calls."""
+    """An event loop in a thread of its own, in which other threads run coroutines."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -74,7 +74,8 @@ class Portal:
 
     @property
     def closed(self) -> bool:
-        """Whether the loop is closed, or belongs to the parent of this forked process, which has no such thread."""
+        """Whether the loop is closed, or belongs to the parent of this forked process, in which its thread does not
+        exist."""
         return self._loop.is_closed() or self._process != os.getpid()
 
     def check(self) -> None:
@@ -92,7 +93,8 @@ class Portal:
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the loop, wait, and return the result; an interrupt of the wait cancels ``work``."""
+        """Run the coroutine ``work`` in the loop, wait, and return its result. An interrupt of the wait cancels
+        ``work``."""
         try:
             self.check()
         except UsageError:
@@ -106,7 +108,8 @@ class Portal:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work`` in the loop without waiting, unless the loop is closed. For destructors."""
+        """Start the coroutine ``work()`` in the loop, and return without waiting. Does nothing if the loop is
+        closed. Used by destructors."""
         if not self.closed:
             post(self._loop, work)
 
@@ -151,7 +154,8 @@ def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Cal
 def _scanning(
     method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, Callable[[], T]], B]
 ) -> Callable[Concatenate[_Bridge[A], P], B]:
-    """Return the blocking form of ``scan``, with the same arguments and documentation; ``kind`` makes its result."""
+    """Return the blocking form of the method ``scan``, with the same arguments and documentation. ``kind`` is the
+    class of its result, such as :class:`BlockingScan`."""
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
@@ -163,7 +167,8 @@ def _scanning(
 def _opening(
     method: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
 ) -> Callable[Concatenate[_Bridge[Session], P], B]:
-    """Return the blocking form of a method of Session; ``bridge`` makes the result.
+    """Return the blocking form of a method of Session that opens something. ``bridge`` is the class of its result, such
+    as :class:`BlockingFile`.
 
     Arguments may be blocking objects, such as an index.
     """
@@ -178,14 +183,15 @@ def _opening(
 
 
 def _inner(value: object) -> object:
-    """Return ``value`` with each blocking object, also in a list, replaced by its asynchronous object."""
+    """Return the asynchronous object behind a blocking object, also for each item of a list; anything else
+    unchanged."""
     if isinstance(value, (list, tuple)):
         return [_inner(item) for item in value]
     return value.asynchronous if isinstance(value, _Bridge) else value
 
 
 class _Attribute(Generic[A, T]):
-    """A read-only attribute whose value ``read`` gets from the asynchronous object."""
+    """A read-only attribute of a blocking object. ``read`` gets its value from the asynchronous object."""
 
     def __init__(self, read: Callable[[A], T]) -> None:
         self._read = read
@@ -232,7 +238,7 @@ class _Batches(_Bridge[S]):
         self.close()
 
     def close(self) -> None:
-        """End the scan. Does nothing once the session is closed. Idempotent."""
+        """End the scan. Does nothing if it has ended or the session is closed."""
         if not self._portal.closed:
             self._portal.call(self.asynchronous.close())
 
@@ -285,20 +291,21 @@ class _Batches(_Bridge[S]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Serialize threads that use the scan concurrently, so that each begins a read of its own."""
+        """Let one thread at a time start a read of this scan, so that each gets a read of its own."""
         self._portal.check()  # the loop's thread must not wait for one that waits for the loop
         with self._taking:
             yield
 
     def _enter(self) -> None:
-        """Begin the read of the next iteration; the read ends when this scan is no longer referenced."""
+        """Start the read for the next iteration. It ends at the latest when this scan is garbage-collected."""
         inner = self.asynchronous
         if not inner.entered:
             self._portal.call(inner.__aenter__())
             self._closing = weakref.finalize(self, self._portal.post, inner.close)
 
     def _take(self) -> S:
-        """Return a read that has begun; outside of a ``with`` block, the caller must end it."""
+        """Return a read that has started: inside a ``with`` block the shared one, otherwise one that the caller must
+        end."""
         with self._turn():
             if self._inside:
                 return self.asynchronous

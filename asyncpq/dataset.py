@@ -85,7 +85,7 @@ class Dataset(Unpicklable):
 
     @property
     def view(self) -> View:
-        """The rule that decides which files a read sees."""
+        """Which files a read sees: those of a listing, of an index's snapshot, or of a table."""
         return self._state.source.view
 
     @property
@@ -95,7 +95,7 @@ class Dataset(Unpicklable):
 
     @property
     def state(self) -> DatasetState:
-        """Files, columns and runtime of the dataset, for code that builds on them (index builds, Spark).
+        """Files, columns and runtime of the dataset, for asyncpq's own modules that use datasets (index builds, Spark).
 
         This property is not part of the documented interface.
         """
@@ -133,19 +133,22 @@ class Dataset(Unpicklable):
         return await self._report(operation, inspect_dataset(self._state, operation, pages=pages))
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the dataset in a frame, for notebooks: what is in memory, without a request."""
+        """Return a frame for notebooks with the page map of the dataset: what memory has of it, without a request."""
         from asyncpq.datasets.dataset_reports import inspect_known
         from asyncpq.page_map import framed
 
         return framed(inspect_known(self._state))
 
     async def lint(self, columns: Sequence[str] | None = None) -> Lint:
-        """Find the properties of the lake and of its files that make lookups slow, with the saving of each cure.
+        """Find the properties of the dataset's files that make lookups slow, and predict what each cure saves.
 
         The layouts of up to eight files, evenly chosen, stand for all.
 
         Args:
             columns: as in :meth:`asyncpq.File.lint`.
+
+        Returns:
+            The findings as a dict of JSON values (docs/cli.md).
 
         Raises:
             ColumnNotFoundError: the dataset does not have one of the columns.
@@ -198,8 +201,8 @@ class Dataset(Unpicklable):
     def lookup_scan(
         self, columns: Sequence[str | int] | None, where: object, *, limit: int, batch_size: int
     ) -> DatasetScan:
-        """Return a :meth:`scan` that reads as :meth:`lookup` does: over the connections that scans leave free, and the
-        caches keep the pages. For code that builds on datasets (the service).
+        """Return a :meth:`scan` that counts as a lookup: it uses the connections that scans leave free, and caches keep
+        its pages. For asyncpq's own modules that use datasets (the HTTP service).
 
         This method is not part of the documented interface.
         """
@@ -279,7 +282,8 @@ class Dataset(Unpicklable):
         return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: object = None) -> int:
-        """Return how many rows match; without ``where`` from footers, or a table's metadata, alone."""
+        """Return how many rows match; without ``where``, footers or a table's metadata give the number, and no data
+        is read."""
         ask = self._ask((), where)._replace(rows_only=True)
         _, num_rows = await self._collect("count", ask)
         return num_rows
@@ -430,7 +434,7 @@ class Dataset(Unpicklable):
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
-        """Return the Arrow schema of the result of ``ask``, its keys included."""
+        """Return the Arrow schema of the result of the request ``ask``, with the key columns that it adds."""
         columns = None if ask.columns is None else tuple(ask.columns)
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
         known: pa.Schema | None = self._outputs.get(key)
@@ -451,7 +455,8 @@ class Dataset(Unpicklable):
         return one_table(batches, self._output(ask))
 
     async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
-        """Return the tables of each file, in the order of the files, and the number of matching rows."""
+        """Run the request, and return the result tables of each file, in the order of the files, and the number of
+        matching rows. ``name``: name of the operation in events and metrics."""
         self._runtime.check()
         operation = self._runtime.operation(name, self._state.url)
         return await self._run(operation, DatasetFiles(self._state, ask, operation, scan=False))
@@ -475,7 +480,8 @@ class Dataset(Unpicklable):
 
 
 def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:
-    """Return a copy of ``dataset`` whose files come from ``wrap(source)``, where ``source`` is its present source."""
+    """Return a copy of ``dataset`` whose file provider is ``wrap(provider)``, where ``provider`` is the one of
+    ``dataset``."""
     state = dataset.state
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 
@@ -485,5 +491,5 @@ def _access(access: object) -> Mapping[str, AccessPlan] | None:
     if access is None:
         return None
     if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
-        raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, got a {type(access).__name__}")
+        raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, not a {type(access).__name__}")
     return access

@@ -31,7 +31,8 @@ _NAN: Final = float("nan")
 
 
 def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
-    """Return a dataset for queries of DuckDB, which name it like a table.
+    """Return a ``pyarrow.dataset.Dataset`` of the file or dataset, for queries of DuckDB, which refer to it by the name
+    of its Python variable.
 
     It reads in the session of ``opened``, which must stay open.
 
@@ -164,8 +165,8 @@ def _nodes(expr: Expression) -> Iterator[Expression]:
 
 
 def _meant(atom: Atom, schema: pa.Schema) -> Expression:
-    """Return a predicate with DuckDB's meaning of ``atom``: NaN equals itself and exceeds all numbers; -0.0 equals
-    0.0."""
+    """Return a predicate that means what DuckDB means by the comparison ``atom``: NaN equals itself and exceeds all
+    numbers; -0.0 equals 0.0."""
     if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
         return atom
     if isinstance(atom, Comparison):

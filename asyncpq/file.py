@@ -99,24 +99,24 @@ class File(Unpicklable):
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in the version that was read last."""
+        """Number of rows in the version of the object that was read last."""
         return self._version.metadata.num_rows
 
     @property
     def num_row_groups(self) -> int:
-        """Number of row groups in the version that was read last."""
+        """Number of row groups in the version of the object that was read last."""
         return len(self._version.metadata.row_groups)
 
     @property
     def version(self) -> Validator:
-        """The validator of the object's version that was read last."""
+        """Identifies the version of the object that was read last, such as by its ETag."""
         return self._version.validator
 
     async def refresh(self) -> Validator:
-        """Ask the store which version the object has now, and read that one from now on.
+        """Ask the store for the object's current version; later reads use that version.
 
         Returns:
-            The present version; equal to the earlier one if the object has not changed.
+            The current version; equal to the earlier one if the object has not changed.
         """
         self._source.runtime.check()
         operation = self._source.runtime.operation("refresh", self.url)
@@ -139,7 +139,7 @@ class File(Unpicklable):
 
     @property
     def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
-        """Indexes in the file, by name, as the footer of the version read last lists them (docs/indexes.md).
+        """The indexes embedded in the file, by name, from the footer of the version read last (docs/indexes.md).
 
         Raises:
             CorruptIndexError: the footer's entry for an index is malformed.
@@ -147,7 +147,7 @@ class File(Unpicklable):
         return entries(self._version.metadata.key_value_metadata, self.url)
 
     async def embedded_index(self, name: str) -> EmbeddedIndex | None:
-        """Return the bytes of the index ``name`` in the file, checked by their SHA-256; None if the file has none.
+        """Return the index ``name`` embedded in the file, its bytes checked by their SHA-256; None if there is none.
 
         The bytes are fetched through the session's caches, from the version that the file's rows are read from.
 
@@ -189,7 +189,7 @@ class File(Unpicklable):
         return await self._report(operation, lambda version: describe(version, operation.metrics))
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the file in a frame, for notebooks: what is in memory, without a request."""
+        """Return a frame for notebooks with the page map of the file: what memory has of it, without a request."""
         from asyncpq.page_map import framed
 
         return framed(_layout(self._source, self._version))
@@ -327,7 +327,7 @@ class File(Unpicklable):
         return take_table(table, plain_array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
-        """Return how many rows match; without ``where`` from the footer."""
+        """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
         request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
         plan, _ = await self._collect("count", request)
         return plan.file_scan.rows_matched
@@ -467,7 +467,7 @@ class File(Unpicklable):
         return scan
 
     def _adopt(self, version: FileVersion) -> None:
-        """Keep ``version`` as the one read last, unless a newer version was seen meanwhile."""
+        """Make ``version`` the one that the file's attributes describe, unless a newer version was read meanwhile."""
         if version.observed_at >= self._version.observed_at:
             self._version = version
 

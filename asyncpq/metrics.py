@@ -24,7 +24,7 @@ Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, or one read call of a filesystem, as it was sent."""
+    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result."""
 
     method: str  # "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE"
     purpose: Purpose  # reason of the request
@@ -42,7 +42,8 @@ class RequestRecord:
     url: str = ""  # of the object or listing, safe to be shown; "" for a round trip to a database
 
     def to_dict(self, began: float) -> Request:
-        """Return the request as a JSON document. ``began``: the ``time.monotonic()`` at which the read began."""
+        """Return the request as a JSON document with times relative to ``began``, the ``time.monotonic()`` at which
+        the read began."""
         document: Request = {
             "url": self.url,
             "method": self.method,
@@ -66,7 +67,7 @@ class RequestRecord:
 
 
 class TracedPart(NamedTuple):
-    """A part of an object that a read got: a footer, a page, a dictionary, a slice of an index, ..."""
+    """One piece of an object that a read got: a footer, a page, a dictionary, a slice of an index, ..."""
 
     url: str  # of the object
     kind: str
@@ -77,8 +78,8 @@ class TracedPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ReadTrace:
-    """A record of one read's steps, for ``why()``. A read fills it only if its metrics have one. Times are
-    ``time.monotonic()``."""
+    """A record of one read's steps, for ``why()``. A read fills it only if its metrics have one in ``trace``. Times
+    are ``time.monotonic()``."""
 
     parts: list[TracedPart] = field(default_factory=list)
     decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
@@ -88,8 +89,8 @@ class ReadTrace:
     on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
 
     def of_index(self) -> ReadTrace:
-        """Return a trace for reads of the index's own files. It shares the parts and times of this trace, but not its
-        plans and matching rows."""
+        """Return a trace for reads of the index's own files. It records into this trace's lists of parts and times,
+        but not into its plans and matching rows."""
         return ReadTrace(self.parts, self.decoded, [], self.waited)
 
 
@@ -159,7 +160,7 @@ class ReadMetrics:
         return {"document": "metrics", "metrics": self.counts(), "requests": requests}
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the read in a frame, for notebooks."""
+        """Return a frame for notebooks with the page map of the read."""
         from asyncpq.page_map import framed
 
         return framed(self.to_dict())
@@ -189,7 +190,8 @@ class ReadMetrics:
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
     def observe(self, observer: Callable[[RequestRecord], None]) -> None:
-        """Call ``observer`` with each request when it ends, also with requests that end after the read."""
+        """Register ``observer``, which is called with each request of the read when it ends, even if that is after
+        the read."""
         self._observer = observer
 
     def record(self, request: RequestRecord) -> None:
@@ -205,7 +207,7 @@ class ReadMetrics:
             self._observer(request)
 
     def count(self, request: RequestRecord) -> None:
-        """Add one request to the counts, without logging it."""
+        """Add one request to the counts, without adding it to ``log``."""
         self.requests += 1
         self.retries += request.attempt > 1
         self.throttles += request.throttled
@@ -239,7 +241,7 @@ class ReadMetrics:
         self.shared_hits += by_tier.get("shared", 0)
 
     def fall_back(self, reason: str) -> None:
-        """Add the reason why a slower path is taken to ``fallbacks``, unless it is there."""
+        """Note in ``fallbacks`` the reason why the read takes a slower path, unless it is noted already."""
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 
@@ -248,7 +250,8 @@ class ReadMetrics:
             self.fall_back(reason)
 
     def part(self, rounds: int) -> ReadMetrics:
-        """Return metrics for one file of a dataset's read, begun after ``rounds`` rounds; see :meth:`add_part`."""
+        """Return metrics for a part of the read, such as one file of a dataset, that begins after ``rounds`` rounds
+        of requests. :meth:`add_part` adds them to these metrics."""
         part = ReadMetrics(rounds=rounds, began=self.began, trace=self.trace)
         part._whole = self
         return part

@@ -188,6 +188,8 @@ class RetryOptions:
 class LimitOptions:
     """Bounds on the resources of one session, and on those that one file may take.
 
+    A unit is what a read fetches in one step: rows of one or several row groups, in all columns that the read needs.
+
     Attributes:
         max_connections: open connections of one protocol's store, to all hosts together.
         lookup_connections: connections that scans leave free for lookups.
@@ -437,7 +439,8 @@ class SessionOptions:
             )
 
     def policy(self, *urls: str) -> CachePolicy:
-        """Return the policy of the first pattern that matches one of the object's ``urls``; else the default policy."""
+        """Return the cache policy for an object: that of the first pattern that matches one of its ``urls``; else
+        the default."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
         matching = (

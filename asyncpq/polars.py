@@ -140,7 +140,8 @@ def scan(
 def _opener(
     target: object, index: object, view: Literal["snapshot", "listed", "table"] | None, options: DatasetSessionKeywords
 ) -> Callable[[], AbstractContextManager[blocking.BlockingDataset]]:
-    """Return a function that opens ``target`` for one query. All queries share a memory cache of footers and pages."""
+    """Return a function that opens ``target`` for one query, as a context manager. All queries share a memory cache
+    of footers and pages. ``view`` and ``index`` are those of :func:`scan`."""
     if isinstance(target, (str, os.PathLike)):
         target = os.fspath(target)
     session_options, dataset_options = split_keywords(options)
@@ -244,14 +245,14 @@ def rows_of(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
 
 
 class _Pruning:
-    """The translation of one predicate over the columns of ``schema``."""
+    """Translates one predicate of Polars on the columns of ``schema``."""
 
     def __init__(self, schema: pl.Schema) -> None:
         self._schema = schema
 
     def rows(self, node: object, truth: bool) -> Expression | None:
-        """Return a predicate that is true for all rows where ``node`` has the result ``truth``, perhaps for more; None
-        if it would be true for every row."""
+        """Return a predicate that is true for all rows where ``node``, a part of Polars' predicate, has the result
+        ``truth``; it may be true for more rows. None if it would be true for every row."""
         match node:
             case {"BinaryExpr": {"left": left, "op": "And" | "Or" as op, "right": right}}:
                 return self._junction([self.rows(left, truth), self.rows(right, truth)], (op == "And") is truth)

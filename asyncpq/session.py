@@ -168,7 +168,7 @@ class Session(Unpicklable):
             await self._runtime.load("asyncpq.file")
 
     async def _ready(self, module: str = "asyncpq.file") -> None:
-        """Load a module in a thread, since it may take longer than the event loop may be blocked."""
+        """Import a module in a thread, because importing may take longer than the event loop may be blocked."""
         self._runtime.check()
         await self._runtime.load(module)
 
@@ -188,7 +188,7 @@ class Session(Unpicklable):
 
     @property
     def runtime(self) -> Runtime:
-        """Stores, caches, limits and threads of this session, for code that builds on them (index builds, Spark).
+        """Stores, caches, limits and threads of this session, for asyncpq's own modules (index builds, Spark).
 
         This property is not part of the documented interface.
         """
@@ -451,7 +451,7 @@ class Session(Unpicklable):
 
     @contextmanager
     def _shown(self, progress: bool) -> Iterator[None]:
-        """Show the progress of the calls in the block, if ``progress``."""
+        """Show the progress of the calls in the block on stderr, if ``progress`` is true."""
         if not progress:
             yield
             return

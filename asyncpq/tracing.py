@@ -29,7 +29,8 @@ API = "opentelemetry.trace"
 
 @cache
 def tracer() -> Tracer | None:
-    """Return the tracer of the process's provider, which may be set later; None if OpenTelemetry is not installed."""
+    """Return the process's OpenTelemetry tracer, whose provider may be set later; None if OpenTelemetry is not
+    installed."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -38,7 +39,8 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start the span of an operation, a child of the caller's; return None if spans are not recorded."""
+    """Start a span for the operation ``name`` on ``url``, as a child of the caller's span; return None if spans are
+    not recorded."""
     provided = tracer()
     if provided is None:
         return None
@@ -88,7 +90,8 @@ def _attributes(url: str) -> dict[str, str | int]:
 
 
 def _place(url: str) -> Iterator[tuple[str, str | int]]:
-    """Yield span attributes of an object's url, named as in OpenTelemetry's semantic conventions."""
+    """Yield (name, value) of the span attributes for an object's url, named as in OpenTelemetry's semantic
+    conventions."""
     url = printable(url)
     scheme, separator, rest = url.partition("://")
     if not separator:

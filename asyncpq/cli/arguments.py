@@ -45,7 +45,7 @@ def parse_columns(text: str | None) -> list[str] | None:
 
 
 def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, Any]:
-    """Return the ``keys`` of a lookup for arguments ``name=value``, each value in the type of its column.
+    """Convert arguments ``name=value`` to the ``keys`` of a lookup, each value in the type of its column in ``schema``.
 
     A column that occurs several times has the list of its values. Times without a zone are UTC where the column has a
     zone; bytes are text, or hexadecimal after ``0x``.

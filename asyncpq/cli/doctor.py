@@ -80,7 +80,8 @@ def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:
 
 
 def _lines(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield all values, in lines that a console of 80 characters does not cut. No value is split."""
+    """Yield pairs of a label and a text that together list all values in lines of at most 80 characters. The first
+    label is ``name``, the others are empty. No value is split."""
     # textwrap does not split at no-break spaces.
     listed = ", ".join(value.replace(" ", "\u00a0") for value in values)
     for line in textwrap.wrap(listed, 60, break_long_words=False, break_on_hyphens=False):

@@ -25,7 +25,7 @@ def count_text(number: int | None) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """Return the percentage that ``part`` is of ``whole``, as text."""
+    """Return how many percent of ``whole`` ``part`` is, as text."""
     return f"{100 * part / whole:.1f}%" if whole else ""
 
 
@@ -74,7 +74,8 @@ def print_table(
 
 
 def _shared(wanted: Sequence[int], width: int) -> list[int]:
-    """Divide ``width`` characters among columns and return the width of each: at most the width that it wants.
+    """Divide ``width`` characters among columns, which want the widths ``wanted``; return the width of each. It is at
+    most the wanted one, but always between ``_LEAST`` and ``_MOST``.
 
     Columns that want more than an equal share get equal parts of what the others leave.
     """

@@ -152,7 +152,8 @@ def _print_facts(out: Console, document: Inspection) -> None:
 
 
 def _having(columns: Sequence[ColumnReport], what: _Index, row_groups: int) -> str:
-    """Return a phrase for people that says which columns have the index ``what``, such as "all" or their names."""
+    """Return a phrase that says which columns have the index ``what`` (such as a Bloom filter): "all", or their
+    names."""
     having = [column["name"] for column in columns if column[what]]
     if not having:
         return "none"

@@ -93,7 +93,7 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
 
 
 def _saving(cause: Cause) -> str:
-    """Return the predicted saving of a cause's cure as text, in requests, bytes and time."""
+    """Return, as text, what the cure of a finding is predicted to save: requests, bytes and time."""
     parts: list[str] = []
     more: list[str] = []
     for saved, text in ((cause["saves_requests"], plural), (cause["saves_bytes"], None)):

@@ -40,14 +40,15 @@ Png = Annotated[
 
 
 def check_folders(*paths: Path | None) -> None:
-    """Raise OSError if the folder of one of the files does not exist. Called before a read, which may take long."""
+    """Raise OSError if the folder of a picture to write does not exist. Called before a read, which may take long."""
     for path in paths:
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def write_pictures(document: Document, html: Path | None, svg: Path | None, png: Path | None) -> None:
-    """Write each picture of ``document`` that has a path, atomically, and print its path to stderr.
+    """Write the page map of ``document`` to each of the paths that is not None, atomically, and print the path to
+    stderr.
 
     Raises:
         InvalidOptionError: a PNG is wanted and its package is not installed.

@@ -72,7 +72,8 @@ _BY_ENDING: Final = {
 
 
 def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
-    """Return the format to write.
+    """Return the format in which rows are written: ``chosen``; else the one that the name of the file ``output``
+    implies; else, on stdout, a table for a terminal and NDJSON for a pipe.
 
     Raises:
         InvalidOptionError: the format is binary and would be written to a terminal; or the user chose no format, and
@@ -110,10 +111,11 @@ def row_writer(
     shown: int = SHOWN_ROWS,
     total: int | None = None,
 ) -> Iterator[RowWriter]:
-    """Open a writer; leaving the ``with`` block without an error finishes the output.
+    """Open a writer of rows to the file ``output``, or to stdout if that is None; leaving the ``with`` block without an
+    error finishes the output.
 
-    ``shown``: the rows of a table. ``total``: the number of all rows, if it is known. Raises InvalidOptionError if the
-    format cannot hold the columns, OSError if the file cannot be written.
+    ``shown``: how many rows a table shows. ``total``: the number of all rows, if it is known. Raises InvalidOptionError
+    if the format cannot hold the columns, OSError if the file cannot be written.
     """
     with _file(output) if output is not None else _stdout() as sink:
         try:
@@ -226,7 +228,7 @@ class _Table:
         self._rows.extend(map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(shown.num_rows)])
 
     def abandon(self) -> None:
-        """End without showing the table."""
+        """End after an error, without showing the table."""
 
     def finish(self) -> None:
         out = console()

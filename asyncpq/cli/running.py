@@ -79,7 +79,8 @@ def _tell_usage(error: Any) -> int:
 
 @contextmanager
 def interruptible(hint: str) -> Iterator[None]:
-    """Print ``hint`` if Ctrl-C interrupts the block and so ends the process. Only for the task of :func:`run`."""
+    """Print ``hint`` if Ctrl-C interrupts the block and so ends the process. Must be used in the task that
+    :func:`run` runs."""
     try:
         yield
     except asyncio.CancelledError:

@@ -103,9 +103,11 @@ class SessionArguments:
 
 
 def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Return a command for typer: ``command`` run with a session, and with the options that all commands share.
+    """Return a command for typer that makes a session from the options that all commands share, and runs ``command``
+    with it.
 
     ::
+
 
         @app.command()
         @with_session
@@ -113,7 +115,7 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
             async with opened(session, url) as target:
                 typer.echo(await target.count())
 
-    ``command`` is called with the session and its own arguments, by name. The docstring is the help.
+    ``command`` is called with the session and its own arguments, by name. Its docstring is the help text.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     hints = get_type_hints(SessionArguments, include_extras=True)

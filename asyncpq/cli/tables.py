@@ -24,7 +24,7 @@ _FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
 
 
 class OpenArguments(NamedTuple):
-    """The arguments for ``open_dataset``, ``build_index`` or ``optimize`` of a session that stand for a url."""
+    """How a session opens what a url names: the arguments for its ``open_dataset``, ``build_index`` or ``optimize``."""
 
     target: Any
     format: TableFormat | None = None
@@ -35,12 +35,13 @@ class OpenArguments(NamedTuple):
 
 
 def names_table(url: str) -> bool:
-    """Return whether the text of a url alone shows that the url names a table."""
+    """Return whether the text of a url alone, without a request, shows that it names a table."""
     return url.startswith(_DUCKLAKE) or url.endswith(".metadata.json")
 
 
 async def open_files(session: Session, url: str, index: str | None = None) -> Dataset:
-    """Open the files at ``url``, or the table that they belong to, with the index at a url."""
+    """Open the files at ``url``, or the table that they belong to. ``index``: url of an index to use; None for the
+    default."""
     known = _known(url)
     try:
         return await session.open_dataset(known.target, format=known.format, index=index)
@@ -62,7 +63,8 @@ async def target_of(session: Session, url: str) -> OpenArguments:
 
 
 def _format(error: InvalidOptionError) -> TableFormat:
-    """Return the format of the table that ``error`` is about; raise any other error."""
+    """Return the format of the table ("delta" or "iceberg") that ``error`` says the files belong to; raise any other
+    error."""
     table_format = next((format_ for text, format_ in _FORMATS if text in error.message), None)
     if table_format is None:
         raise error
@@ -77,7 +79,7 @@ def _known(url: str) -> OpenArguments:
 
 
 def _lake_table(text: str) -> object:
-    """Return the table that ``CATALOG#TABLE`` names."""
+    """Return the DuckLake table that ``text``, of the form ``CATALOG#TABLE``, names."""
     from asyncpq import DuckLakeTable
 
     catalog, _, table = text.rpartition("#")

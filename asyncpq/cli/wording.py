@@ -94,7 +94,7 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ('; pass on_bad_file="skip" to leave out files that are not Parquet.', "; a pattern of the others leaves it out."),
     (', or pass on_bad_file="skip" to leave out files that are not Parquet.', "."),
     ("Pass the folder that sessions use as disk_cache.", "Name the folder that other commands had as --disk-cache."),
-    ('Leave out view= and index=; or add format="parquet" to read every file, live or not.', "Leave out --index."),
+    ('Leave out view= and index=; or add format="parquet" to read every file, committed or not.', "Leave out --index."),
     ('Open that folder by itself; or pass format="parquet", to read every file that is there.', "Name that folder."),
     ('Write them again; or pass format="parquet" to read every file that is there.', "Write them again."),
     ('To ignore that, pass format="parquet" to read every listed file.', "A pattern of files ignores that."),

@@ -125,8 +125,8 @@ def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
 def _ordinal(
     version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
-    """Return the ordinal of the file's top-level field that matches a column; None if no field matches, ``_SEVERAL`` if
-    several do."""
+    """Return the ordinal of the file's top-level field that matches the column ``name`` of the dataset, or ``field``
+    of a table; None if no field matches, ``_SEVERAL`` if several do. ``by_id``: ordinals by field id."""
     if field is not None and by_id and field.field_id is not None:
         ordinals = by_id.get(field.field_id, ())
     else:
@@ -233,7 +233,8 @@ def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
 
 
 def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
-    """Return the unit to which a file's timestamps of type ``kind`` are converted; None if they are not converted."""
+    """Return the unit ("s", "ms" or "us") to which timestamps of the file's type ``kind`` are converted; None if
+    they stay as they are."""
     unit = None if field is None else field.resolution
     return unit if unit is not None and is_finer(kind, unit) else None
 
@@ -246,7 +247,8 @@ def _several(name: str) -> AmbiguousColumnError:
 
 
 def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
-    """Return a column's type with field ids, decoded from the Parquet schema without the footer's Arrow schema."""
+    """Return the Arrow type of the file's top-level field ``ordinal``, with field ids in its metadata, as the
+    Parquet schema alone gives it, without the footer's ``ARROW:schema``."""
 
     def make() -> pa.DataType:
         field = version.metadata.schema.fields[ordinal]
@@ -257,7 +259,7 @@ def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
 
 
 def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Field]]:
-    """Return pairs of a child of ``field`` and its Arrow field in ``target``."""
+    """Return pairs of each child of the table's ``field`` and the Arrow field that it has in ``target``."""
     children = children_of(target.type)
     if len(field.children) == len(children):
         return list(zip(field.children, children, strict=True))
@@ -267,9 +269,10 @@ def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Fie
 def _matched(
     field: TableField, target: pa.Field, source: SourcePart, ids: pa.DataType | None, schema: ParquetSchema
 ) -> Match:
-    """Match ``source``, a part of the file, with ``target``, the Arrow field of the table's ``field``.
+    """Match ``source``, a column of the file or a part of one, with ``target``, the Arrow field of the table's
+    ``field``.
 
-    ``ids`` is the type of ``source`` with field ids; None if children are matched by name.
+    ``ids`` is the Arrow type of ``source`` with field ids; None if children are matched by name.
     """
     kind = source.type
     wanted, given = _parts(field, target), children_of(kind)
@@ -320,7 +323,8 @@ def _shredded(wanted: Sequence[tuple[TableField, pa.Field]], target: pa.Field, s
 
 
 def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:
-    """Return the position of the struct field in a file that matches ``part``; None if no field matches.
+    """Return the position of the struct field in a file that matches ``part``, a child of a table's struct; None if no
+    field matches.
 
     ``given`` are the struct's fields in the file; ``with_ids`` the same with field ids, or empty to match by name.
     """

@@ -1,8 +1,8 @@
 """The files of a dataset for one read: listed, ruled out, opened ahead, planned, and streamed as batches.
 
 A file can be ruled out in three steps: by partition values and a table's bounds; by the footer of an earlier read, if
-the version is the same; and by the file's footer before its indexes are fetched. The cost of each file is
-counted in a part of the read's operation.
+the version is the same; and by the file's footer before its indexes are fetched. The cost of each file is counted
+separately and then added to the read's.
 
 A cached listing is validated like a cached footer: the read begins with the files of the last listing, while the next
 one is requested. The ETags of a listing validate cached footers.
@@ -73,13 +73,14 @@ class DatasetState:
 
 
 class FileRequests(Protocol):
-    """Returns the request for each file of a read."""
+    """Makes the request for each file of a read, and decides from the file's footer whether it is needed."""
 
     def accept(self, opened: OpenedFile) -> None:
-        """Check a file's schema, and perhaps set ``opened.file.fields``. Raises SchemaMismatchError if it conflicts."""
+        """Check the file's schema against the dataset's, and perhaps set ``opened.file.fields``, by which its
+        columns are matched. Raises SchemaMismatchError if the schemas conflict."""
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """Return the request for a file that :meth:`accept` did not refuse."""
+        """Return the request for a file that :meth:`accept` has accepted."""
 
     def may_match(self, opened: OpenedFile) -> bool:
         """Return whether the file may have matching rows, according to the statistics in its footer."""
@@ -116,7 +117,8 @@ class DatasetFiles:
     Each read of listed files lists them again. The read begins with the files of the last listing, and starts again if
     the new listing differs; it returns no rows before the new listing is complete. A ``scan`` returns rows as they are
     decoded; other reads return all rows at the end, so a file can be read again at any time. Files are in order if
-    ``ordered``, else as they become ready. ``requests`` returns the request for each file; by default ``ask`` for all.
+    ``ordered``, else as they become ready. ``requests`` makes the request for each file; by default ``ask`` is the
+    request for all.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class DatasetFiles:
         self._find(files)
 
     def _check_access(self, found: FileSet) -> None:
-        """Raise RowIndexError if the request names a file that the dataset does not have."""
+        """Raise RowIndexError if the request names rows of a file that the dataset does not have."""
         by_file = self._ask.by_file
         # a table or an index that prunes by the predicate does not return all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
@@ -181,7 +183,7 @@ class DatasetFiles:
         return isinstance(where, Constant) and where.value is not True
 
     def _find(self, found: FileSet) -> None:
-        """Set the candidates: the files of ``found`` that partition values and known statistics do not rule out."""
+        """Set the files to read: those of ``found`` that partition values and known statistics do not rule out."""
         state, metrics, files, ask = self._state, self._metrics, found.files, self._ask
         self._used = found
         candidates = [(number, files[number]) for number in state.known.candidates(files, ask, state.columns)]
@@ -202,7 +204,8 @@ class DatasetFiles:
         self.report, self.cost = found.report, found.cost
 
     async def renewed(self) -> bool:
-        """Wait for the newer listing, if one was requested; return whether its files differ from those in use."""
+        """Wait for the newer listing, if one was requested; return whether its files differ from those that the read
+        uses."""
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False
@@ -240,7 +243,8 @@ class DatasetFiles:
 
     @property
     def _may_restart(self) -> bool:
-        """Whether a replaced file may be read again; False if the request names rows, or the files are a table's."""
+        """Whether a file that was replaced may be read in its new version; False if the request names rows by
+        number, or the files are a table's."""
         return self._ask.by_file is None and self._state.source.view is not View.TABLE
 
     async def alone(self) -> OpenedFile | None:
@@ -282,14 +286,16 @@ class DatasetFiles:
             await opened.finish()
 
     def _expected_files(self) -> int:
-        """Return how many files the read is expected to plan: the same share of all candidates as of those opened."""
+        """Return how many files the read is expected to plan, if the same share of the remaining files is planned as
+        of those opened so far."""
         planned, opened = self._num_planned, self._num_opened
         return planned if planned < _FEW_FILES else max(planned, len(self._candidates) * planned // opened)
 
     async def plans(self) -> list[Plan]:
-        """Return the plans of the files that were planned, in their order; no data is read.
+        """Plan the files, and return the plans in the files' order; no data is read.
 
-        With a trace: also the files without row groups to read, except those that statistics in the footer rule out.
+        If the read's metrics record a trace, the result has also plans without row groups to read. Files that the
+        statistics in their footer rule out have no plan.
         """
 
         async def describe(opened: OpenedFile) -> Plan | None:
@@ -304,8 +310,8 @@ class DatasetFiles:
         return () if self._used is None else self._used.files
 
     def ruled_out(self) -> dict[str, int]:
-        """Return how many files were not opened, by what ruled them out: a :data:`asyncpq.reports.documents.Fate`. The
-        read must have a trace."""
+        """Return how many files were not opened, by the reason: a :data:`asyncpq.reports.documents.Fate`, such as
+        "index". Needs metrics that record a trace."""
         used = self._used
         if used is None:
             return {}
@@ -328,9 +334,9 @@ class DatasetFiles:
         return [file for _, file in self._candidates]
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
+        """Plan each file that is not ruled out, without reading data; yield the result of ``look`` for each, in order.
 
-        With a trace, files whose plans have no row groups to read are included.
+        If the read's metrics record a trace, files whose plans have no row groups to read are included.
         """
         if self._used is None:
             await self.find()
@@ -413,7 +419,7 @@ class DatasetFiles:
 class DatasetScan(RecordBatchStream):
     """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
-    The scan owns its tasks: if the block is left early, or by an error or a cancellation, they end first. Created by
+    If the block is left early, or by an error or a cancellation, the tasks of the scan end first. Created by
     :meth:`asyncpq.Dataset.scan`. ``metrics`` is the cost of the files that are done so far.
     """
 
@@ -433,5 +439,6 @@ class DatasetScan(RecordBatchStream):
 
     @property
     def skipped(self) -> list[SkippedFile]:
-        """Bad files that were left out so far; empty unless the dataset was opened with ``on_bad_file="skip"``."""
+        """The bad files (damaged, unreadable or with other columns) that were left out so far; empty unless the
+        dataset was opened with ``on_bad_file="skip"``."""
         return self._files.skipped

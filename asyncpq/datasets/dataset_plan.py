@@ -39,17 +39,17 @@ class DatasetPlan:
         description: a few words on the dataset, with the version of a table.
         where: the predicate as text, relative times resolved; None if all rows match.
         limit: maximum of rows, None for all; a read may stop before the last of ``files``.
-        files_total: files of the dataset.
-        files_ruled_out: files not opened, since partition values, a table's metadata, an index or earlier reads show
-            that no row matches.
-        index: lines of text, one for each part of the index: how many files it ruled out; empty without an index.
+        files_total: number of files of the dataset.
+        files_ruled_out: number of files not opened, since partition values, a table's metadata, an index or earlier
+            reads show that no row matches.
+        index: lines of text, one for each table of the index: how many files it ruled out; empty without an index.
         listing: the cost of the listing, as text; None if nothing was listed.
-        files_by_footer: files ruled out by their footers and page indexes.
+        files_by_footer: number of files ruled out by their footers and page indexes.
         files: plans of the files that would be read, in order.
         skipped: urls of bad files that are left out.
-        metadata_requests: requests that planning itself sent.
+        metadata_requests: number of requests that planning itself sent.
         columns: names of the columns that would be returned.
-        files_by: how many files were not opened, by what ruled them out.
+        files_by: how many files were not opened, by what ruled them out, such as "index" or "partition".
         files_empty: plans of files that were opened and planned, and of which nothing would be read.
     """
 
@@ -82,7 +82,8 @@ class DatasetPlan:
 
     @property
     def funnel(self) -> tuple[FunnelStep, ...]:
-        """The steps from files to row groups, pages and rows, with what rules out how many."""
+        """The steps from all files to the rows that would be read: at each step, how many files, row groups, pages
+        and rows are left, and what ruled out the others."""
         ruled_out = Counter(self.files_by)
         ruled_out["statistics"] += self.files_by_footer - len(self.files_empty)
         ruled_out.update(file_fate(plan.fates) for plan in self.files_empty)
@@ -91,11 +92,12 @@ class DatasetPlan:
         return files, *add_funnels([plan.funnel for plan in (*self.files, *self.files_empty)])
 
     def to_dict(self, *, layouts: bool = False) -> PlanDocument:
-        """Return the plan as a document that can be written as JSON, with the fates of the first 100 files.
+        """Return the plan as a document that can be written as JSON. For each of the first 100 files it says which row
+        groups and pages would be read, and what ruled out the others.
 
         Args:
-            layouts: with the layouts of the first 20 files that would be read, as far as they are in memory, so that
-                the plan can be drawn.
+            layouts: include the layouts (row groups and pages with their places) of the first 20 files that would be
+                read, as far as they are in memory, so that the plan can be drawn.
         """
         requests = [request for plan in self.files for request in plan.request_documents()]
         guarantees = {plan.guarantee for plan in self.files}
@@ -131,13 +133,14 @@ class DatasetPlan:
         return document
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the plan in a frame, for notebooks."""
+        """Return a frame for notebooks with the page map of the plan."""
         from asyncpq.page_map import framed
 
         return framed(self.to_dict(layouts=True))
 
     def _estimates(self) -> list[dict[str, Any]]:
-        """Return the estimated seconds of each read strategy, summed over the files."""
+        """Return the estimated seconds of each read strategy (such as fetching predicate columns first), summed over
+        the files."""
         seconds: dict[str, float] = {}
         for plan in self.files:
             for name, estimate in plan.estimates:

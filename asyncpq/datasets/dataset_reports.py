@@ -26,7 +26,7 @@ _LINTED: Final = 8  # files of a dataset whose layouts are looked at
 
 
 def inspect_known(state: DatasetState) -> DatasetInspection:
-    """Describe a dataset as a JSON document without I/O: the files of the last listing, and no layout."""
+    """Describe a dataset as a JSON document without requests: the files of the last listing, and no file's layout."""
     listed = state.source.known
     return _described(state, () if listed is None else listed.files, None, ReadMetrics())
 
@@ -108,8 +108,8 @@ async def lint_dataset(state: DatasetState, operation: Operation, columns: Seque
 async def of_file(
     state: DatasetState, file: DataFile, operation: Operation, make: Callable[[OpenedFile, ReadMetrics], Awaitable[T]]
 ) -> T | None:
-    """Open one file and return the result of ``make`` for it. Return None if the file is bad, and add the reason to the
-    fallbacks of ``operation``."""
+    """Open one file and return the result of ``make`` for it. If the file is bad (damaged or unreadable), return
+    None and add the reason to the fallbacks of ``operation``."""
     part = operation.part(file.url, operation.metrics.rounds)
     try:
         opened = await OpenedFile.open(state.runtime, 0, file, part, tail_hint=state.url, scan=False)
@@ -127,8 +127,8 @@ async def of_file(
 
 
 class DatasetStory:
-    """Records one read of a dataset and makes its report; see :mod:`asyncpq.reports.why`. ``operation`` is that of the
-    read, which has not begun."""
+    """Records one read of a dataset and makes its report; see :mod:`asyncpq.reports.why`. ``operation`` is the
+    read's own, and must not have begun."""
 
     def __init__(
         self,
@@ -151,7 +151,8 @@ class DatasetStory:
         return [*self._story.plans().values()]
 
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
-        """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: rows returned."""
+        """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: number of rows
+        that it returned; ``layouts``: include the layouts of files that were read."""
         metrics, story = self._operation.metrics, self._story
         # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
         planned = {
@@ -191,12 +192,14 @@ class DatasetStory:
         return report
 
     def _later(self) -> Operation:
-        """Return an operation for requests after the read, which do not count towards the read's cost."""
+        """Return an operation for requests that are sent for the report, so that they do not count towards the
+        read's cost."""
         return self._state.runtime.operation("inspect", self._state.url)
 
     def _others(self, files: DatasetFiles, planned: Collection[str], unread: str) -> list[FileSummary]:
-        """Return the files that were not read, as far as the listing names them, with what ruled them out; ``unread``
-        is the fate of those that nothing ruled out before they were opened."""
+        """Return a summary of each file that was not read, as far as the listing names them, with what ruled it out.
+        ``planned``: urls of the files that were planned; ``unread``: the reason for files that nothing ruled out
+        before they were opened."""
         known = self._state.source.known
         listed = {file.url: file for file in (*files.listed, *(() if known is None else known.files))}
         kept = {file.url for file in files.listed}

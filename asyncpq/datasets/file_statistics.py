@@ -102,7 +102,7 @@ class FileStatistics:
 
     @property
     def learnt(self) -> Mapping[str, Mapping[str, Learnt]]:
-        """The statistics of footers, by column and url of the file."""
+        """What footers said about whole files: statistics by column and then by the file's url."""
         return self._learnt
 
     def add(self, learnt: Mapping[str, Mapping[str, Learnt]], most_bytes: int) -> None:
@@ -114,7 +114,7 @@ class FileStatistics:
                 self._learnt_zones.pop(name, None)
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
-        """Return the positions in ``files`` of those that may have rows matching the request ``ask``, ascending."""
+        """Return the ascending positions in ``files`` of those that may have rows matching the request ``ask``."""
         if ask.limit == 0:
             return []
         where = ask.where if ask.prune is None else ask.prune
@@ -146,7 +146,7 @@ class FileStatistics:
         return fates
 
     def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
-        """Return the positions in ``files`` of those in which ``where`` may be true for a row."""
+        """Return the positions in ``files`` of those that may have a row for which ``where`` is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
         known: dict[str, Zones] = {}
@@ -174,7 +174,8 @@ class FileStatistics:
         return rows
 
     def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones | None:
-        """Return what was learnt of one column as zones, one for each file; None if nothing was."""
+        """Return the statistics of one column that footers gave, as zones for pruning, one for each file; None if
+        there are none."""
         by_url = self._learnt.get(name)
         if not by_url:
             return None
@@ -188,7 +189,8 @@ class FileStatistics:
         return zones
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
-        """Keep the footer's statistics of the predicate's columns; return whether the file may have matching rows."""
+        """Remember the statistics that the file's footer has of the predicate's columns; return whether the file may
+        have matching rows."""
         where = ask.where if ask.prune is None else ask.prune
         if where is None:
             return True
@@ -209,7 +211,8 @@ class FileStatistics:
         return bool(rows_where(where, Truth.TRUE, 1, zones)) if zones or isinstance(where, Constant) else True
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
-        """Return the statistics ``learnt`` from the file at ``url`` as zones for pruning, which are cached."""
+        """Convert ``learnt``, the statistics of the column ``name`` in the file at ``url``, to zones for pruning,
+        and cache them."""
         kept: tuple[Learnt, Zones] | None = self._single.get((name, url))
         if kept is None or kept[0] is not learnt:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
@@ -243,7 +246,8 @@ def _num_bytes(by_url: Mapping[str, Learnt]) -> int:
 
 
 def _with_parts(where: Expression, schema: pa.Schema) -> tuple[Expression, Mapping[str, TestedPart]]:
-    """Return the predicate with conditions on the parts of columns that it tests: :func:`with_parts`."""
+    """Return the predicate with conditions on the parts of variants and geometries that it tests, and these parts by
+    name; see :func:`with_parts`."""
     return with_parts(where, lambda name: type_of(schema, name) is not None)
 
 
@@ -276,7 +280,8 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:
-    """Return one zone per file for a column: from partition values and, if statistics are trusted, a table's bounds."""
+    """Return one zone for each file, which bounds a column's values: from partition values and, if statistics are
+    trusted, from a table's bounds."""
     kind = kind_of(type_)
     if files and all(name in file.partition for file in files):
         return value_zones(kind, [file.partition[name] for file in files])
@@ -302,7 +307,8 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
 
 
 def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:
-    """Return one zone per file for a column, from statistics of footers; None is a file without known statistics."""
+    """Return one zone for each file, which bounds a column's values, from statistics of footers. An item of
+    ``known`` is None for a file without statistics."""
     return Zones(
         ZonedColumn(kind_of(type_), is_nested="." in name),
         [None if item is None else item.low for item in known],
@@ -315,7 +321,8 @@ def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None])
 
 
 def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
-    """Return ``learnt``; None if it may belong to another version than the file's, or the values are in the path."""
+    """Return ``learnt`` if it may be used for ``file``; None if it may belong to another version of the file, or the
+    column's values are in the file's path."""
     if learnt is None or name in file.partition:
         return None
     if file.validator is None:

@@ -30,7 +30,7 @@ from asyncpq.storage.base import Validator
 
 
 class Learnt(NamedTuple):
-    """Statistics of one column in one version of a file."""
+    """Statistics of one column in one version of a file, over all row groups."""
 
     validator: Validator  # identifies the version
     low: Any  # lower bound over all row groups, in the form that pruning compares; None if unknown
@@ -41,7 +41,8 @@ class Learnt(NamedTuple):
 
 
 class TestedPart(NamedTuple):
-    """A part of a column that a predicate tests: a part of a variant, or one side of the boxes of geometries."""
+    """What a predicate tests other than a column: a value inside a variant, or one side of the bounding boxes of
+    geometries."""
 
     column: str
     type: pa.DataType  # of the values that are tested
@@ -53,9 +54,10 @@ _NO_PARTS: Final[Mapping[str, TestedPart]] = {}
 
 
 def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Expression, Mapping[str, TestedPart]]:
-    """Return a predicate that is true wherever ``where`` is, with conditions on the parts that it tests.
+    """Return a weaker predicate, true wherever ``where`` is, in which tests of variants and geometries are conditions
+    on named parts; and these parts, keyed by their names in it.
 
-    Return also these parts, keyed by their names in the predicate. ``has_column``: returns whether a column has a name.
+    ``has_column`` returns whether a column has the given name, which then cannot name a part.
     """
     if type(where) is Comparison or not any(isinstance(atom, (IntersectsBox, VariantTest)) for atom in atoms(where)):
         return where, _NO_PARTS
@@ -83,7 +85,8 @@ def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Ex
 
 
 def column_statistics(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
-    """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as ``kind`` does."""
+    """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as values of
+    ``kind`` do."""
     orders = version.metadata.column_orders
     own = kind_of_leaf(leaf, order_of(leaf, None if orders is None else orders[leaf.index]))
     if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
@@ -140,7 +143,8 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
 
 
 def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: ValueKind) -> Learnt:
-    """Return the statistics of a variant's part from its shredded column; unknown if a value may be elsewhere."""
+    """Return the statistics of a value inside a variant, from its shredded column; unknown ones if some of its
+    values may be stored elsewhere."""
     schema = version.metadata.schema
     try:
         found = shredded_condition(test, column, schema, lambda leaf: row_group_zone(version, leaf).zones)
@@ -150,7 +154,8 @@ def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: Va
 
 
 def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> Learnt:
-    """Return the statistics of one side of the boxes of geometries; ``corner`` is its position in ``CORNERS``."""
+    """Return the statistics of one side of the bounding boxes of geometries, such as "xmin"; ``corner`` is the
+    position of its name in ``CORNERS``."""
     leaf = leaf_at(version, column)
     if leaf is None:
         return _unknown(version)
@@ -168,12 +173,14 @@ def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> L
 
 
 def _of_part(leaf: Learnt) -> Learnt:
-    """Return the leaf's statistics as those of the part, without null counts: they may lack nulls of outer groups."""
+    """Return the statistics of a shredded leaf as those of the variant's part, without null counts: these may not
+    count the rows in which an outer group is null."""
     return leaf._replace(null_count=None)
 
 
 def _native_side(version: FileVersion, boxes: list[Any], *, is_x: bool) -> Learnt:
-    """Return the range that the statistics of GEOMETRY and GEOGRAPHY give for x or y."""
+    """Return the range of x (or y) in ``boxes``, the bounding boxes that the statistics of GEOMETRY or GEOGRAPHY
+    give."""
     groups = version.metadata.row_groups
     known = [box for box, group in zip(boxes, groups, strict=False) if group.num_rows]
     if not known or None in known or (is_x and any(box.xmin > box.xmax for box in known)):

@@ -114,14 +114,15 @@ def parse_target(target: object) -> Target:
 
 
 def _shared_folder(urls: Sequence[str]) -> str:
-    """Return the beginning that all urls share, up to a slash or, of a url without a folder, to the protocol."""
+    """Return the longest prefix of all urls that ends in a slash. If they share no folder, that is their protocol."""
     low, high = min(urls), max(urls)
     same = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
     return low[: low.rfind("/", 0, same) + 1]
 
 
 def _listed(urls: Sequence[str]) -> Target:
-    """Return the target of a list that has folders: the pattern ``{a/,b/}`` below the folder that they share."""
+    """Return the target of a list of urls that has folders: the pattern ``{a/,b/}`` below the folder that they
+    share."""
     shared = _shared_folder(urls)
     protocol, rest = split_url(shared)
     if protocol in ("http", "https") or (not rest.strip("/") and protocol != "file"):
@@ -145,12 +146,13 @@ def _listed(urls: Sequence[str]) -> Target:
 
 
 def _escaped(name: str, special: str) -> str:
-    """Return a pattern in which the special characters stand for themselves; classes, as ``[ab]``, stay."""
+    """Return ``name`` as a pattern in which the characters of ``special`` stand for themselves; classes such as
+    ``[ab]`` stay."""
     return re.sub(special, lambda match: match[0] if len(match[0]) > 1 else f"[{match[0]}]", name)
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """Return the patterns that a pattern with alternatives, as ``{a,b}``, stands for."""
+    """Return the patterns without braces that a pattern such as ``x{a,b}`` stands for: ``xa`` and ``xb``."""
     parts, start = list[list[str]](), 0
     for match in _BRACES.finditer(pattern):
         alternatives = [] if match[1] is None else _ALTERNATIVE.findall(match[1])
@@ -222,11 +224,13 @@ async def list_files(
     earlier: Listing | None = None,
     plain: bool = False,
 ) -> Listing:
-    """Return the current files of a target; ``earlier`` if nothing changed since. A list of urls takes no request.
+    """List the current files of a target; return ``earlier``, an earlier listing, if nothing changed since. A list of
+    urls takes no request.
 
     Args:
         store: the target's store.
-        commits: see :data:`Commits`; called with a folder that has an index.
+        commits: called with a folder that has an index; see :data:`Commits`.
+        partitioning: how the files' paths give values of partition columns; None if they have no values.
         allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
         plain: include files that asyncpq wrote and never committed.
     """
@@ -274,7 +278,7 @@ async def _without_others(
 ) -> list[ListedObject]:
     """Return ``files`` without the uncommitted files that asyncpq wrote below other folders than the target's.
 
-    Raises InvalidOptionError if the index of such a folder decides which of its files are live.
+    Raises InvalidOptionError if such a folder has an index that alone knows which of its files were committed.
     """
     own = None if target.pattern is not None else target.folder
     urls = {listed.url for listed in objects}
@@ -287,7 +291,7 @@ async def _without_others(
     async def counts_whole(folder: str) -> bool:
         if await exists(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
             raise InvalidOptionError(
-                "only the index of their folder knows which files are live: others may be replaced or uncommitted",
+                "asyncpq wrote this folder, and only its index knows which files are committed and not replaced",
                 url=safe_url(folder),
                 hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
             )
@@ -307,7 +311,8 @@ async def _without_others(
 
 
 def may_be_uncommitted(url: str) -> bool:
-    """Whether the url is that of a file that asyncpq wrote, which counts only if an index or ``_SUCCESS`` says so."""
+    """Whether the url is that of a file that asyncpq wrote. Such a file is read only if an index lists it, or its
+    folder contains ``_SUCCESS``."""
     return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
@@ -323,7 +328,8 @@ def is_file_of(target: Target, url: str) -> bool:
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
-    """Whether a target is one file: an object exists at exactly the target's url, and no file below that url."""
+    """Whether a target is a single file: an object exists at exactly the target's url, and no file of the target
+    below it."""
     try:
         if not target.may_be_file or not await _one_file(store, target.url, context):
             return False
@@ -334,7 +340,8 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """Return a list of the object at exactly ``url``, without a listing; an empty list if the object does not exist."""
+    """Return a list with the object at exactly ``url``, which is found without a listing; an empty list if it does
+    not exist."""
     try:
         handle = await store.open_object(url)
         try:
@@ -348,7 +355,8 @@ async def _one_file(store: Store, url: str, context: RequestContext) -> list[Lis
 
 
 def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundError:
-    """Return the error for a target without files; ``hidden`` and ``uncommitted`` say whether there are such files."""
+    """Return the error for a target without files. ``hidden``, ``uncommitted``: whether it has files that reads
+    ignore, since their names are hidden or they were never committed."""
     what = "only hidden files, whose names begin with `_` or `.`, are" if hidden else "nothing is"
     message, hint = f"{what} at the dataset's url", "Look for a mistyped bucket, folder or file, or write to it first."
     if uncommitted:
@@ -384,6 +392,7 @@ def _listing(
 
 
 def folders_of(url: str, root: str) -> str:
-    """Return the part of a file's path between ``root`` and the file's name; after the bucket if ``root`` is empty."""
+    """Return the folders in a file's path: the part between ``root``, or the bucket if ``root`` is empty, and the
+    file's name."""
     path = url[len(root) :] if root else split_url(url)[1]
     return path[: path.rfind("/") + 1]

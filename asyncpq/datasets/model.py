@@ -55,7 +55,7 @@ class ColumnBounds:
 
 
 class Reader(Protocol):
-    """Reads for a catalog through the session's stores, caches and limits."""
+    """What a catalog reads with: the session's stores, caches and limits."""
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None. Raises
@@ -84,11 +84,13 @@ class Reader(Protocol):
         """
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
-        """Return the first item of ``make()``; the second is its size in bytes. Callers with an equal key share one
-        call of ``make``, and its result as long as the session's memory cache keeps it."""
+        """Return the value that ``make()`` gives as the first item of its result; the second item is the value's
+        size in bytes. Callers with an equal key share one call, and the value as long as the session's memory cache
+        keeps it."""
 
     async def list_names(self, url: str) -> list[str]:
-        """Return the names of the objects directly in a folder, ascending; an empty list if the folder has none."""
+        """Return the names of the objects directly in a folder, ascending; an empty list if the folder contains
+        none."""
 
     @property
     def trust_statistics(self) -> bool:
@@ -112,13 +114,13 @@ class Deletes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """The entry of an index for one version of a file, for one read.
+    """What an index knows about one version of a file, for one read.
 
     Attributes:
         access: rows of the file that may match.
         validator: identifies the indexed version; None if the entry is valid for any version that is read.
-        known: returns the metadata that a read needs of the indexed version without opening the file; None if the
-            index does not contain the metadata. The call counts its cost in the operation, which is the file's own.
+        known: returns the footer and page indexes of the indexed version, so that the read need not fetch the footer;
+            None if the index does not contain them. Its argument counts the cost, and belongs to this file alone.
     """
 
     access: AccessPlan = field(default_factory=AccessPlan.all)
@@ -162,7 +164,8 @@ class DataFile:
     unreadable: AsyncpqError | None = None
 
     def unindexed(self) -> DataFile:
-        """Return the file without its index entry and the indexed version, so that its current version is read."""
+        """Return the file without its index entry and without the version that the index has, so that its current
+        version is read."""
         if self.immutable:
             return replace(self, entry=None)
         return replace(self, entry=None, validator=None, size=None, num_rows=None)
@@ -206,7 +209,7 @@ class TableField:
 
 
 class Snapshot(Protocol):
-    """One state of a table, pinned: its columns and files."""
+    """One state of a table that never changes: its columns and files."""
 
     @property
     def description(self) -> str:
@@ -240,7 +243,7 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """A :class:`Snapshot` with a fixed list of files, which takes no request."""
+    """A :class:`Snapshot` with a fixed list of files, which it returns without a request."""
 
     description: str
     data_files: tuple[DataFile, ...]

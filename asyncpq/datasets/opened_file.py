@@ -90,10 +90,12 @@ class OpenedFile:
         """Open a file and load its footer: that of the version that ``file.validator`` identifies, or of a later one.
 
         Args:
-            operation: the file's part of the read (see :meth:`asyncpq.events.Operation.part`).
+            number: position of the file among the files of the read.
+            operation: counts this file's share of the read (see :meth:`asyncpq.events.Operation.part`).
             tail_hint: cache key that is shared by files with footers of similar sizes.
             listed_at: ``time.monotonic()`` when ``file.validator`` was requested; None if it proves no version.
             listed_now: the read returns no row before a listing made during it confirms ``file.validator``.
+            scan: the read is a scan, which leaves connections to other reads.
             once: see :func:`asyncpq.objects.opening.open_source`.
         """
         if file.unreadable is not None:
@@ -153,7 +155,8 @@ class OpenedFile:
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
-        """Reuse the decoded column types of files with the same schema, which most files of a dataset have."""
+        """Give the file the Arrow types that were decoded for an earlier file with the same schema, as most files of
+        a dataset have. ``extensions``: names of the Arrow extension types that are allowed."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
@@ -163,7 +166,8 @@ class OpenedFile:
         share_types(self.version, types, extensions)
 
     def view(self, columns: DatasetColumns) -> SchemaAdapter:
-        """Return the file's columns as the dataset has them. Raises SchemaMismatchError if they cannot be matched."""
+        """Return the adapter that gives the file's columns as the dataset has them. Raises SchemaMismatchError if
+        they cannot be matched."""
         file, version = self.file, self.version
         extensions = self.source.runtime.options.read.extension_types
 
@@ -179,8 +183,9 @@ class OpenedFile:
     ) -> int:
         """Plan the file, which may fetch page indexes and Bloom filters; return how many bytes reading it fetches.
 
-        ``other_bytes`` is the sum of these bytes over the files before, ``files`` the number of these files and this
-        one. Raises ObjectChangedError if the file's version is not the one that an index describes.
+        ``other_bytes`` is the sum of these bytes over the files planned before, ``files`` the number of files that the
+        read is expected to plan. Raises ObjectChangedError if the file's version is not the one that an index
+        describes.
         """
         try:
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes, files=files)
@@ -249,7 +254,7 @@ class OpenedFile:
         return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     def describe(self, *, scan: bool) -> Plan | None:
-        """Return the plan for ``explain()``; None if the file was ruled out before it was planned."""
+        """Return the plan that ``explain()`` shows; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
         source, version = self.source, self.plan.version
@@ -262,8 +267,8 @@ class OpenedFile:
         return replace(describe(self._preparation, self.plan, scan=scan), layout=layout)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
-        """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read
-        takes at most ``round_bytes`` (if that is not None)."""
+        """Return the jobs that read the planned rows, each of about ``unit_bytes`` fetched bytes; a single job if
+        the whole read takes at most ``round_bytes`` (if that is not None)."""
         if self.plan is None:
             return []
         read = self.plan.file_scan
@@ -295,7 +300,8 @@ class OpenedFile:
 
 
 def _differs(found: Validator, listed: Validator | None) -> bool:
-    """Whether the validators of a response and of a listing prove different versions; False if they share no field."""
+    """Whether ``found``, from a response, and ``listed``, from a listing, prove different versions; False if they
+    have nothing to compare."""
     if listed is None:
         return False
     if found.size != listed.size:
@@ -317,7 +323,7 @@ def is_bad_file(error: AsyncpqError) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens files before their rows are needed, a limited number at once."""
+    """Opens the files of a read before their rows are needed, a limited number at once."""
 
     runtime: Runtime
     operation: Operation  # the read; each file has a part of it
@@ -337,8 +343,9 @@ class Opener:
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> AsyncGenerator[tuple[OpenedFile, T]]:
-        """Open the files of ``todo`` (pairs of number and file), and yield each one with the result of ``prepare``,
-        which runs for several files concurrently. The caller closes each file that it receives."""
+        """Open the files of ``todo`` ahead, a limited number at once, and yield each with the result of ``prepare``,
+        which runs for several files concurrently. ``todo`` has pairs of a file's number in the read and the file.
+        The caller closes each file that it receives."""
         most = self.runtime.options.limits.files_ahead
         remaining = iter(todo)
         window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()
@@ -371,7 +378,8 @@ class Opener:
     async def open(
         self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T] | None:
-        """Open one file, and return it with the result of ``prepare``; None if the file is bad and was skipped."""
+        """Open the file with this number in the read, and return it with the result of ``prepare``; None if the file
+        is bad and was skipped."""
         part = self.operation.part(safe_url(file.url), self.rounds)
         restarts = self.restarts
         try:

@@ -1,7 +1,7 @@
 """Column values in paths: ``year=2024/month=3/`` (hive), or folders whose columns the caller names.
 
-Segments are percent-decoded and types inferred as in pyarrow.dataset: int32 if every value fits, else string. The last
-segment, the file's own name, has no value.
+The names of folders are percent-decoded and types inferred as in pyarrow.dataset: int32 if every value fits, else
+string. The file's own name gives no value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Partitioning:
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
-        """Return the type of a partition column; ``texts`` are its values in the paths, for columns without a type."""
+        """Return the type of the partition column ``name``. If no option gives it, it is inferred from ``texts``,
+        the column's values in the paths."""
         return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 
@@ -50,7 +51,8 @@ class Partitions(NamedTuple):
 def parse_partitioning(
     partitioning: object, types: object = None, schema: pa.Schema | None = None
 ) -> Partitioning | None:
-    """Return the partitioning for an option: "hive", a list of the folders' column names, or None (no values in paths).
+    """Parse the option ``partitioning`` of a dataset: "hive", a list of the folders' column names, or None (paths have
+    no values, and the result is None).
 
     ``types`` is a schema, or a mapping from column names to types; ``schema`` has the dataset's columns, if the caller
     passed one. Raises InvalidOptionError for an invalid option.
@@ -98,9 +100,8 @@ def _types(types: object) -> dict[str, pa.DataType]:
 
 
 def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning | None) -> Partitions:
-    """Return the partition values of files. For each file, ``folders`` has the part of its path between root and name
-    (``"year=2024/month=3/"``), and ``urls`` the url for messages.
-    """
+    """Return the partition values of files. ``folders`` has, for each file, the part of its path between the
+    dataset's folder and its name (``"year=2024/month=3/"``); ``urls`` has the files' urls, for messages."""
     if partitioning is None:
         return Partitions(pa.schema([]), [{}] * len(folders), {})
     texts: dict[str, Mapping[str, str | None]] = {}  # by folder and column; None for null
@@ -148,8 +149,9 @@ _BAD = object()
 
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
-    """Return the texts of a path's values by column name; None for null. Raises ValueError for a segment that is not
-    UTF-8, or for two different values of one column."""
+    """Return the texts of the values in the path ``folder``, by column name; None for null. ``names``: columns of
+    the folders, None for hive's ``key=value``. Raises ValueError for a folder that is not UTF-8, or for two values
+    of one column."""
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}
@@ -169,7 +171,7 @@ def _decoded(text: str) -> str:
     try:
         return unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"the partition segment {text!r} in the file's path is not UTF-8") from None
+        raise ValueError(f"the folder {text!r} in the file's path is not UTF-8") from None
 
 
 def _inferred(texts: Iterable[str]) -> pa.DataType:
@@ -179,7 +181,8 @@ def _inferred(texts: Iterable[str]) -> pa.DataType:
 
 
 def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
-    """Set each item of ``texts`` to its key parsed as ``kind``; to ``_BAD`` if the key is not a text of that type."""
+    """Replace each value of ``texts``, whose keys are texts, by its key parsed as type ``kind``; by ``_BAD`` if the
+    text is not a value of that type."""
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     try:
         texts.update(zip(texts, _parsed(list(texts), plain), strict=True))

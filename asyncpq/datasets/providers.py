@@ -140,7 +140,7 @@ _FEW_FILES: Final = 64  # at most so many files are checked on the event loop, m
 
 
 class SkippedFile(NamedTuple):
-    """A bad file that a read left out since ``on_bad_file`` is "skip", and the error that the file raised."""
+    """A bad file that a read left out because ``on_bad_file`` is "skip", and the error that the file raised."""
 
     url: str
     error: AsyncpqError
@@ -190,7 +190,7 @@ class FileProvider(Protocol):
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files that may have matching rows, and perhaps others.
+        """Return the files of the dataset that may have rows for the request ``ask``; others may be among them.
 
         Args:
             ask: the request of the read.
@@ -282,8 +282,8 @@ def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost
 
 
 class TableFiles:
-    """A :class:`FileProvider` of the files of one snapshot of a table. With ``trust_statistics=False`` the table's
-    bounds exclude no file."""
+    """A :class:`FileProvider` of the files of one snapshot of a table. With ``trust_statistics=False`` the bounds in
+    the table's metadata rule out no file."""
 
     view: View = View.TABLE
     known: FileSet | None = None

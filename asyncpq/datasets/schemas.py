@@ -31,7 +31,7 @@ _NO_TYPE_HINT = "No type can represent the values of both exactly; pass schema=,
 
 @dataclass(slots=True)
 class _Known:
-    """A unified column, and the url of a file in which the column has this type."""
+    """A column of the unified schema, and the url of a file that has it with this type, for messages."""
 
     field: pa.Field
     url: str
@@ -126,7 +126,8 @@ class SchemaUnifier:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
-    """Return the type that can represent the values of both types; None if the policy allows no such type."""
+    """Return the type that can represent the values of both types; None if ``policy`` ("strict" or "permissive")
+    allows none."""
     if left.equals(right) or _types.is_null(right):
         return left
     if _types.is_null(left):
@@ -270,7 +271,8 @@ def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def output_schema(
     schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
 ) -> pa.Schema:
-    """Return the schema of the ``columns`` of a dataset with ``schema``, followed by those of ``keys``.
+    """Return the schema of a read's result: the ``columns`` (None: all) of a dataset with ``schema``, followed by the
+    columns ``keys``. ``read_dictionary``: columns that are returned as dictionary arrays.
 
     Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
     """

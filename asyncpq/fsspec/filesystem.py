@@ -108,14 +108,15 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return self._loop
 
     def _leave_parent(self) -> None:
-        """After a fork, drop the parent process's event loop and sessions, whose threads do not exist here."""
+        """In a forked process, drop the event loop and the sessions of the parent process, whose threads do not
+        exist here."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._sessions = weakref.WeakKeyDictionary()
             self._loop = None if self.asynchronous else get_loop()
 
     def wait_for(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **options: Any) -> T:
-        """Return the result of ``work``, run in the event loop of the blocking calls.
+        """Run ``work()`` in the event loop of the blocking calls, wait, and return its result.
 
         (``fsspec.asyn.sync`` would turn DeadlineExceededError into an error of its own.)
         """
@@ -189,7 +190,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text if stripped.endswith(":") else stripped or text[:1]
 
     def _own_path(self, path: Any) -> Any:
-        """Remove the protocols that this filesystem adds from a path, or from each path of a list."""
+        """Return a path, or each path of a list, without ``asyncpq::`` and the target's protocol, which may stand
+        before it."""
         if isinstance(path, list):
             return [self._own_path(item) for item in path]
         text: str = type(self)._strip_protocol(path)
@@ -246,7 +248,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
                     operation.restarts()
 
     async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
-        """Return the version of the object at ``path`` that ``validator`` identifies. No request is sent."""
+        """Return the version of the object at ``path`` that ``validator`` identifies, without a request: reads of it
+        fail if the object is replaced."""
         async with self._operation("open", self._url(self._own_path(path))) as (source, _):
             source.handle.learn(validator)
             return source.object_version(validator)
@@ -384,8 +387,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return infos if detail else list(infos)
 
     async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
-        """Return the infos of the objects and folders directly in a folder, sorted and keyed by path. With ``deep``,
-        the result covers all levels below the folder."""
+        """Return fsspec's info dicts of the objects and folders directly in a folder, sorted and keyed by path. With
+        ``deep``, the result covers all levels below the folder."""
         runtime = (await self.session()).runtime
         url = self._url(path)
         base = url if url.endswith("/") else f"{url}/"

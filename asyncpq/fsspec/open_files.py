@@ -55,7 +55,7 @@ class ReadAhead(BaseCache):  # type: ignore[misc]  # fsspec has no types
 
 
 class ObjectFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
-    """One version of an object, open for reading. It holds no connection, and can be pickled."""
+    """One version of an object, open for reading as a binary file. It holds no connection, and can be pickled."""
 
     DEFAULT_BLOCK_SIZE = 4 * MIB
 
@@ -101,7 +101,7 @@ def _reopened(
 
 
 class AsyncObjectFile(AbstractAsyncStreamedFile):  # type: ignore[misc]  # fsspec has no types
-    """One version of an object, open for ``await file.read()``."""
+    """One version of an object, open for reading with ``await file.read()``."""
 
     def __init__(self, fs: AsyncpqFileSystem, path: str, version: ObjectVersion) -> None:
         self.version = version

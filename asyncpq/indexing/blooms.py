@@ -64,8 +64,8 @@ def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
 
 
 def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) -> bytes:
-    """Return the bytes of blocks ``first`` to ``end`` - 1 of a bitset. ``hashes`` are those that select these blocks,
-    and ``blocks`` has the block of each hash."""
+    """Return the bytes of the bitset's blocks ``first`` to ``end`` - 1. ``hashes`` are the key hashes that set bits
+    in these blocks, and ``blocks`` has the number of the block of each hash."""
     size = (end - first) * BLOCK_BYTES
     if not len(hashes):
         return bytes(size)
@@ -82,7 +82,7 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
 
 
 def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
-    """Return XXH64 (seed 0) of each key, not in the order of the keys."""
+    """Return the hash of each key: XXH64 with seed 0. The hashes are in another order than the keys."""
     if not len(keys):
         return pa.array([], pa.uint64())
     lengths = pc.binary_length(keys)

@@ -70,10 +70,8 @@ def encode_leaf(key: bytes, entry: LeafEntry) -> bytes:
 
 
 def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
-    """Encode the page indexes ``made`` of a leaf, keyed by row group, as a payload of the index table "pages".
-
-    ``key``: key of the row, for the file and leaf.
-    """
+    """Encode page indexes that a build made for one leaf as a payload of the index table "pages". ``made``: by row
+    group ordinal; ``key``: key of the row, for the file and leaf."""
     rows = [varint(group) + _string(index.offsets) + _string(index.bounds or b"") for group, index in made.items()]
     return _sealed(key, b"P", varint(len(rows)), *rows)
 
@@ -99,8 +97,8 @@ def _strings(items: Sequence[bytes]) -> bytes:
 
 
 def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
-    """Return the payloads in ``rows`` of the table "footers" or "pages", by file id and then leaf. Raises
-    CorruptIndexError if a key does not have 12 bytes."""
+    """Return the payloads of a table's rows, by file id and then leaf ordinal. ``rows`` are rows of the index table
+    "footers" or "pages". Raises CorruptIndexError if a key does not have 12 bytes."""
     by_leaf: dict[int, dict[int, bytes]] = {}
     for key, payload in zip(rows.column("key").to_pylist(), rows.column("payload").to_pylist(), strict=True):
         if len(key) != 12:
@@ -139,9 +137,9 @@ def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
     try:
         inflated = engine.decompress(data, length + 1)
     except zlib.error as error:
-        raise CorruptIndexError("the index's entry of a file is damaged") from error
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded") from error
     if len(inflated) != length or not engine.eof:
-        raise CorruptIndexError("the index's entry of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded")
     return inflated
 
 
@@ -177,7 +175,9 @@ def _body_reader(key: bytes, payload: bytes, kinds: bytes) -> _PayloadReader:
         reader.fail()
     if body[0] not in kinds:
         raise CorruptIndexError(
-            f"an index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}; maybe from a newer version"
+            f"the index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}: a newer version of asyncpq"
+            " may have written it",
+            hint="Update asyncpq, or drop the index and build it again.",
         )
     return reader
 
@@ -190,7 +190,7 @@ class _PayloadReader:
         self._pos = 0
 
     def fail(self) -> NoReturn:
-        raise CorruptIndexError("the index's entry of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged, and cannot be decoded")
 
     def number(self) -> int:
         value = 0

@@ -41,7 +41,7 @@ class TableReport:
 
     Attributes:
         kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
-        files: number of live files whose entries the table has.
+        files: number of the dataset's current files whose entries the table has.
         rows, segments: numbers of rows and segments of the table.
         size: approximate bytes of its segments.
     """
@@ -57,7 +57,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The numbers of files in which the current listing differs from the snapshot.
+    """How the current listing of the files differs from the index's snapshot.
 
     Attributes:
         new: number of files that the snapshot lacks.
@@ -324,7 +324,7 @@ class Index(Unpicklable):
         """Remove the index from its backend. Open readers of the index get an error.
 
         Raises:
-            UsageError: asyncpq wrote the files, and only the index knows which of them are live.
+            UsageError: asyncpq wrote the files, and only the index knows which of them are committed.
         """
         with self._operation("drop") as operation:
             try:
@@ -333,8 +333,8 @@ class Index(Unpicklable):
                 newest = None  # a damaged index can be dropped
             if is_committed(newest or self.manifest):
                 raise UsageError(
-                    "the index was not dropped: only the index knows which files of the folder are live; without it,"
-                    " reads would see none of them, or replaced ones too",
+                    "the index was not dropped: only the index knows which files of the folder are committed; without"
+                    " it, reads would see none of them, or replaced ones too",
                     url=self.url,
                     hint="Keep the index. To remove the data too, delete the folder.",
                 )
@@ -368,9 +368,18 @@ async def build_index(
     options: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Build an index of ``kinds`` in the backend, or update it if it exists, and return its handle. Raises
-    ColumnNotFoundError or InvalidOptionError if a kind does not fit the dataset's columns or the backend has an index
-    of something else; StoreError if a store failed: the next build continues from what was committed."""
+    """Build an index of ``kinds`` in the backend, or update it if it exists, and return its handle.
+
+    Args:
+        look: lists the files that the index should cover.
+        operation: counts the cost.
+        executor: makes the executor that reads the files.
+
+    Raises:
+        ColumnNotFoundError, InvalidOptionError: a kind does not fit the dataset's columns.
+        InvalidOptionError: the backend has an index of other files or tables.
+        StoreError: a store failed. The next build continues from what was committed.
+    """
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]

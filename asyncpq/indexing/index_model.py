@@ -7,8 +7,9 @@ Values have order-preserving keys (:mod:`asyncpq.indexing.key_encoding`): keys s
 stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold any value: every lookup includes it.
 Keys of tables by file are the file's id, followed by other numbers (:func:`file_key`).
 
-File ids name versions of files. They are dense and never used twice. A segment lists the ids of files of which it has
-all rows: only such a file is ruled out if a key is absent. Backends do not interpret the rows.
+File ids name versions of files. They are consecutive and never used twice. A segment lists the files whose rows in its
+key range it has completely: only for such a file does a missing key prove that the file lacks the value. Backends do
+not interpret the rows.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class KeyRange(NamedTuple):
 
 
 def file_key(file: int, *rest: int) -> bytes:
-    """Return the key of a row in a table by file: the file's id in 8 bytes, then each number of ``rest`` (leaf, row
-    group; from -1) plus one in 4 bytes, all big-endian."""
+    """Return the key of a row in a table by file: the file's id in 8 bytes, then each number of ``rest`` (a leaf or
+    row group ordinal, or -1) plus one in 4 bytes, all big-endian."""
     return file.to_bytes(8, "big") + b"".join((number + 1).to_bytes(4, "big") for number in rest)
 
 
@@ -140,7 +141,7 @@ class Segment:
         size: approximate bytes in the backend.
         data_bytes: approximate bytes in memory; 0 if unknown.
         low, high: least and greatest key other than ``UNKNOWN_KEY``; both empty if there is no other key.
-        files: half-open ranges of file ids whose entries are all in segments with these ranges: a key without an entry
+        files: half-open ranges of file ids. All rows of these files are in segments that list them: a key without a row
             does not occur in these files.
         has_unknown: whether some rows have ``UNKNOWN_KEY``.
         extra: the backend's own JSON data, with which it finds and checks the segment.
@@ -167,8 +168,8 @@ _WHOLE_DATA = 4
 def comes_whole(segment: Segment, most: int) -> bool:
     """Return whether a lookup fetches the whole segment and keeps it in memory, rather than some of its row groups.
 
-    ``most``, ``RequestOptions.whole_segment_bytes``, limits the stored bytes; four times as much limits the decoded
-    ones, since the first lookup of each process decodes them all.
+    ``most``, which is ``RequestOptions.whole_segment_bytes``, limits the segment's stored bytes. Its decoded bytes are
+    limited to four times as much, because the first lookup of each process decodes them all.
     """
     return segment.size <= most and segment.data_bytes <= _WHOLE_DATA * most
 
@@ -203,6 +204,8 @@ class IndexBackend(Protocol):
         """Store a segment.
 
         Args:
+            name: name of the segment, which no other segment has.
+            index_table: table to which the rows belong.
             rows: the rows of the segment, sorted by key.
             folder: folder for local temporary files; None for the system's temporary folder.
 
@@ -237,7 +240,7 @@ class IndexBackend(Protocol):
         """
 
     def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
-        """Yield all rows sorted by key, in bounded memory."""
+        """Yield all rows of the segment, sorted by key, in bounded memory."""
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """Delete the segments. A segment that does not exist is ignored."""

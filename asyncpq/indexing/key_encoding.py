@@ -89,8 +89,9 @@ def width_of(type_: pa.DataType) -> int | None:
 
 
 def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
-    """Return the key of each value in ``array``: at most 2**24 values of ``type_``, perhaps dictionary-encoded. The key
-    of null is ``NULL_KEY``. Lists have no keys of their own (see :func:`elements`)."""
+    """Return the key of each value in ``array``, which has at most 2**24 values of the dataset type ``type_``,
+    perhaps dictionary-encoded. The key of null is ``NULL_KEY``. Lists have no keys of their own (see
+    :func:`elements`)."""
     if isinstance(array.type, pa.DictionaryType):
         return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
     kind = storage_type(type_)
@@ -103,8 +104,8 @@ def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
 
 
 def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.BinaryArray:
-    """Return for each value a lower bound of the keys of equal and greater values; with ``upper``, an upper bound of
-    the keys of equal and lesser values.
+    """Return for each value a bound for keys: at most the key of every equal or greater value; with ``upper``, at least
+    the key of every equal or lesser value.
 
     A bound is the value's own key, except for strings longer than ``PREFIX_BYTES``, whose hashes do not sort.
     """
@@ -150,8 +151,8 @@ def table_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.B
 
 
 def sort_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
-    """Return the keys of each row over these columns as :func:`composite` does, but with whole strings, so that rows
-    sort by them however long their strings are."""
+    """Return the keys of each row over these columns as :func:`composite` does, but with whole strings, so that the
+    order is right for strings of any length."""
     keys = [_whole_key(array, type_) for array, type_ in zip(arrays, types, strict=True)]
     return composite(keys, types)
 
@@ -214,8 +215,8 @@ def _fixed_keys(values: pa.Array, kind: pa.DataType) -> pa.BinaryArray:
 
 
 def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> pa.BinaryArray:
-    """Return the key of each value: a tag and the value's ``width`` low bytes, big-endian. In ``values`` a value takes
-    ``stride`` bytes, little-endian."""
+    """Return the key of each value: a tag and the value's ``width`` low bytes, big-endian. ``stride`` is the number
+    of bytes, little-endian, of a value in ``values``. ``signed``: flip the sign bit."""
     number = len(values)
     if not number:
         return pa.array([], pa.binary())
@@ -271,7 +272,8 @@ def text_key(value: bytes) -> bytes:
 
 
 def integer_key(value: int, width: int, *, signed: bool) -> bytes:
-    """Return the key of a value stored as an integer of ``width`` bytes."""
+    """Return the key of a value that is stored as an integer of ``width`` bytes; ``signed`` says whether it has a
+    sign bit."""
     return VALUE_TAG + (value + (1 << 8 * width - 1) if signed else value).to_bytes(width, "big")
 
 
@@ -303,9 +305,8 @@ def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
 
 
 def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
-    """Return n-grams that occur in every value for which ``atom``, on a column of strings or binary, has the result
-    ``truth``; None if these values have no n-gram in common.
-    """
+    """Return n-grams that occur in every value for which the comparison ``atom``, on a column of strings or binary,
+    has the result ``truth``; None if these values have no n-gram in common."""
     wanted = result_values(atom, truth, TEXTS)
     if wanted.null or wanted.nan:
         return None
@@ -321,7 +322,8 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
 
 
 def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
-    """Return tokens that occur in every value for which ``atom``, on a column of strings, has the result ``truth``."""
+    """Return tokens that occur in every value for which the comparison ``atom``, on a column of strings, has the
+    result ``truth``."""
     return result_values(atom, truth, TEXTS).tokens
 
 

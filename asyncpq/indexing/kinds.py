@@ -57,7 +57,7 @@ class Bounds(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class ValueSet(IndexKind):
-    """The distinct values of columns, for each file.
+    """The distinct values of columns, for each file: for ``==`` and ``is_in`` on columns of few values.
 
     Args:
         columns: names or dotted paths of columns.
@@ -96,7 +96,7 @@ class Bloom(IndexKind):
         if not isinstance(share, (int, float)) or not 1e-6 <= share <= 0.5:
             raise InvalidOptionError(
                 f"false_positives must be between 0.000001 and 0.5, not {share!r}",
-                hint="It is the share of files without the value that a filter does not rule out, by default 0.01.",
+                hint="Pass a share such as 0.01: of the files without a value, a filter fails to rule out so many.",
             )
         object.__setattr__(self, "false_positives", float(share))
 
@@ -141,8 +141,10 @@ class Keys(IndexKind):
     """A secondary index: the files and rows of each value, for columns in any order.
 
     Args:
-        columns: names or dotted paths of columns; several make one composite key, of which a prefix can be looked up.
-        max_postings: if a value has more rows in one file than this, the index has ranges of rows instead.
+        columns: names or dotted paths of columns; several make one composite key, whose first columns can be looked up
+            alone.
+        max_postings: if a value has more separate rows in one file than this, the index has ranges of rows instead,
+            which also contain other rows.
     """
 
     name: ClassVar[str] = "keys"
@@ -214,9 +216,9 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
 
 
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
-    """Return True if the column can be indexed; a list column can be indexed only with ``lists``, by its elements.
-    ``what`` names the index in messages. Raises ColumnNotFoundError if the column does not exist, InvalidOptionError
-    if its values cannot be keys."""
+    """Return True if the column can be indexed. A list column, indexed by its elements, is allowed only with
+    ``lists``. ``what`` names the index in messages. Raises ColumnNotFoundError if the column does not exist,
+    InvalidOptionError if its values cannot be keys."""
     type_ = type_of(schema, name)
     if type_ is None:
         hint = nearest_column(name, schema.names)

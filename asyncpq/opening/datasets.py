@@ -62,7 +62,7 @@ class DatasetOptions:
 
     @property
     def skips(self) -> bool:
-        """Whether bad files are left out."""
+        """Whether bad files (damaged, unreadable or with other columns) are left out instead of raising an error."""
         return self.on_bad_file == "skip"
 
     def refuse(self, why: str, *names: str) -> None:
@@ -72,9 +72,10 @@ class DatasetOptions:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 
     def path_layout(self) -> Partitioning | None:
-        """Return the layout of column values in paths; None if paths have no values.
+        """Return how the files' paths contain column values; None if paths have no values.
 
-        Raises InvalidOptionError if the options ``partitioning``, ``partition_types`` and ``schema`` do not fit.
+        Raises InvalidOptionError if the options ``partitioning``, ``partition_types`` and ``schema`` contradict each
+        other.
         """
         return parse_partitioning(self.partitioning, self.partition_types, self.schema)
 
@@ -87,8 +88,9 @@ async def open_table(
 ) -> Dataset:
     """Open the files of a table's snapshot. Raises UnsupportedFeatureError if asyncpq does not support the table.
 
-    ``url`` is the table's url, without secrets; None for a table without a url, which its description names. With
-    ``skips``, bad files are left out.
+    Args:
+        url: the table's url, without secrets; None for a table without a url, which its description then names.
+        skips: leave out bad files (damaged or unreadable) instead of raising an error.
     """
     async with runtime.deadline(operation.url):
         snapshot = await catalog.snapshot(providers.CatalogReader(runtime, operation))
@@ -113,8 +115,11 @@ async def open_files(
     options: DatasetOptions,
     on_listing: Callable[[Listing], None] = lambda listing: None,
 ) -> Dataset:
-    """Open the files of a prefix, a pattern or a list; ``on_listing`` is called with the first listing, before files
-    are opened for their columns. For ``commits`` see :func:`asyncpq.datasets.listing.list_files`.
+    """Open the files of a prefix, a pattern or a list.
+
+    Args:
+        commits: see :func:`asyncpq.datasets.listing.list_files`.
+        on_listing: called with the first listing, before files are opened for their columns.
 
     Raises:
         InvalidOptionError: the files belong to a table.
@@ -177,7 +182,9 @@ async def open_files(
 
 
 def _file_set(listing: Listing, began: float, *, skips: bool) -> providers.FileSet:
-    """Return the listed files; raise PartitionError for a path with a bad value, unless such files are skipped."""
+    """Return the files of ``listing`` as a read gets them. If the path of a file has an invalid partition value, it
+    is left out with ``skips``; otherwise PartitionError is raised. ``began``: ``time.monotonic()`` when the listing
+    was requested."""
     if listing.errors and not skips:
         raise listing.errors[0]
     bad = tuple(providers.SkippedFile(error.url or "", error) for error in listing.errors)
@@ -233,8 +240,8 @@ async def _schema_of(
 
 
 def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
-    """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the index
-    is not finished. ``own`` are the caller's own indexes; with ``skips``, bad files are left out."""
+    """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the
+    index is not finished. ``own`` are indexes that the caller implements; with ``skips``, bad files are left out."""
     manifest = index.manifest
     if not manifest.is_built:
         raise InvalidOptionError(
@@ -252,10 +259,11 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
 def open_indexed(
     runtime: Runtime, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
 ) -> Dataset:
-    """Return a dataset with the files of ``base``, pruned by ``index`` (if not None) and the caller's ``own`` indexes.
+    """Return a dataset with the files of ``base``, pruned by ``index`` (if not None) and by ``own``, indexes that the
+    caller implements.
 
-    ``base`` may have any view; if "snapshot", its files are listed in another index. Paths in the indexes are relative
-    to the url ``folder``.
+    ``base`` may have any view; if "snapshot", another index lists its files. Paths in the indexes are relative to the
+    url ``folder``.
     """
     partitions = base.state.partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

@@ -48,7 +48,9 @@ async def build(
     options.check()
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
-        raise InvalidOptionError("kinds: must be a list of index kinds", hint="For example [Bounds(), Keys('id')].")
+        raise InvalidOptionError(
+            "kinds: must be a list of index kinds", hint="Pass for example [Bounds(), Keys('id')]."
+        )
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:
@@ -64,7 +66,8 @@ async def build(
 
 
 def _refuse_among_files(files: Target | None, at: object) -> None:
-    """Raise InvalidOptionError if a listing of the dataset would contain the files of the index at ``at``."""
+    """Raise InvalidOptionError if ``at``, the place of an index, is such that a listing of ``files`` would contain
+    the index's own files."""
     if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
         return
     url = canonical_url(at)
@@ -81,7 +84,8 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
 
 
 def place_below(files: Target | None) -> str:
-    """Return the default url of the index of a prefix. Raises InvalidOptionError for other targets; None is a table."""
+    """Return the default url of an index, which exists only if ``files`` is a prefix. Raises InvalidOptionError for
+    patterns, lists and tables (None)."""
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
             "at: is missing, and only the index of a prefix has a default place, which is below the prefix",
@@ -92,7 +96,8 @@ def place_below(files: Target | None) -> str:
 
 
 async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, operation: Operation) -> None:
-    """Raise InvalidOptionError if the target is one file and ``at`` is below its url: the url would become a folder."""
+    """Raise InvalidOptionError if ``files`` is a single file and ``at`` is below its url, which would then have to
+    be a folder."""
     if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
         return
     if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
@@ -146,7 +151,8 @@ def _look_of(
     options: DatasetOptions,
     at: object,
 ) -> ListFiles:
-    """Return the function that lists the files of an index: of a table's newest version, or the manifest's target."""
+    """Return the function that lists the files that the index covers: those of a table's newest version, or of the
+    target that the index's manifest names."""
 
     async def look(
         operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SessionOptionKeywords(TypedDict, total=False):
-    """The fields of :class:`asyncpq.options.SessionOptions` that :class:`Session` passes on as they are."""
+    """The fields of :class:`asyncpq.options.SessionOptions` that are keyword arguments of :class:`Session`."""
 
     memory_cache_bytes: int
     cache_policy: CachePolicy | Mapping[str, CachePolicy]
@@ -54,7 +54,8 @@ class SessionKeywords(OptionKeywords, total=False):
 
 
 class TargetKeywords(TypedDict, total=False):
-    """Arguments for the files and columns of a dataset: fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
+    """The keyword arguments that say which files and columns a dataset has: fields of
+    :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
     format: Format | None
     version: Version | None

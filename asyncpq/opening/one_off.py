@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class OneOff(AbstractAsyncContextManager[T], Generic[T]):
-    """An async context manager, which raises a UsageError with a hint if it is awaited or used in a plain ``with``."""
+    """The result of ``asyncpq.open_file(...)`` or ``open_dataset(...)``: an async context manager, which raises a
+    UsageError with a hint if it is awaited or used in a plain ``with``."""
 
     def __init__(self, name: str, manager: AbstractAsyncContextManager[T]) -> None:
         self._name = name

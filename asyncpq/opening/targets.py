@@ -41,8 +41,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def names_many(url: str) -> bool:
-    """Return whether ``url`` shows that it names many files: a prefix, a pattern, a local folder or an Iceberg table's
-    metadata."""
+    """Return whether the text of ``url`` shows that it names many files: a prefix, a pattern, a local folder or an
+    Iceberg table's metadata."""
     return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
 
 
@@ -151,7 +151,7 @@ class _FilesOpening:
 
     @property
     def _folder(self) -> str:
-        """The prefix below which an index is looked for; "" if no index is looked for."""
+        """The url of the folder in which an index is looked for; "" if none is looked for."""
         return self.files.folder if self.finds and self.files.pattern is None else ""
 
     async def _with_index_below(self) -> Dataset:
@@ -196,8 +196,8 @@ class _FilesOpening:
         return self._indexed(dataset, None) if self.own else dataset
 
     def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
-        """Return the dataset of the listed files, pruned by the index if it fits; or, if the index decides which files
-        are live, the dataset of the files that it lists."""
+        """Return the dataset of the listed files, pruned by the index if it fits. If asyncpq wrote the files, so
+        that only the index knows which are committed, return the dataset of the files that the index lists."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if index_source.is_committed(index.manifest) and dataset.state.is_written:
@@ -213,12 +213,13 @@ class _FilesOpening:
         return self._indexed(dataset, index)
 
     def _is_list_of_files(self, manifest: Manifest) -> bool:
-        """Whether the dataset's files are those that the index lists, and not those of a listing."""
+        """Whether reads see the files that the index lists, and not those of a listing."""
         return self.view is View.SNAPSHOT or (self.view is None and index_source.is_committed(manifest))
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
-        """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None if all are.
-        Raises InvalidOptionError if the caller's ``view`` or ``index`` option would ignore that index."""
+        """Return the index below the prefix if asyncpq wrote the files there, so that readers see only those that
+        this index lists; None if readers see all files. Raises InvalidOptionError if the caller's ``view`` or
+        ``index`` option would ignore that index."""
         state = dataset.state
         may_be = state.has_index and state.is_written
         if not may_be or await index_source.committing_index(self.runtime, self.files.folder) is None:
@@ -229,9 +230,9 @@ class _FilesOpening:
 
     def _not_all_count(self) -> InvalidOptionError:
         return InvalidOptionError(
-            "only the folder's index knows which files are live: others may be replaced, or were never committed",
+            "asyncpq wrote this folder, and only its index knows which files are committed and not replaced",
             url=self.operation.url,
-            hint='Leave out view= and index=; or add format="parquet" to read every file, live or not.',
+            hint='Leave out view= and index=; or add format="parquet" to read every file, committed or not.',
         )
 
     async def _listed(self, commits: Commits, on_listing: Callable[[Listing], None] = lambda listing: None) -> Dataset:
@@ -265,7 +266,8 @@ class _FilesOpening:
             return None
 
     async def _usable(self, finding: asyncio.Task[OpenIndex | None]) -> OpenIndex | None:
-        """Return the index that ``finding`` opens; None if it is damaged or was written by a newer asyncpq."""
+        """Wait for ``finding``, and return the index that it opened; None if it is damaged or was written by a newer
+        asyncpq."""
         try:
             return await finding
         except (CorruptIndexError, UnsupportedFeatureError) as error:
@@ -295,8 +297,8 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
 
 
 def _handle(index: object) -> Index | None:
-    """Return ``index`` if it is an Index, else None. If the module of that class is not loaded, no object is one: it is
-    not imported here, since it loads the code that builds indexes."""
+    """Return ``index`` if it is an Index, else None. Does not import the module of that class, which loads the code
+    that builds indexes: if it is not loaded, ``index`` cannot be an Index."""
     if "asyncpq.indexing.index" not in sys.modules:
         return None
     from asyncpq.indexing.index import Index
@@ -316,6 +318,8 @@ async def _open(
     """Open an index. Raises ObjectNotFoundError if it does not exist, InvalidOptionError if it covers another folder.
 
     Args:
+        index: the url or backend of the index, or an open Index.
+        max_age_s: seconds for which its snapshot is used before a read looks for a newer one.
         root: url of the folder whose files are read with the index; None for files of several folders.
         strict: the index must cover exactly that folder; else it may cover a folder inside ``root`` or around it.
     """
@@ -352,7 +356,8 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
 
 
 def place_of(at: object, argument: str) -> str | IndexBackend:
-    """Return ``at`` as a url or a backend. Raises InvalidOptionError, which names ``argument``, for any other type."""
+    """Return ``at`` if it is a url or a backend. Raises InvalidOptionError, which names ``argument``, for any other
+    type."""
     if isinstance(at, (str, os.PathLike)):
         return str(os.fspath(at))
     if hasattr(at, "read_segment") and not isinstance(at, type):

@@ -1,4 +1,5 @@
-"""Layouts, fates and requests in the compact form that the page embeds: rows of numbers instead of objects.
+"""Convert layouts, fates (what became of each page) and requests to the compact form that the page embeds: rows of
+numbers instead of objects.
 
 100,000 pages take about a megabyte: sizes and numbers of rows are listed, and the starts of pages only where they do
 not follow each other. Texts that repeat are kept once, in a list of words.
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Layout(TypedDict):
-    """The layout of one file. ``fates`` is present if the file was read, or would be by a plan."""
+    """The layout of one file: its row groups, columns, chunks and pages. ``fates`` is present if the file was read,
+    or would be by a plan."""
 
     url: str
     size: int
@@ -31,7 +33,7 @@ class Layout(TypedDict):
 
 
 class Fates(TypedDict):
-    """The fate of each row group and page of one file: read, cached, or what ruled it out."""
+    """The fate (read, cached, or what ruled it out) of each row group and page of one file, in compact form."""
 
     groups: list[str]
     chunks: list[list[Any]]  # row group, column, whole, predicate, then runs of pages: [start, stop, fate, ...]
@@ -53,7 +55,8 @@ class Words:
 
 
 def layout(document: Inspection, fates: FileFates | None) -> Layout:
-    """Return the compact form of one file's inspection."""
+    """Return the layout of one file in compact form. ``document``: its inspection; ``fates``: what became of its row
+    groups and pages in a read, None if it was only inspected."""
     words = Words()
     facts = [
         ["Version", printable(document["version"])],
@@ -83,8 +86,9 @@ def layout(document: Inspection, fates: FileFates | None) -> Layout:
 
 
 def _chunk(group: int, chunk: Chunk, rows: int, words: Words) -> list[Any]:
-    """Return a chunk as a list: row group, column, start, stop, dictionary, OffsetIndex, ColumnIndex, Bloom filter,
-    codec and encodings, uncompressed bytes, values, nulls, distinct values, min, max and pages.
+    """Return a column chunk as a list: row group, column, start, stop, dictionary, OffsetIndex, ColumnIndex, Bloom
+    filter, codec and encodings (a position in ``words``), uncompressed bytes, values, nulls, distinct values, min, max
+    and pages.
 
     0 stands for a missing range or text.
     """
@@ -114,7 +118,7 @@ def _short(text: str | None) -> str | int:
 
 
 def _pages(pages: PageLists, rows: int) -> list[Any]:
-    """Return the pages as lists of sizes, rows and starts.
+    """Return the pages of a chunk as lists of their sizes, rows and starts. ``rows``: rows of the row group.
 
     If the pages are contiguous, only the first start is listed.
     """
@@ -181,7 +185,7 @@ def _chunk_fates(chunk: ChunkFates) -> list[Any]:
 
 
 class Requests(TypedDict):
-    """The requests of a read or plan, each as a list of numbers."""
+    """The requests of a read or plan in compact form: each is a list of numbers."""
 
     words: list[str]
     urls: list[str]

@@ -13,7 +13,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """The fill colour, pattern and pattern colour of one meaning, for light and for dark pages."""
+    """The fill colour, pattern and pattern colour of one meaning (such as "read" or "cached"), for light and for
+    dark pages."""
 
     label: str
     pattern: str  # "solid", "rise", "fall", "rows", "columns", "dots", "cross", "empty"
@@ -80,7 +81,8 @@ def css() -> str:
 
 
 def legend() -> dict[str, list[object]]:
-    """Return the label, pattern and rank of each meaning, keyed by the meaning's name."""
+    """Return the label, the pattern and the rank of each meaning, keyed by the meaning's name. Where things share a
+    pixel, the one with the highest rank is drawn."""
     swatches = {**FATES, **STRUCTURES, **PARTS}
     return {name: [swatch.label, swatch.pattern, swatch.rank] for name, swatch in swatches.items()}
 

@@ -32,7 +32,7 @@ Tone = Literal["good", "fair", "poor", "plain"]
 
 
 class Picture(TypedDict):
-    """The data of a drawing, as JSON values."""
+    """The data from which the page and the SVG are drawn, as JSON values."""
 
     kind: str  # of the document
     title: str
@@ -55,7 +55,7 @@ class Picture(TypedDict):
 
 
 def picture(document: Document) -> Picture:
-    """Return the data of the drawing of a document."""
+    """Convert a document to the data from which it is drawn."""
     if document["document"] == "why":
         return _why(document)
     if document["document"] == "plan":
@@ -292,7 +292,7 @@ def _time(time: TimeSplit) -> list[list[Any]]:
 
 
 def _data_bytes(document: Why) -> int:
-    """Return how many of the fetched bytes are data pages; the others are footers, indexes and listings."""
+    """Return how many of the bytes that a read fetched are data pages; the others are footers, indexes and listings."""
     return sum(one.get("received", 0) for one in document["requests"] if one["purpose"] == "data")
 
 
@@ -319,7 +319,8 @@ def _layouts(layouts: Sequence[Inspection], files: Sequence[FileFates]) -> list[
 def _lake(
     drawn: Picture, summaries: Sequence[FileSummary], files: Sequence[FileFates], funnel: Sequence[FunnelStep]
 ) -> None:
-    """Add the files of a lake to ``drawn``: files with summaries, fates or layouts by name, the others as counts."""
+    """Add the files of a dataset to ``drawn``: by name those with a summary, fates or layout; of the others, the
+    number of files with each fate."""
     by_url = {found["url"]: at for at, found in enumerate(drawn["layouts"])}
     named: dict[str, list[Any]] = {}
     for summary in summaries:
@@ -347,7 +348,8 @@ def _file_fate(fates: FileFates) -> str:
 
 
 def _unnamed(step: FunnelStep, files: Sequence[list[Any]]) -> list[list[Any]]:
-    """Return pairs of a fate and the number of files that ``step`` counts for it and that are not in ``files``."""
+    """Return pairs of a fate and a number of files: those that ``step`` counts as ruled out, without those in
+    ``files``, which are drawn by name."""
     named: dict[str, int] = {}
     for _, _, _, fate, _ in files:
         if fate:

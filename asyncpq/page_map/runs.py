@@ -13,7 +13,8 @@ from asyncpq.page_map.layouts import Layout
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring pages of one chunk with the same fate. If page locations are unknown, the run is the whole chunk."""
+    """Neighbouring pages of one column chunk with the same fate: read, cached, or what ruled them out. If page
+    locations are unknown, the run is the whole chunk."""
 
     fate: str
     start: int  # bytes of the file
@@ -24,7 +25,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One column chunk with the runs of its pages."""
+    """One column chunk, divided into runs of its pages."""
 
     group: int
     column: int
@@ -62,7 +63,8 @@ def _unread(group_fate: str, wanted: bool) -> str:
 
 
 def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:
-    """Yield the runs of pages that are read, and between them the runs that the page index ruled out."""
+    """Yield the runs of pages that are read (those in ``read``), and between them the runs that the page index ruled
+    out."""
     sizes, lengths, starts = pages
     count = len(sizes)
     if len(starts) < count:
@@ -81,15 +83,15 @@ def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:
 
 
 def _dictionary_fate(cell: Cell) -> str:
-    """Return the fate of a chunk's dictionary: it is read if any page of the chunk is, since each page needs it."""
+    """Return the fate of a chunk's dictionary: read if any page of the chunk is, because each page needs it."""
     fate = max((run.fate for run in cell.runs), key=lambda fate: palette.FATES[fate].rank)
     return "fetched dictionary" if fate == "read" else fate
 
 
 def structures(layout: Layout, file_cells: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
-    """Yield (meaning, start, stop) of each dictionary, index and Bloom filter, and of the footer.
+    """Yield the byte range (start, stop) and the kind of each dictionary, index and Bloom filter, and of the footer.
 
-    ``file_cells``: the cells of the file.
+    ``file_cells``: the cells of the file, as :func:`cells` returns them.
     """
     for chunk, cell in zip(layout["chunks"], file_cells, strict=True):
         dictionary = "dictionary page" if layout["fates"] is None else _dictionary_fate(cell)

@@ -65,7 +65,7 @@ def render_png(document: Document, *, scale: int = 2) -> bytes:
 
 
 class _Drawing:
-    """The SVG elements drawn so far, from the top down. The next element begins at the height ``y``."""
+    """The SVG elements drawn so far, from the top down. The next element is drawn at the height ``y``."""
 
     def __init__(self) -> None:
         self.y = float(_MARGIN)
@@ -82,7 +82,8 @@ class _Drawing:
         self._elements.append(f'<rect {place} fill="{fill}"/>')
 
     def box(self, name: str, x: float, y: float, width: float, height: float) -> None:
-        """Draw a box in the colour of the meaning ``name``, and with its pattern if the box is large enough."""
+        """Draw a box in the colour of the meaning ``name`` (see :mod:`asyncpq.page_map.palette`), and with its
+        pattern if the box is large enough."""
         swatch = _SWATCHES[name]
         if swatch.pattern in _LINES and min(width, height) >= 6:
             self._used.add(name)
@@ -236,8 +237,8 @@ def _object(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
 
 
 def _ribbon(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
-    """Draw the file's bytes as a ribbon. Each pixel shows the meaning of most of its bytes; pages that are read are
-    drawn on top."""
+    """Draw the file's bytes as a ribbon, from its first byte to its last. Each pixel shows the meaning of most of
+    its bytes; pages that are read are drawn on top."""
     scale = _ROOM / max(1, layout["size"])
     shares: dict[str, list[float]] = {}
     on_top: list[tuple[str, float, float]] = []
@@ -338,8 +339,8 @@ def _cell(
 
 
 def _edges(weights: Sequence[int], large: set[int], room: float, wish: float) -> list[float]:
-    """Divide ``room`` pixels among items in proportion to ``weights``, and return the edges of the items. The items in
-    ``large`` get up to ``wish`` pixels each, but together at most 0.7 of the room."""
+    """Divide ``room`` pixels among items in proportion to ``weights``, and return the edges of the items. Those
+    whose positions are in ``large`` get up to ``wish`` pixels each, but together at most 0.7 of the room."""
     if len(large) == len(weights):
         large = set()
     total = sum(weights) or 1
@@ -393,8 +394,8 @@ def _waterfall(drawing: _Drawing, sent: Requests) -> None:
 
 
 def _extent(row: Sequence[Any], timed: bool) -> tuple[float, float, float]:
-    """Return when a request begins, gets its first byte and ends, in microseconds. Without ``timed`` the times are
-    unknown: the request then begins at 0 and ends at the number of its bytes."""
+    """Return when a request began, got its first byte and ended, in microseconds, from ``row``, its numbers. Without
+    ``timed`` the times are unknown: it then begins at 0 and ends at the number of its bytes."""
     if not timed:
         return 0.0, 0.0, float(abs(row[3] - row[2]))
     began, first, seconds = row[7], row[8], row[9]

@@ -1,8 +1,8 @@
 """Find the causes why a read was not faster, each with the saving that its cure is predicted to bring.
 
-For each cause the requests of the read without this cause are computed; the saving is the difference that the
-:class:`ReadModel` gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold
-matching rows.
+A cause is a property of the file, the session or the read, such as a missing page index; its cure removes it. For each
+cause the requests of the read without this cause are computed; the saving is the difference that the :class:`ReadModel`
+gives. The layout of a cured file follows from the sizes of its pages and from the pages that hold matching rows.
 """
 
 from __future__ import annotations
@@ -355,7 +355,8 @@ def _far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _is_check(record: RequestRecord) -> bool:
-    """Whether a request only checks if there is a newer version or snapshot than the session knows."""
+    """Whether a request only checks whether there is a newer version of the object, or a newer snapshot of the
+    index."""
     return record.purpose in ("list", "validate", "stat") or record.status == 404
 
 

@@ -1,4 +1,5 @@
-"""Code snippets that cure the findings of ``lint`` and ``why``, for each Parquet writer."""
+"""Code snippets that cure the findings of ``lint`` and ``why``. Each cure has one snippet by the name of a Parquet
+writer."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def pages(_: str = "") -> Snippets:
 
 
 def smaller_chunks() -> Snippets:
-    """Return the snippets that write smaller chunks or more pages. An external index adds no pages."""
+    """Return the snippets that write smaller column chunks or more pages. There is none that builds an index, which
+    adds no pages."""
     return {**pages(), "asyncpq": "asyncpq optimize URL TARGET"}
 
 
@@ -97,7 +99,7 @@ def with_dictionary_of(columns: Sequence[str]) -> Snippets:
 
 
 def statistics(column: str) -> Snippets:
-    """Return the snippets that write statistics of a column."""
+    """Return the snippets that write statistics (min and max) of a column."""
     return {
         "pyarrow": _pyarrow(f"write_statistics=True, {_PAGES}"),
         "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
@@ -147,7 +149,7 @@ def short_bounds(column: str) -> Snippets:
 
 
 def tail(num_bytes: int) -> Snippets:
-    """Return the snippet with which the first GET fetches ``num_bytes`` bytes of the object's end."""
+    """Return the snippet that sets the size of the first GET to ``num_bytes`` bytes at the end of the object."""
     return {
         "asyncpq": f"Session(requests=RequestOptions(tail_bytes={num_bytes}))",
         "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),

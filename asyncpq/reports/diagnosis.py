@@ -51,8 +51,8 @@ _CONCERNED: Final = ("AWS_", "GOOGLE_", "AZURE_", "ASYNCPQ_", "HTTP_PROXY", "HTT
 async def diagnose(
     runtime: Runtime, caches: Mapping[str, Mapping[str, Any]], url: str | None, *, writes: bool
 ) -> Diagnosis:
-    """Return the diagnosis that :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's
-    disk and shared cache."""
+    """Measure how the store of ``url`` answers, and return this with versions and settings, as
+    :meth:`asyncpq.Session.diagnose` describes. ``caches``: the settings of the session's disk and shared cache."""
     memory = {"max_bytes": runtime.memory.max_bytes, "current_bytes": runtime.memory.current_bytes}
     return {
         "document": "diagnosis",
@@ -154,7 +154,8 @@ async def _measure(handle: StoredObject, report: StoreDiagnosis, context: Reques
 
 
 async def _refuses_another_version(handle: StoredObject, version: Validator, context: RequestContext) -> bool | None:
-    """Return whether the server refuses a GET for another version with status 412; None if this cannot be tested."""
+    """Return whether the server answers status 412 to a GET whose If-Match header names a version other than
+    ``version``; None if this cannot be tested."""
     if version.etag is None or not version.is_strong:
         return None
     other = Validator(version.size, '"0123456789abcdef0123456789abcdef"', version.last_modified)

@@ -110,7 +110,7 @@ class Inspection(TypedDict):
 
 
 class FileSummary(TypedDict):
-    """One file of a dataset: its url, size, rows and fate."""
+    """One file of a dataset: its url, size, rows and fate (read, or what ruled it out)."""
 
     url: str
     size: int | None
@@ -157,7 +157,8 @@ class Request(TypedDict):
 
 
 class ChunkFates(TypedDict):
-    """The fate of a column chunk that is read at least in part, and of its pages."""
+    """The fate (fetched, cached, or what ruled it out) of a column chunk that is read at least in part, and of its
+    pages."""
 
     row_group: int
     column: int  # position in the file's columns
@@ -169,7 +170,7 @@ class ChunkFates(TypedDict):
 
 
 class FileFates(TypedDict):
-    """The fates of the row groups and pages of one file."""
+    """The fates of the row groups and pages of one file: fetched, cached, or what ruled them out."""
 
     url: str
     row_groups: list[Fate]  # one for each row group
@@ -243,7 +244,7 @@ class TimeSplit(TypedDict):
 
 
 class Cause(TypedDict):
-    """One reason why a read is not faster, or a finding of lint."""
+    """One reason why a read was not faster (``why``), or why lookups are slow (``lint``), with its cure."""
 
     id: str  # stable, such as "no-page-index"
     severity: Literal["high", "medium", "low"]

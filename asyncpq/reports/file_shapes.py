@@ -1,6 +1,7 @@
 """Shapes of files: the sizes and places of their pages. ``lint`` compares a file's shape with that of a rewritten file.
 
-A change of a shape keeps the bytes of everything that it does not concern: with smaller pages, chunks keep their sizes.
+The functions return changed shapes, for files that are rewritten in some way. Everything that a change does not concern
+keeps its bytes: with smaller pages, chunks keep their sizes.
 Page indexes that a file lacks are placed in front of its footer, as writers do; their sizes follow from the format.
 """
 
@@ -34,7 +35,7 @@ _ZONE_ROWS: Final = 1024  # of the zones made of values
 
 
 def shape_of(layout: FileLayout, key: Leaf) -> Shape:
-    """Return the shape of an existing file, for lookups by the column ``key``."""
+    """Return the shape of an existing file. Its bounds are those of the column ``key``, by which lookups find rows."""
     version = layout.version
     groups = []
     for group in version.metadata.row_groups:
@@ -74,7 +75,8 @@ def _bloom(version: FileVersion, known: IndexedChunk) -> tuple[int, int] | None:
 
 
 def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
-    """Return the zones of a leaf's keys, from the bounds of its pages, or of its row groups if pages have no bounds."""
+    """Return the zones of a leaf's values: ranges of rows with the min and max of their pages, or of their row
+    groups if pages have no bounds."""
     zones: list[Zone] = []
     groups: list[Zone] = []
     for group in layout.version.metadata.row_groups:
@@ -99,8 +101,9 @@ def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
 
 
 def has_chunk_bounds(keys: KeyZones) -> bool:
-    """Return whether in most row groups of several pages all pages have the same bounds. Polars 2.1 gives the pages of
-    a column with a dictionary the min and max of the whole chunk. So have columns of few values in random order."""
+    """Return whether in most row groups with several pages all pages have the same bounds. Polars 2.1 gives the
+    pages of a column with a dictionary the min and max of the whole chunk. So have columns of few values in random
+    order."""
     same = several = 0
     pages = [zone for zone in keys.zones if zone.known and zone.low is not None]
     starts = [zone.start for zone in pages]
@@ -113,8 +116,8 @@ def has_chunk_bounds(keys: KeyZones) -> bool:
 
 
 def zones_of_values(values: pa.ChunkedArray, group_rows: Sequence[int]) -> KeyZones:
-    """Return zones of a column's values. Ranks replace the values, so that all types compare alike. ``group_rows``: the
-    rows of each row group; no zone spans two row groups."""
+    """Return zones with the exact bounds of a column's values. Ranks replace the values, so that all types compare
+    alike. ``group_rows``: the rows of each row group; no zone spans two row groups."""
     ranks = pc.rank(values.combine_chunks(), tiebreaker="dense")
     valid = pc.is_valid(values).combine_chunks()
     zones: list[Zone] = []
@@ -149,7 +152,8 @@ def middle(low: Any, high: Any) -> Any:
 
 
 def page_count(rows: int, uncompressed: int) -> int:
-    """Return the number of pages that asyncpq's own writer would make of a chunk."""
+    """Return the number of pages into which asyncpq's own writer would divide a chunk of ``rows`` rows and
+    ``uncompressed`` bytes."""
     return max(-(-rows // PAGE_ROWS), -(-uncompressed // PAGE_BYTES), 1) if rows else 0
 
 
@@ -158,6 +162,7 @@ def with_pages(shape: Shape, counts: Callable[[int, int], int | None], key: int,
 
     Args:
         counts: returns the new number of pages for (row group, leaf); None leaves the chunk's pages unchanged.
+        key: ordinal of the key column's leaf, whose new pages get bounds.
         bound_bytes: bytes of one bound of the key, in its ColumnIndex.
     """
     groups: list[GroupShape] = []
@@ -190,7 +195,8 @@ def _even_pages(chunk: ChunkShape, rows: int, count: int) -> OffsetIndex:
 
 
 def _placed(shape: Shape, sizes: Sequence[int]) -> Shape:
-    """Return the shape with its new page indexes, of ``sizes`` bytes, placed in front of the footer."""
+    """Return the shape with its new page indexes, marked by the span (0, 0), placed in front of the footer. ``sizes``:
+    bytes of each of them."""
     at, added = shape.footer_start, iter(sizes)
 
     def place(span: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -215,7 +221,7 @@ def _placed(shape: Shape, sizes: Sequence[int]) -> Shape:
 def with_plain_pages(shape: Shape, leaf: int, page_bytes: Callable[[int], int]) -> Shape:
     """Return the shape with a leaf written without a dictionary.
 
-    ``page_bytes`` returns the bytes of a page with a given number of rows.
+    ``page_bytes`` returns the bytes of a page, given its number of rows.
     """
     groups = []
     for group in shape.groups:
@@ -243,7 +249,7 @@ def with_smaller_pages(shape: Shape, leaf: int, ratio: float) -> Shape:
 
 
 def _packed(shape: Shape) -> Shape:
-    """Return the shape without gaps between chunks, pages and indexes."""
+    """Return the shape with chunks, pages and indexes moved together, so that there are no gaps between them."""
     groups: list[GroupShape] = []
     at = old_stop = 4
     for group in shape.groups:
@@ -290,7 +296,8 @@ def _replaced(chunks: Iterable[ChunkShape], leaf: int, chunk: ChunkShape) -> tup
 
 
 def put_together(shape: Shape, keys: KeyZones, times: int) -> tuple[Shape, KeyZones]:
-    """Return the shape and keys of a file with the rows of ``times`` such files, in row groups of the advised size."""
+    """Return the shape and the key zones of one file that has the rows of ``times`` files of this shape, in row
+    groups of the size that ``lint`` advises."""
     groups = [group for group in shape.groups if group.rows]
     rows = sum(group.rows for group in groups)
     zones = [
@@ -305,8 +312,8 @@ def put_together(shape: Shape, keys: KeyZones, times: int) -> tuple[Shape, KeyZo
 
 
 def with_row_groups(shape: Shape, rows: int, per_group: int) -> Shape:
-    """Return the shape with row groups of ``rows`` rows. The chunks of each leaf are joined and divided again, with the
-    same bytes in all. ``per_group``: bytes of the footer for one row group."""
+    """Return the shape with row groups of ``rows`` rows. The chunks of each leaf are joined and divided again, with
+    the same bytes in all. ``per_group``: bytes that the footer takes for one row group."""
     total = sum(group.rows for group in shape.groups)
     old = [group for group in shape.groups if group.rows]
     if not old:
@@ -334,7 +341,8 @@ def with_row_groups(shape: Shape, rows: int, per_group: int) -> Shape:
 
 
 def _cut_chunk(old: Sequence[ChunkShape], at: int, rows: int, total: int) -> ChunkShape:
-    """Return a chunk at the byte ``at`` with ``rows`` of the ``total`` rows in a leaf's ``old`` chunks."""
+    """Return a chunk that begins at the byte ``at`` and has ``rows`` of the ``total`` rows in ``old``, a leaf's
+    chunks."""
     share = rows / total
     size = round(sum(chunk.stop - chunk.start for chunk in old) * share)
     plain = round(sum(chunk.plain_bytes for chunk in old) * share)

@@ -32,13 +32,13 @@ _DECODED_TIMES: Final = 4  # a whole segment may have so many times its bytes in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedLake:
-    """A lake whose index is to be built.
+    """The facts about a lake (many files) from which the cost of an index that does not exist yet is predicted.
 
     Attributes:
-        rows, files, columns: of the lake.
-        key_bytes: of a key before compression.
-        value_bytes: of a row of the key column in the data files, compressed.
-        in_order: whether the files follow one another by the key.
+        rows, files, columns: numbers of rows, files and columns of the lake.
+        key_bytes: bytes of a key before compression.
+        value_bytes: compressed bytes of a row of the key column in the data files.
+        in_order: whether the ranges of the key in the files follow one another without overlap.
         whole_bytes: ``RequestOptions.whole_segment_bytes``.
     """
 
@@ -52,9 +52,9 @@ class IndexedLake:
 
 
 def indexed_lake(subjects: Sequence[Subject], num_files: int, *, in_order: bool) -> IndexedLake:
-    """Return the lake for :func:`index_cost`, estimated from ``subjects``: some of its ``num_files`` files.
+    """Return the facts for :func:`index_cost`, estimated from ``subjects``: some of the lake's ``num_files`` files.
 
-    ``in_order``: the files follow one another by the key.
+    ``in_order``: the ranges of the key in the files follow one another without overlap.
     """
     rows, compressed, lengths = 0, 0.0, list[int]()
     for subject in subjects:
@@ -75,7 +75,7 @@ def indexed_lake(subjects: Sequence[Subject], num_files: int, *, in_order: bool)
 
 
 def index_cost(lake: IndexedLake) -> LookupCost:
-    """Return the requests and bytes that one lookup spends on the index, including its manifest."""
+    """Return the requests and bytes that one lookup spends on the index, including the index's manifest."""
     per_row = lake.value_bytes * _RUN_SHARE if lake.in_order else lake.value_bytes + _PLACE_BYTES
     keys = _segment(lake.rows * (lake.key_bytes + _NUMBERS_BYTES), lake.rows * per_row, lake.whole_bytes)
     footers = lake.files * (lake.columns + 1)  # rows
@@ -91,7 +91,8 @@ def index_cost(lake: IndexedLake) -> LookupCost:
 
 
 def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
-    """Return the requests and bytes of a lookup in a segment of ``size`` bytes, ``plain`` before compression."""
+    """Return the requests and bytes of a lookup in one segment of ``size`` bytes, which are ``plain`` bytes before
+    compression."""
     if size <= _SMALL_BYTES or (size <= whole_bytes and plain <= _DECODED_TIMES * whole_bytes):
         return 1, size
     groups = max(1.0, plain / _GROUP_BYTES)

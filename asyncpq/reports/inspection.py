@@ -41,8 +41,8 @@ T = TypeVar("T")
 async def report_on(
     source: ObjectSource, version: FileVersion, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]
 ) -> tuple[FileVersion, T]:
-    """Return the object's current version and the result of ``make(version)``. If the object changes during the call,
-    start again."""
+    """Return the object's current version and the result of ``make(version)``. If the object changes during the
+    call, start again with its new version."""
     metrics, known = operation.metrics, None if source.freshness.is_expired(version) else version
     while True:
         try:
@@ -92,8 +92,8 @@ class FileLayout:
 
 
 def inspect_memory(source: ObjectSource, version: FileVersion) -> Inspection:
-    """Describe one version of a file without I/O. Page indexes that are in memory are described; of others the document
-    has only what the footer states."""
+    """Describe one version of a file from memory, without I/O. Page indexes that are in memory are described; for
+    others, the document has only what the footer states."""
     layout = _unread_layout(source, version, ReadMetrics())
     _read_chunks(layout)
     layout.indexes.find(_index_requests(layout))
@@ -178,8 +178,8 @@ async def inspect_version(
 
 
 def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozenset[int] = frozenset()) -> Inspection:
-    """Return the document that describes a layout. ``pages``: page indexes were read. ``bounded``: ordinals of the
-    leaves whose pages are listed with their bounds."""
+    """Return the document that describes ``layout``. ``pages``: whether page indexes were read. ``bounded``:
+    ordinals of the leaves whose pages are listed with their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
     stops = _Stops(version, layout.chunks.values())
@@ -215,7 +215,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
 
 
 def version_text(validator: Validator) -> str:
-    """Return the name of a version: its ETag, its version id or its size."""
+    """Return a text that names a version: its ETag, its version id or its size."""
     return validator.etag or validator.version or f"{validator.size} bytes"
 
 
@@ -224,8 +224,8 @@ def _cut(text: str) -> str:
 
 
 class _Stops:
-    """The ends of structures for which the footer has only the beginning. Each ends where the next one begins, at the
-    latest."""
+    """Finds the ends of structures, such as Bloom filters, of which the footer gives only the beginning: at the
+    latest where the next structure begins."""
 
     def __init__(self, version: FileVersion, chunks: Iterable[IndexedChunk]) -> None:
         starts = {version.footer_start}
@@ -238,7 +238,8 @@ class _Stops:
         self._footer_start = version.footer_start
 
     def bloom_filter(self, chunk: ColumnChunk) -> list[int] | None:
-        """Return the span of a chunk's Bloom filter; None if it has none, or none inside the file's data."""
+        """Return the byte range [start, stop] of a chunk's Bloom filter; None if it has none, or none inside the
+        file's data."""
         start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
         if start is None or not 4 <= start < self._footer_start:
             return None
@@ -309,7 +310,8 @@ def _add_page_bounds(layout: FileLayout, leaf: Leaf, groups: Sequence[RowGroupRe
 
 
 def _unreadable(version: FileVersion, ordinal: int, leaf: Leaf) -> Chunk:
-    """Return the description of a chunk that cannot be read, such as an encrypted one, as far as the footer has it."""
+    """Return the description of a chunk that cannot be read, such as an encrypted one, as far as the footer
+    describes it."""
     span, codec, size, values, encodings = [0, 0], "unknown", 0, 0, list[str]()
     try:
         chunk = version.metadata.row_groups[ordinal].parse_chunk(leaf.index)
@@ -430,8 +432,9 @@ def arrow_types(version: FileVersion, extensions: frozenset[str]) -> list[str]:
 
 
 def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
-    """Return the order in which the zones' bounds follow one another without overlap. Return None if the zones overlap,
-    if bounds are missing, or if there is only one zone or value, which shows no order."""
+    """Return the order ("ascending" or "descending") in which the bounds of ``zones``, (min, max, rows) of each page
+    or chunk, follow one another without overlap. None if the zones overlap, if bounds are missing, or if there is
+    only one zone or value, which shows no order."""
     known: list[tuple[Any, Any]] = []
     for zone in zones:
         if zone is None:
@@ -445,7 +448,8 @@ def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
 
 
 def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
-    """Return whether all values within ``low`` may be at most those within ``high``; both are pairs of min and max.
+    """Return whether all values within the bounds ``low`` may be at most those within ``high``; both are pairs of min
+    and max.
 
     A max of bytes may be a truncated value that was increased by one in its last byte.
     """
@@ -458,7 +462,8 @@ def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
 
 
 def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]:
-    """Return the names of the sorted columns. Columns that the writer declares as sorted come first, in its order."""
+    """Return the names of the columns by which the rows are sorted. Columns that the writer declares come first, in
+    its order."""
     sorted_names = [column["name"] for column in columns if column["sorted"] is not None]
     groups = layout.version.metadata.row_groups
     declared: list[str] = []

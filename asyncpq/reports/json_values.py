@@ -19,7 +19,7 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def json_values(array: pa.Array) -> list[Any]:
-    """Return one value for each element: None, a bool, number, string, list or dict."""
+    """Convert an array to a list with one JSON value for each element: None, a bool, number, string, list or dict."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return json_values(array.dictionary_decode())
@@ -123,7 +123,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.LargeStringArray:
-    """Return each row of a batch as a JSON object in text form; ``begin`` and ``end`` replace its braces.
+    """Return each row of a batch as the text of a JSON object, with ``begin`` and ``end`` instead of its braces.
 
     Arrow's kernels format and join the columns: objects of three columns take a sixth of the CPU time of json.dumps.
     """
@@ -136,7 +136,7 @@ def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.
 
 
 def json_text(value: Any) -> str:
-    """Return a value of :func:`json_values` as JSON text on one line."""
+    """Return a value that :func:`json_values` made as JSON text on one line."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 

@@ -28,7 +28,7 @@ _FIRST_FILES: Final = 3  # of a read: they are planned before it is known how ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeFacts:
-    """Facts about a lake that are known before files are opened."""
+    """Facts about a lake (the files of a dataset) that are known before files are opened."""
 
     sizes: Sequence[int | None]  # of its files
     deletes: int  # files with deleted rows
@@ -39,7 +39,7 @@ class LakeFacts:
 
 
 def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
-    """Return the findings about a lake as a whole and about its linted files.
+    """Return the findings about a lake: about the lake as a whole, and about the files in ``linted``, a sample.
 
     The saving of a finding about a file is multiplied by the number of files that a lookup reads.
     """
@@ -53,9 +53,8 @@ def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
 
 
 def _files_with(files: Sequence[Linted], column: str, num_files: int) -> float:
-    """Estimate in how many of the dataset's ``num_files`` files a key of one file may occur, by the bounds of the
-    linted files.
-    """
+    """Estimate how many of the dataset's ``num_files`` files a lookup by ``column`` must read, because their bounds
+    include its key. The estimate is based on the bounds of ``files``, a sample."""
     if any(item.ends[column] is None for item in files):
         return float(num_files)
     ends = [item.ends[column] for item in files]
@@ -69,7 +68,8 @@ def _files_with(files: Sequence[Linted], column: str, num_files: int) -> float:
 
 
 def _merged(findings: Sequence[Sequence[Cause]], files_read: float) -> list[Cause]:
-    """Return one finding for each rule and column. Its saving is the mean saving of a file times ``files_read``."""
+    """Join the findings of several files into one for each rule and column. Its saving is the mean saving in a file
+    times ``files_read``."""
     by_rule: dict[tuple[str, str | None], list[Cause]] = {}
     for some in findings:
         for cause in some:
@@ -127,8 +127,8 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
 
 
 def _put_together(lake: LakeFacts, subject: Subject, times: int, num_files: int, read: float) -> LookupCost:
-    """Return the cost of a lookup after compaction: in ``num_files`` files, each with the rows of ``times`` old files.
-    ``read``: the number of the new files that may have a key."""
+    """Return the cost of a lookup after compaction into ``num_files`` files, each with the rows of ``times`` old
+    files. ``read``: the number of the new files that may have the key."""
     keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
     shape, keys = put_together(subject.shape, keys, times)
     model = replace(subject.model, tail_bytes=lake.first_bytes, learns=False)
@@ -138,8 +138,9 @@ def _put_together(lake: LakeFacts, subject: Subject, times: int, num_files: int,
 
 
 def _data(model: LookupModel, shape: Shape, keys: KeyZones, read: float) -> LookupCost:
-    """Return the cost of a lookup in ``read`` files of this layout, of which one holds the key, without their first
-    GETs. The other columns come from the file with the key, once so many files are read that this saves bytes."""
+    """Return the cost of a lookup in ``read`` files of the layout ``shape``, one of which has the key, without the
+    first GET of each. The other columns are read only from the file with the key, if so many files are read that
+    this saves bytes."""
     tail = LookupCost(1, min(shape.size, model.first_bytes(shape)), 0.0)
     many = replace(model, files=max(1, round(read)))
     early = min(read - 1, float(_FIRST_FILES))

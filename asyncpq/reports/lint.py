@@ -48,7 +48,7 @@ _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """The result of linting one file: its findings, and the lookups that were examined."""
+    """The result of linting one file: its findings, and the lookups that were examined, by key column."""
 
     findings: list[Cause]
     columns: list[str]
@@ -66,10 +66,12 @@ async def lint_version(
     *,
     one_of_many: bool = False,
 ) -> Linted:
-    """Lint one version of a file, for lookups by ``columns`` that return all columns.
+    """Find the causes that make lookups by each of ``columns`` slow in one version of a file. The lookups return all
+    columns.
 
     Args:
-        one_of_many: the file is in a folder whose other files were opened before, so the size of footers is known.
+        columns: names of key columns; None: those that are likely keys.
+        one_of_many: the file is in a folder whose other files were opened before, so that the size of footers is known.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: a name of ``columns`` is not that of one column.
@@ -130,7 +132,8 @@ def ordered(findings: Iterable[Cause]) -> list[Cause]:
 def lint_document(
     url: str, linted: Sequence[Linted], findings: Iterable[Cause], prices: str, operation: Operation
 ) -> Lint:
-    """Return the JSON document of the findings about one or several files."""
+    """Return the JSON document of the findings about one or several files. ``prices``: text that states the assumed
+    latency and bandwidth."""
     return Lint(
         document="lint",
         url=url,
@@ -144,7 +147,7 @@ def lint_document(
 
 
 def prices_text(prices: Prices) -> str:
-    """Return a text with the latency and bandwidth that the predictions assume."""
+    """Return a text that states the latency and bandwidth with which the savings are predicted."""
     return (
         f"{prices.latency_s * 1000:.3g} ms to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
         f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once"
@@ -188,8 +191,8 @@ def _ends(layout: FileLayout, leaf: Leaf) -> tuple[object, object] | None:
 
 
 async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[KeyZones, KeyZones | None]:
-    """Return the zones by which reads prune a key column, and the exact zones of its values; None instead of the exact
-    zones if the values did not have to be read."""
+    """Return the zones (ranges of rows with bounds) by which reads prune a key column, and the exact zones of its
+    values; None instead of the exact zones if the values did not have to be read."""
     zones = zones_of(layout, leaf)
     places = [(group.ordinal, leaf.index) for group in layout.version.metadata.row_groups if group.num_rows]
     chunks = [layout.chunks[place].chunk for place in places if place in layout.chunks]
@@ -216,8 +219,8 @@ async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[
 async def _readable_rows(
     layout: FileLayout, operation: Operation, columns: Sequence[str], rows: RowRanges | None = None
 ) -> pa.Table | None:
-    """Return columns of a file; None if they cannot be read, so that only the layout is linted. ``rows``: the rows to
-    read; None for all rows."""
+    """Return the given ``rows`` (None: all) of columns of a file. Return None if they cannot be read: then only the
+    layout is linted."""
     source, version = layout.source, layout.version
     access = None if rows is None else AccessPlan.row_ranges(rows)
     part = operation.part(source.handle.url, operation.metrics.rounds)
@@ -236,8 +239,8 @@ async def _readable_rows(
 
 
 async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
-    """Return by leaf the ratio of zstd's compressed size to the uncompressed size, measured on a sample of the largest
-    columns that are not compressed."""
+    """Return, by leaf ordinal, how much zstd would compress: compressed size divided by uncompressed size, measured
+    on a sample of the largest columns that are not compressed."""
     plain: dict[int, tuple[int, int]] = {}
     for (_, leaf), known in layout.chunks.items():
         chunk = known.chunk
@@ -276,7 +279,8 @@ async def _has_single_pages(layout: FileLayout, operation: Operation) -> bool:
 
 
 async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple[int, int]]:
-    """Return (distinct values, rows) of a sample of the largest string columns without a dictionary, by leaf."""
+    """Return, by leaf ordinal, the numbers of distinct values and of rows in a sample of each of the largest string
+    columns without a dictionary."""
     groups = [group for group in layout.version.metadata.row_groups if group.num_rows]
     if not groups:
         return {}

@@ -86,7 +86,8 @@ def _lacks_pages(subject: Subject, leaf: int) -> bool:
 def _counts(
     subject: Subject, *, only_without: bool = False, only_bounds: bool = False
 ) -> Callable[[int, int], int | None]:
-    """Return a function that gives the advised number of pages for a (row group, leaf), or None to keep its pages.
+    """Return the ``counts`` argument of :func:`with_pages`: a function that gives the advised number of pages for a row
+    group and leaf, or None to keep its pages.
 
     Chunks that have about the advised number of pages keep them. ``only_without``: chunks with an OffsetIndex keep
     their pages. ``only_bounds``: only the key's chunks change; afterwards they have bounds.
@@ -138,7 +139,8 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
 
 
 def unsorted(subject: Subject) -> Iterator[Cause]:
-    """Yield a finding if a key may be in many row groups and pages according to statistics, as rows are not sorted."""
+    """Yield a finding if statistics cannot rule out most row groups or pages for a key, because rows are not sorted
+    by it."""
     keys = _true_keys(subject) if has_chunk_bounds(subject.keys) else subject.keys
     if keys.is_sorted or len(keys.zones) < 2 or _without_statistics(subject) or _in_order(keys):
         return
@@ -162,7 +164,8 @@ def _in_order(keys: KeyZones) -> bool:
 
 
 def _true_keys(subject: Subject) -> KeyZones:
-    """Return the zones of the key's values. If they were not read: row groups in order count as sorted inside, too."""
+    """Return the exact zones of the key's values. If the values were not read, zones from the statistics, in which
+    row groups that follow one another in order also count as sorted inside."""
     if subject.exact is not None:
         return subject.exact
     groups = subject.keys.groups
@@ -170,7 +173,8 @@ def _true_keys(subject: Subject) -> KeyZones:
 
 
 def page_bounds(subject: Subject) -> Iterator[Cause]:
-    """Yield a finding if all pages of a chunk of the key have the bounds of the chunk, and their values do not."""
+    """Yield a finding if all pages of a chunk of the key have the bounds of the whole chunk, although their own are
+    narrower."""
     if not has_chunk_bounds(subject.keys) or truncated(subject.keys.zones) or _without_statistics(subject):
         return
     yield from subject.finding(
@@ -201,9 +205,8 @@ def bounds(subject: Subject) -> Iterator[Cause]:
 
 
 def _like(subject: Subject) -> KeyZones:
-    """Return the exact zones restricted to the keys that the current zones are tested with, so that the costs before
-    and after the cure are those of the same lookups.
-    """
+    """Return the exact zones, restricted to the keys with which the current zones are tested, so that the costs
+    before and after the cure are those of the same lookups."""
     assert subject.exact is not None, "the rule asked"
     known = [zone for zone in subject.keys.zones if zone.key is not None]
     if not known or len(known) == len(subject.keys.zones):
@@ -218,7 +221,8 @@ def _like(subject: Subject) -> KeyZones:
 
 
 def truncated(zones: Sequence[Zone]) -> bool:
-    """Return whether in most zones the min and max are equal or differ only in the last byte, so they are truncated."""
+    """Return whether the bounds are probably truncated: in most zones, min and max are equal or differ only in the
+    last byte."""
     known = [zone for zone in zones if isinstance(zone.low, bytes) and len(zone.low) >= 16]
     same = sum(zone.low[:-1] == zone.high[: len(zone.low) - 1] for zone in known)
     return len(known) > 1 and same * 2 > len(known)
@@ -249,7 +253,7 @@ def _without_statistics(subject: Subject) -> int:
 
 
 def _disbelieved(subject: Subject) -> str | None:
-    """Return the reason why the key's statistics are not used although the file has them; None if they are used."""
+    """Return why reads do not use the key's statistics although the file has them; None if reads use them."""
     start = f"{subject.leaf.dotted}: statistics not used, "
     return next((text.removeprefix(start) for text in subject.layout.metrics.fallbacks if text.startswith(start)), None)
 

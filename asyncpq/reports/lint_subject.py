@@ -1,7 +1,7 @@
-"""The lookups by one column of one file, which the rules of ``lint`` examine.
+"""The lookups by one column of one file, for which the rules of ``lint`` look for causes of slowness.
 
 A finding is dropped if its cure saves less than 5 % of a lookup's time, no request, and less than a quarter of the
-bytes, or than half of them if the cure adds requests.
+bytes (less than half of them if the cure adds requests).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _LEAST_BYTES: Final = 64 * KIB
 
 @dataclass(slots=True)
 class Subject:
-    """The lookups by one column of one file, with the layout and the models that the rules need."""
+    """The lookups by one column of one file, with the file's layout and the cost models that the rules of ``lint``
+    need."""
 
     layout: FileLayout
     leaf: Leaf
@@ -47,7 +48,7 @@ class Subject:
         return (self.model.key, *self.model.others)
 
     def chunks(self, leaf: int) -> list[ColumnChunk]:
-        """Return a leaf's chunks that can be read and have values."""
+        """Return a leaf's column chunks that can be read and have values."""
         indexed = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
         return [item.chunk for item in indexed if item is not None and item.chunk.num_values]
 
@@ -66,8 +67,9 @@ class Subject:
         model: LookupModel | None = None,
         snippets: Snippets | None = None,
     ) -> Iterator[Cause]:
-        """Yield the finding if its cure saves enough. ``shape``, ``keys`` and ``model`` describe the file and its
-        lookups after the cure; None means that the cure does not change them."""
+        """Yield the finding of the rule ``rule`` if its cure saves enough. ``shape``, ``keys`` and ``model``
+        describe the file and its lookups after the cure; None means that the cure does not change them. The other
+        arguments are fields of :class:`asyncpq.reports.documents.Cause`."""
         after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
         saved = self.before - after
         share = saved.seconds / self.before.seconds if self.before.seconds else 0.0

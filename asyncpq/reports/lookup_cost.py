@@ -30,7 +30,7 @@ _A_HASH: Final = 0x9E3779B185EBCA87  # of some value: its block is inside the fi
 
 @dataclass(frozen=True, slots=True)
 class ChunkShape:
-    """The location of one column chunk, its pages and its indexes."""
+    """The byte ranges of one column chunk, its pages and its indexes, as far as the file has them."""
 
     start: int
     stop: int
@@ -61,7 +61,7 @@ class Shape:
 
 
 class Zone(NamedTuple):
-    """Rows of the file and the bounds of their keys."""
+    """A range of rows of the file, and the bounds of their keys."""
 
     start: int
     stop: int
@@ -73,7 +73,7 @@ class Zone(NamedTuple):
 
 @dataclass(slots=True)
 class KeyZones:
-    """The zones of all rows of a file, in order.
+    """The zones (ranges of rows with bounds of their keys) of all rows of a file, in order.
 
     ``is_sorted``: the rows count as sorted by the key. ``groups``: zones from the statistics of row groups, which may
     have tighter bounds than those of pages; None if the two are the same.
@@ -88,7 +88,8 @@ class KeyZones:
         self._starts = [zone.start for zone in self.zones]
 
     def may_hold(self, key: Any, start: int, stop: int) -> bool:
-        """Return whether any row of ``[start, stop)`` may have ``key`` according to the bounds; None is any key."""
+        """Return whether any of the rows ``[start, stop)`` may have ``key`` according to the bounds; always True for
+        the key None."""
         if key is None:
             return True
         first = max(bisect_right(self._starts, start) - 1, 0)
@@ -99,7 +100,7 @@ class KeyZones:
         return bool(bounds) and min(zone.low for zone in bounds) <= key <= max(zone.high for zone in bounds)
 
     def samples(self, most: int = KEYS) -> list[tuple[Any, int]]:
-        """Return at most ``most`` pairs of a key and a row that has it, evenly distributed over the rows."""
+        """Return at most ``most`` pairs of a key and a row that has this key, evenly distributed over the rows."""
         zones = [zone for zone in self.zones if zone.key is not None] or list(self.zones)
         ends = list(itertools.accumulate(zone.stop - zone.start for zone in zones))
         total = ends[-1] if ends else 0
@@ -109,7 +110,7 @@ class KeyZones:
 
 
 class LookupCost(NamedTuple):
-    """The cost of a lookup, averaged over several keys."""
+    """The requests, bytes and seconds of a lookup, averaged over several keys."""
 
     requests: float
     num_bytes: float
@@ -124,7 +125,7 @@ class LookupCost(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """The bytes of one leaf's column chunk (``objects.read_plan.ChunkSpan``)."""
+    """The byte range of one leaf's column chunk, as :class:`asyncpq.objects.read_plan.ChunkSpan` has it."""
 
     leaf: int
     start: int
@@ -144,8 +145,8 @@ class LookupModel:
     """A model of lookups by one key column that return some columns.
 
     Attributes:
-        key: the key's leaf.
-        others: the other leaves that are returned.
+        key: the key's leaf ordinal.
+        others: ordinals of the other leaves that are returned.
         tail_bytes: size of the first GET if no file of the folder was opened before.
         learns: whether other files of the folder were opened before: the first GET is then as large as theirs needed.
         files: how many similar files the lookup reads, of which one holds the key.
@@ -162,8 +163,8 @@ class LookupModel:
     files: int = 1
 
     def mean_cost(self, shape: Shape, keys: KeyZones, *, found: bool = True) -> LookupCost:
-        """Return the mean cost of lookups by keys that occur in the file; without ``found``, of lookups by such keys
-        in a file of this layout that does not hold them."""
+        """Return the mean cost of lookups by keys that occur in the file. Without ``found``: of lookups by these
+        keys in another file of this layout, which does not have them."""
         most = KEYS if len(self.others) < _MANY_COLUMNS else _FEW_KEYS
         costs = [self._cost(shape, keys, key, row if found else -1) for key, row in keys.samples(most)]
         if not costs:
@@ -171,7 +172,7 @@ class LookupModel:
         return LookupCost(*[sum(values) / len(costs) for values in zip(*costs, strict=True)])
 
     def first_bytes(self, shape: Shape) -> int:
-        """Return the size of the first GET of a file (see ``objects.runtime.TailSizes``)."""
+        """Return the size of the first GET of a file, at its end (see ``objects.runtime.TailSizes``)."""
         if not self.learns:
             return self.tail_bytes
         first = [group.chunks[0] for group in shape.groups[:1]]
@@ -293,7 +294,7 @@ class LookupModel:
 
 @dataclass(slots=True)
 class _Tally:
-    """The requests, bytes and seconds of a lookup so far."""
+    """Adds up the requests, bytes and seconds of a lookup, round by round."""
 
     prices: Prices
     requests: int = 0
@@ -301,7 +302,7 @@ class _Tally:
     seconds: float = 0.0
 
     def round(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Add one round of concurrent requests for ``spans``, as pairs of start and stop."""
+        """Add one round of concurrent GETs of the byte ranges ``spans``, pairs of start and stop."""
         self.requests += len(spans)
         self.num_bytes += sum([stop - start for start, stop in spans])
         self.seconds += self.prices.round_s(spans)

@@ -24,7 +24,7 @@ METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts about a read that has ended."""
+    """Facts about a read that has ended, from which the causes of its cost are found."""
 
     log: Sequence[RequestRecord]  # all requests, those that opened the file or dataset included
     prices: Prices
@@ -44,7 +44,7 @@ Rounds = dict[int, list[int]]  # bytes of each request, by round
 
 
 class ReadModel:
-    """The cost of a read's rounds of requests, and the cost of changed rounds."""
+    """Predicts the seconds of a read from its rounds of requests, and how they change if rounds change."""
 
     def __init__(self, facts: Facts) -> None:
         self._prices = facts.prices
@@ -75,8 +75,11 @@ class ReadModel:
     ) -> Iterator[Cause]:
         """Yield the cause if the read would cost less without it.
 
-        ``data`` (by round) and ``metadata`` are the requests that the read would need without the cause; None if they
-        do not change. ``saves`` gives the saved seconds, requests and bytes directly instead.
+        Args:
+            id_, title, detail, cure, column, snippets: fields of :class:`asyncpq.reports.documents.Cause`.
+            data, metadata: bytes of the requests, by round, that the read would need without the cause; None if they
+                do not change.
+            saves: the saved seconds, requests and bytes, instead of ``data`` and ``metadata``.
         """
         seconds, requests, num_bytes = saves or (0.0, 0, 0)
         if saves is None:
@@ -112,7 +115,7 @@ class ReadModel:
 
 
 def rounds_of(log: Iterable[RequestRecord]) -> Rounds:
-    """Return the bytes of each request, by round."""
+    """Return the bytes of each request in ``log``, by round."""
     rounds: Rounds = {}
     for record in log:
         rounds.setdefault(record.round, []).append(record.bytes or abs(record.stop - record.start))
@@ -120,15 +123,19 @@ def rounds_of(log: Iterable[RequestRecord]) -> Rounds:
 
 
 def size_of(rounds: Rounds) -> int:
-    """Return the bytes of all requests."""
+    """Return the sum of the bytes of all requests."""
     return sum(map(sum, rounds.values()))
 
 
 def pieces_of(
     columns: Iterable[ColumnRead], pages_of: Callable[[ColumnRead], Sequence[int]], *, dictionaries: bool = True
 ) -> list[int]:
-    """Return the bytes of each request that reads some pages of the columns, with their dictionaries if
-    ``dictionaries``. ``pages_of`` returns the pages of a column to read."""
+    """Return the bytes of each request that a read of some pages of ``columns`` needs.
+
+    Args:
+        pages_of: returns the ordinals of the pages of a column to read.
+        dictionaries: whether the columns' dictionaries are read too.
+    """
     pieces: list[int] = []
     for column in columns:
         pages = pages_of(column)
@@ -146,7 +153,8 @@ def pieces_of(
 def paged(
     columns: Sequence[ColumnRead], model: ReadModel, filter_pages: Callable[[ColumnRead], Sequence[int]]
 ) -> list[list[int]]:
-    """Return the bytes of each request, by round, of a read whose filter needs the pages that ``filter_pages`` returns.
+    """Return the bytes of each request, by round, of a read whose filter needs only the pages that ``filter_pages``
+    returns.
 
     The pages of the other columns are read for the same rows in the same round, or for the matching rows in a second
     round, whichever costs less.

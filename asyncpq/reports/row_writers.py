@@ -19,7 +19,7 @@ _ROW_GROUP_ROWS: Final = 1 << 20
 
 
 class RowWriter(Protocol):
-    """Writes batches of rows of one schema."""
+    """Writes batches of rows, which have one schema, in one format."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the next rows."""
@@ -37,7 +37,7 @@ def encoded(text: str) -> bytes:
 
 
 def _write_texts(sink: Any, texts: pa.LargeStringArray) -> None:
-    """Write an array of texts without nulls directly from memory, one text after another."""
+    """Write the strings of an array without nulls, one after another, without making Python objects."""
     if len(texts):
         sink.write(memoryview(texts.buffers()[2])[: pc.sum(pc.binary_length(texts)).as_py()])
 
@@ -114,7 +114,8 @@ class CsvWriter(_Abandoned):
 
 
 def _is_text_in_csv(kind: pa.DataType) -> bool:
-    """Return whether CSV has values of this type in their JSON form, not as pyarrow's CSV writer formats them."""
+    """Return whether CSV shows values of this type as :mod:`asyncpq.reports.json_values` writes them, not as
+    pyarrow's CSV writer does."""
     return not is_number(kind) and not pa.types.is_boolean(kind)
 
 

@@ -38,7 +38,7 @@ class TracedFile:
 
 
 class ColumnRead(NamedTuple):
-    """The pages of one column chunk that were read, and those that hold matching rows."""
+    """The pages of one column chunk that were read, and which of them hold matching rows."""
 
     url: str
     row_group: int
@@ -59,24 +59,25 @@ class ColumnRead(NamedTuple):
     is_estimated: bool  # its page locations are unknown: ``sizes`` assume PAGE_BYTES
 
     def rows_of(self, pages: Iterable[int]) -> RowRanges:
-        """Return the rows that ``pages`` (ordinals) hold, counted in the row group."""
+        """Return the rows that the pages with these ordinals hold, counted from the beginning of the row group."""
         stops = [*self.first_rows[1:], self.num_rows]
         return RowRanges([(self.first_rows[page], stops[page]) for page in pages])
 
     def pages_of(self, rows: RowRanges) -> list[int]:
-        """Return the ordinals of the pages that hold any of ``rows``."""
+        """Return the ordinals of the pages that hold any of ``rows``, which are counted from the beginning of the
+        row group."""
         spans = zip(self.first_rows, [*self.first_rows[1:], self.num_rows], strict=True)
         return [page for page, (first, stop) in enumerate(spans) if rows.overlaps(first, stop)]
 
     @property
     def wanted_bytes(self) -> int:
-        """The fewest bytes that hold the matching rows: their pages and the dictionary."""
+        """The least number of bytes that contain the matching rows: their pages and the dictionary."""
         return self.dictionary + sum([self.sizes[page] for page in self.wanted]) if self.wanted else 0
 
 
 @dataclass(slots=True)
 class Story:
-    """The trace of one read, and the plans of its files. ``scan``: the read has a predicate, not keys."""
+    """The trace of one read, and the plans of its files. ``scan``: the rows are chosen by a predicate, not by keys."""
 
     scan: bool
     trace: ReadTrace = field(init=False)
@@ -103,7 +104,7 @@ class Story:
         }
 
     def fates(self) -> dict[str, FileFates]:
-        """Return the fate (read, cached or ruled out) of each planned file's row groups and pages, by url."""
+        """Return what became of each planned file's row groups and pages (fetched, cached or ruled out), by url."""
         parts: dict[str, dict[int, Fate]] = {url: {} for url in self.files}
         for part in self.trace.parts:
             if part.kind in ("page", "part", "dictionary") and part.url in parts:
@@ -166,9 +167,8 @@ def _fates(file: TracedFile, parts: dict[int, Fate]) -> FileFates:
 
 
 def _farthest(parts: dict[int, Fate], starts: Sequence[int], start: int, stop: int) -> Fate | None:
-    """Return the slowest tier (memory, disk, shared or store) that any byte of ``[start, stop)`` came from; None if
-    none of these bytes was read.
-    """
+    """Return the slowest tier (memory, disk, shared or store) that any of the bytes ``[start, stop)`` came from;
+    None if none of these bytes was read. ``parts`` has the tiers by the ascending ``starts`` of their byte ranges."""
     tiers = [parts[at] for at in starts[bisect_left(starts, start) : bisect_left(starts, stop)]]
     return max(tiers, key=_TIERS.index, default=None)
 
@@ -219,7 +219,7 @@ def _known_offsets(file: TracedFile, row_group: int, leaf: int) -> OffsetIndex |
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the union of time spans as sorted spans that do not overlap."""
+    """Return the moments that are in any of ``spans``, as sorted spans that do not overlap."""
     merged: list[tuple[float, float]] = []
     for start, stop in sorted(spans):
         if merged and start <= merged[-1][1]:

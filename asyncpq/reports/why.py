@@ -43,7 +43,7 @@ class WhyReport:
         return self._document
 
     def add_layout(self, layout: Inspection) -> None:
-        """Add the layout of a file that was read, for the page map."""
+        """Add the layout of a file that was read, so that the page map can draw its pages."""
         self._document["layouts"].append(layout)
 
     def explain(self) -> str:
@@ -55,7 +55,7 @@ class WhyReport:
     __str__ = explain
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the read in a frame, for notebooks."""
+        """Return a frame for notebooks with the page map of the read."""
         from asyncpq.page_map import framed
 
         return framed(self._document)
@@ -72,7 +72,7 @@ _DISK_BYTES_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRead:
-    """The facts about a read of a dataset that a read of one file does not have."""
+    """The facts about a read of a dataset that a read of a single file does not have."""
 
     view: str
     files_step: FunnelStep
@@ -176,8 +176,8 @@ def why_report(read: Read, story: Story) -> WhyReport:
 
 
 def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
-    """Return the prices with which savings are predicted: those of the plan; for local files, the prices of a disk,
-    because sessions do not measure local files."""
+    """Return the prices (latency and bandwidth) with which savings are predicted: those of the plan; for local files
+    those of a disk, because sessions do not measure local files."""
     if not story.files:  # no file was planned: a table's metadata, or an index, had the answer
         assert read.lake is not None, "a file that was read was planned"
         prices, here = read.lake.prices, all(split_url(record.url or read.url)[0] == "file" for record in log)
@@ -201,7 +201,8 @@ def _seconds(opening: ReadMetrics | None) -> float:
 
 
 def _log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecord]:
-    """Return the requests of the opening and of the read, with times as if the read began when the opening ended."""
+    """Return the requests of the opening and of the read in one list, with times as if the read had begun when the
+    opening ended."""
     if opening is None:
         return sorted(metrics.log, key=lambda record: record.began)
     records: list[RequestRecord] = []
@@ -231,13 +232,14 @@ def _tiers(metrics: ReadMetrics, opening: ReadMetrics | None) -> dict[str, int]:
 
 
 def _texts(values: Any) -> list[str]:
-    """Return the values of one key column as text; ``values`` is one value or a collection."""
+    """Return the values that a lookup has for one key column as text; ``values`` is one value or a collection."""
     scalars = as_scalars(values) if is_collection(values) else [as_scalar(values)]
     return [value if isinstance(value, str) else show(value) for value in scalars]
 
 
 def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[FunnelStep]:
-    """Return the steps of the funnel: those of the plans, then the pages and rows that the read itself ruled out."""
+    """Return the steps from files to rows, each with what ruled out how many: those of the plans, then the pages and
+    rows that the read itself ruled out."""
     steps = [] if read.lake is None else [read.lake.files_step]
     scanned = read.metrics.rows_scanned
     for step in add_funnels([plan.funnel for plan in read.plans]):
@@ -258,7 +260,7 @@ def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[Funnel
 
 
 def _unread(fates: Sequence[FileFates]) -> Counter[str]:
-    """Return the numbers of planned pages that were not read in the end, by the fate that says why."""
+    """Return the numbers of planned pages that the read skipped after all, by the reason."""
     unread: Counter[str] = Counter()
     for chunk in (chunk for file in fates for chunk in file["chunks"] if not chunk["whole"]):
         each = chunk.get("fates") or [chunk["fate"]] * len(chunk["pages"])

@@ -34,8 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(path: str | None, host: str | None = None, port: int | None = None) -> int:
-    """Run the service with the configuration file at ``path``, or with demo data if ``path`` is None; return the exit
-    code."""
+    """Run the service until a signal ends it; return the exit code.
+
+    Args:
+        path: the configuration file; None to serve demo data.
+        host, port: address to listen at, instead of that of the configuration; None keeps it.
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         if path is not None:

@@ -18,7 +18,8 @@ from asyncpq.serve.problems import Problem, no_dataset
 
 
 def authenticate(tokens: Iterable[Token], authorization: str | None) -> Token:
-    """Return the token of a request's ``Authorization`` header. Raises Problem 401 if none fits."""
+    """Return the token that the header ``Authorization`` of a request names. Raises Problem 401 if there is no such
+    token."""
     if authorization is None:
         found = next((token for token in tokens if token.sha256 is None), None)
     else:
@@ -50,9 +51,11 @@ def grant_of(token: Token, dataset: str, exists: bool) -> Grant:
 
 
 def check_verb(grant: Grant, verb: str) -> None:
-    """Raise Problem 403 if the rights do not include ``verb``."""
+    """Raise Problem 403 if the rights do not include ``verb``, such as "lookup" or "scan"."""
     if verb not in grant.verbs:
-        raise Problem(403, f"the token does not allow {verb}", hint=f"It allows {', '.join(sorted(grant.verbs))}.")
+        raise Problem(
+            403, f"the token does not allow {verb}", hint=f"Use what it allows: {', '.join(sorted(grant.verbs))}."
+        )
 
 
 def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:
@@ -64,10 +67,11 @@ def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:
 
 
 def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None:
-    """Check names of columns or of leaves of structs, as if the dataset had only the columns that the token may see.
+    """Check ``names``, of columns or of leaves of structs, as if the dataset had only the columns that the token may
+    see.
 
     Raises:
-        ColumnNotFoundError: a name is not that of a visible column, or would be a hidden one's in the whole schema.
+        ColumnNotFoundError: no visible column has the name; or it names a hidden column of ``schema``.
         AmbiguousColumnError: a name occurs twice.
     """
     visible = visible_schema(schema, grant)

@@ -40,7 +40,7 @@ Handler = Callable[[ServerExchange], Awaitable[None]]
 
 
 class _Endpoint:
-    """The ASGI application of one route. Its exceptions become problem documents."""
+    """The ASGI application of one route. It sends exceptions as problem documents (RFC 9457)."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -96,8 +96,8 @@ class Service:
             await session.close()
 
     def reload(self, configuration: Configuration) -> None:
-        """Use another configuration for new requests; running requests keep the old one. Changes of the address and of
-        session options take effect only after a restart."""
+        """Use another configuration for new requests; running requests keep the old one. Changes of the address and
+        of session options take effect only after a restart."""
         if configuration.session != self.configuration.session or configuration.server != self.configuration.server:
             logger.warning("changes of [server], [session] and [storage] need a restart")
         self._serve(configuration)
@@ -227,7 +227,7 @@ class Service:
 
 
 class _Call:
-    """One request to a dataset: it checks rights and limits, runs the verb and sends the answer."""
+    """One request to a dataset: it checks rights and limits, runs the verb (lookup, scan, ...) and sends the answer."""
 
     def __init__(
         self, service: Service, exchange: ServerExchange, token: Token, grant: Grant, served: ServedDataset, verb: str
@@ -347,8 +347,8 @@ class _Call:
         await self._exchange.reply.whole(200, {**_headers(JSON), **headers}, body)
 
     def _identity(self, question: Question, format_: str) -> bytes:
-        """Return a digest of everything but file versions that the answer depends on: the request, the token's rights
-        and the format."""
+        """Return a digest of all that the answer depends on except the versions of the files: the request, the
+        token's rights and the format."""
         grant = self._grant
         parts = [self._name, format_, question.canonical(), repr(grant.columns), repr(grant.rows_text)]
         if question.limit is None:

@@ -47,7 +47,8 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetConfiguration:
-    """One dataset: ``target`` and ``options`` are those of :meth:`asyncpq.Session.open_dataset`."""
+    """One dataset of the configuration file: ``target`` and ``options`` are those of
+    :meth:`asyncpq.Session.open_dataset`."""
 
     name: str
     target: str | tuple[str, ...]
@@ -61,10 +62,10 @@ class Grant:
     """The rights of a token on a dataset.
 
     Attributes:
-        verbs: of :data:`VERBS`.
-        columns: top-level columns that exist for the token; None for all.
-        rows: condition of the rows that exist for the token; None for all.
-        rows_text: the same as it was written.
+        verbs: what the token may do, of :data:`VERBS`.
+        columns: top-level columns that the token may see; None for all.
+        rows: condition of the rows that the token may see; None for all.
+        rows_text: the condition as it was written.
         costs: whether responses have the cost of the read. Costs also depend on rows that ``rows`` hides.
         plans: whether ``explain`` returns whole plans, with urls and hidden columns.
     """
@@ -89,7 +90,7 @@ class Token:
     metrics: bool = False  # whether it may read /metrics
 
     def grant(self, dataset: str) -> Grant | None:
-        """Return the rights on a dataset; None for none."""
+        """Return the token's rights on a dataset; None if it has none."""
         return self.grants.get(dataset) or self.grants.get(ANY_DATASET)
 
 
@@ -146,7 +147,8 @@ def parse_configuration(values: Mapping[str, Any]) -> Configuration:
 
 
 class _Section:
-    """A table of the TOML file. The parser takes each key once; :meth:`end` reports keys that were not taken."""
+    """One table of the TOML file, named ``name`` in messages. The parser takes each key once; :meth:`end` reports
+    keys that nothing has taken."""
 
     def __init__(self, name: str, values: object) -> None:
         if not isinstance(values, Mapping):
@@ -185,8 +187,8 @@ class _Section:
         return tuple(values)
 
     def record(self, defaults: Any) -> Any:
-        """Return a frozen dataclass with the values of this table, all of which must be positive numbers, texts or
-        flags."""
+        """Return a copy of ``defaults``, a frozen dataclass, with the values of this table, all of which must be
+        positive numbers, texts or flags."""
         given = {}
         for one in fields(defaults):
             default = getattr(defaults, one.name)
@@ -208,7 +210,7 @@ class _Section:
         return values
 
     def end(self) -> None:
-        """Raise InvalidOptionError if a key was not taken."""
+        """Raise InvalidOptionError if the table has a key that was not taken, and so is unknown."""
         for key in self._left:
             where = f"[{self.name}]" if self.name else "the configuration"
             raise InvalidOptionError(f"{where} has no setting {key!r}", hint=nearest(key, self._known))

@@ -91,7 +91,7 @@ class Inquiry:
     may see, and reads only the rows that it may see.
 
     Raises:
-        Problem: 400, the request does not fit the visible columns.
+        Problem: status 400: the request does not fit the visible columns.
     """
 
     def __init__(self, dataset: Dataset, question: Question, grant: Grant, limits: Limits) -> None:
@@ -121,7 +121,7 @@ class Inquiry:
     def _checked_limit(self, limits: Limits) -> int:
         limit = self.question.limit
         if limit is not None and limit > limits.rows:
-            raise Problem(400, f"limit is {limit}, and may be {limits.rows}")
+            raise Problem(400, f"limit is {limit}, but may be at most {limits.rows}")
         return limits.rows if limit is None else limit
 
     @property
@@ -137,11 +137,12 @@ class Inquiry:
         return dataset.scan(self._columns, where, limit=self.limit, batch_size=BATCH_ROWS)
 
     def pinned(self, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
-        """Return the dataset with its versions fixed for one read; see :func:`pinned_dataset`."""
+        """Return a copy of the dataset that reads fixed versions of its files, and the provider of these; see
+        :func:`pinned_dataset`."""
         return pinned_dataset(self.dataset, is_known)
 
     def unpinned(self) -> Dataset:
-        """Return the dataset for one read of the current versions of its files, which are not fixed."""
+        """Return a copy of the dataset for one request, which reads the current versions of its files."""
         return unpinned_dataset(self.dataset)
 
     def scan(self, dataset: Dataset) -> DatasetScan:
@@ -149,7 +150,7 @@ class Inquiry:
         return self._scan(dataset, self._predicate)
 
     async def count(self, dataset: Dataset) -> int:
-        """Return the number of rows."""
+        """Return the number of rows that match the request."""
         return await dataset.count(self._predicate)
 
     async def plan(self, dataset: Dataset) -> DatasetPlan:

@@ -40,7 +40,8 @@ class ServerExchange:
         return str(self.request.path_params[name])
 
     async def body(self) -> bytes:
-        """Return the request's body. Raises Problem 413 if it is too large, ClientGoneError if it breaks off."""
+        """Return the request's body. Raises Problem 413 if it is too large, ClientGoneError if the client
+        disconnects before it is complete."""
         parts, size = [], 0
         while True:
             message = await self._receive()
@@ -57,8 +58,8 @@ class ServerExchange:
                 return b"".join(parts)
 
     async def while_client_waits(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work``. If the client closes the connection, cancel ``work`` and raise ClientGoneError. The request's
-        body must have been read before."""
+        """Run ``work``. If the client closes the connection meanwhile, cancel ``work`` and raise ClientGoneError.
+        The request's body must have been read before."""
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(self._gone())
         try:

@@ -13,8 +13,8 @@ RETRY_AFTER_S = 1
 
 
 class Slots:
-    """Counts running requests. A request over the limit is refused at once: a queue would hide from clients that they
-    send too many."""
+    """Counts running requests, for each token and in all. A request over the limit is refused at once: a queue would
+    hide from clients that they send too many."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -26,9 +26,11 @@ class Slots:
 
     @contextmanager
     def taken_by(self, token: Token, concurrent: int) -> Iterator[Callable[[], None]]:
-        """Hold a slot during the block. Yields a function that releases the slot before the block ends.
+        """Count one request of ``token`` as running during the block. Yields a function that ends this before the block
+        does.
 
-        Raises Problem 429 if the token has reached its own limit, or all tokens together ``concurrent`` requests.
+        Raises Problem 429 if the token has reached its own limit, or all tokens together have ``concurrent`` running
+        requests.
         """
         if self._taken[token.name] >= token.limits.concurrent:
             raise _busy(f"the token has {token.limits.concurrent} running requests, which is its limit")

@@ -46,7 +46,8 @@ class ServiceMetrics:
         self.in_flight: Any = prometheus.Gauge("asyncpq_serve_requests_in_flight", "Requests under way.", **own)
 
     def ended(self, dataset: str, verb: str, status: str, seconds: float, sent: int) -> None:
-        """Count a finished request. ``status`` is the HTTP status, or "gone" if the client left, or "aborted"."""
+        """Count a finished request. ``verb``: such as "lookup"; ``status``: the HTTP status, or "gone" if the client
+        left, or "aborted"; ``sent``: bytes of the response's body."""
         self._requests.labels(dataset, verb, status).inc()
         self._seconds.labels(dataset, verb).observe(seconds)
         self._sent.labels(dataset, verb).inc(sent)

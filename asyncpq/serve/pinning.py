@@ -35,7 +35,8 @@ class _Pinned(NamedTuple):
 
 
 class PinnedFiles:
-    """A :class:`FileProvider` of the files of one request.
+    """A :class:`FileProvider` for one request. It gives the files of the provider that it wraps, each fixed to one
+    version.
 
     Args:
         is_known: returns whether the client has the answer for the versions with this digest. If so, NotModifiedError
@@ -69,7 +70,8 @@ class PinnedFiles:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files with their versions fixed. Raises NotModifiedError if the client has them."""
+        """Return the files with their versions fixed. Raises NotModifiedError if the client already has the answer
+        for these versions."""
         self.metrics = operation.metrics
         found = await self._source.files(ask, operation, scan=scan)
         files = found.files
@@ -91,8 +93,12 @@ class PinnedFiles:
     async def _pinned(
         self, files: Sequence[DataFile], unknown: Sequence[int], context: RequestContext, *, validate: bool
     ) -> _Pinned | None:
-        """Return the files fixed to their versions; None if the version of a file is unknown. ``validate``: ask the
-        store for the versions at the positions ``unknown``, if the cache policy requires it."""
+        """Return the files fixed to their versions; None if the version of a file stays unknown.
+
+        Args:
+            unknown: positions of the files whose versions are not known yet.
+            validate: ask the store for these versions, if the cache policy requires it.
+        """
         versions = await asyncio.gather(*[self._version(files[at], context, validate=validate) for at in unknown])
         return None if None in versions else pin(files, dict(zip(unknown, versions, strict=True)))
 
@@ -108,7 +114,8 @@ class PinnedFiles:
 
 
 def pinned_dataset(dataset: Dataset, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
-    """Return a copy of ``dataset`` for one request, and the provider of its pinned files."""
+    """Return a copy of ``dataset`` for one request, which reads one version of each file, and the provider that
+    fixes these versions."""
     state = dataset.state
     files = PinnedFiles(state.runtime, state.source, is_known)
     copy = replace(state, source=files)
@@ -125,8 +132,8 @@ def unpinned_dataset(dataset: Dataset) -> Dataset:
 
 
 def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> _Pinned:
-    """Return ``files``, each fixed to its version, with the digest of all. ``versions`` are those that are not in
-    ``files``, by position."""
+    """Return ``files``, each fixed to its version, and a digest of all versions. ``versions`` has, by position,
+    those that the files themselves do not state."""
     digest = hashlib.sha256()
     pinned = []
     for at, file in enumerate(files):
@@ -141,7 +148,8 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> 
 
 
 def _tells(file: DataFile) -> bool:
-    """Return whether ``file`` itself identifies the version to read, without a request."""
+    """Return whether ``file`` already has a validator that identifies the version to read, so that no request is
+    needed."""
     if file.immutable or file.content is not None or file.unreadable is not None:
         return True
     return file.validator is not None and file.validator.is_strong

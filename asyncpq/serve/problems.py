@@ -49,10 +49,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
-    """An answer that is an error.
+    """An answer that is an error: a problem document (RFC 9457) and its HTTP status.
 
     Args:
-        status: of the response.
+        status: HTTP status of the response.
         detail: what happened, in one sentence.
         hint: what the client can do.
         error: name of the class of asyncpq's error that caused it.
@@ -101,14 +101,14 @@ def clients_errors() -> Iterator[None]:
 
 
 def wrong_request(error: AsyncpqError) -> Problem:
-    """Return the :class:`Problem`, with status 400, for an error that the client's input alone caused."""
+    """Convert an error that the client's input alone caused to a :class:`Problem` with status 400."""
     members = {} if error.column is None else {"column": error.column}
     hint = None if error.hint is None else _URL.sub("...", error.hint)
     return Problem(400, _URL.sub("...", error.message), hint=hint, error=type(error).__name__, members=members)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the :class:`Problem` for any error, and log the details that the response must not contain."""
+    """Convert any error to a :class:`Problem`, and log the details that the response must not contain."""
     if isinstance(error, Problem):
         return error
     status = _status(error)

@@ -34,14 +34,15 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class _Number(str):
-    """A number in a JSON body, kept as the text that was written."""
+    """A number in a JSON body, kept as the text in which it was written, so that no digit is lost."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """The arguments of a request to a dataset. Values of ``keys`` are texts; None is null."""
+    """The arguments of a request to a dataset, from its query string or JSON body. Values of ``keys`` are texts;
+    None is null."""
 
     verb: str
     keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Question:
         return json.dumps([self.verb, list(keys.items()), self.columns, self.where, self.limit])
 
     def typed_keys(self, schema: pa.Schema, limits: Limits) -> dict[str, Any]:
-        """Return ``keys`` in the types of their columns.
+        """Return ``keys`` with the values converted to the types of their columns.
 
         Raises:
             QueryError: there are no keys, or too many.
@@ -88,7 +89,8 @@ def _typed(name: str, value: str | None, schema: pa.Schema) -> Any:
 
 
 def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
-    """Parse a query string. In a lookup, each parameter with an unknown name is a key column.
+    """Parse the query string of a request for ``verb``. In a lookup, each parameter with an unknown name is a key
+    column.
 
     Raises Problem 400 if a parameter is unknown, repeated or malformed.
     """
@@ -114,13 +116,15 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
 
 
 def from_body(verb: str, body: bytes) -> Question:
-    """Parse a JSON body. Raises Problem 400 if it is malformed."""
+    """Parse the JSON body of a request for ``verb``. Raises Problem 400 if it is malformed."""
     try:
         document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as error:
         raise _wrong(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise _wrong("the body must be a JSON object", hint='Such as {"keys": {"id": [1, 2]}, "columns": ["price"]}.')
+        raise _wrong(
+            "the body must be a JSON object", hint='Send for example {"keys": {"id": [1, 2]}, "columns": ["price"]}.'
+        )
     allowed = _PARAMETERS[verb]
     for name in document:
         if name not in allowed:
@@ -141,14 +145,14 @@ def _question(verb: str, given: Mapping[str, Any]) -> Question:
         if not isinstance(columns, list) or not all(type(name) is str for name in columns):
             raise _wrong("columns must be a list of names")
         if len(set(columns)) < len(columns):
-            raise _wrong("columns names a column twice", hint="Name each once.")
+            raise _wrong("columns names a column twice", hint="Name each column once.")
         columns = tuple(columns)
     if where is not None and type(where) is not str:
         raise _wrong("where must be a text: a condition as after WHERE in SQL")
     if where is not None and len(where) > MAX_WHERE:
         raise _wrong(f"where has {len(where)} characters, but at most {MAX_WHERE} are allowed")
     if verb == "lookup" and not keys:
-        raise _wrong("a lookup needs a key", hint="Such as ?id=42, with the name of a column.")
+        raise _wrong("a lookup needs a key", hint="Add one with the name of a column, such as ?id=42.")
     if keys and where is not None:
         raise _wrong("keys and where cannot be given together")
     return Question(verb=verb, keys=keys, columns=columns, where=where, limit=given.get("limit"))
@@ -193,13 +197,13 @@ def chosen_format(parameters: Sequence[tuple[str, str]], accept: str | None) -> 
         raise Problem(
             406,
             "the service writes none of the formats that Accept names",
-            hint=f"It writes {', '.join(FORMATS.values())}.",
+            hint=f"Accept one of {', '.join(FORMATS.values())}.",
         )
     return best
 
 
 def _score(media_type: str, accept: str) -> float:
-    """Return the weight that the most specific range of ``accept`` gives a media type."""
+    """Return the weight (``q``, 0 to 1) that the header ``accept`` gives a media type, by its most specific range."""
     ranges = {"*/*": 0, f"{media_type.partition('/')[0]}/*": 1, media_type: 2}
     best, weight = -1, 0.0
     for part in accept.split(","):

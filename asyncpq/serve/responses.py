@@ -28,11 +28,11 @@ _INLINE_CELLS: Final = 2000  # values that are written on the event loop, since 
 
 
 class AbortedError(Exception):
-    """The answer failed after its first bytes were sent, so the connection is closed."""
+    """Raised when an answer fails after its first bytes were sent: the connection is then closed."""
 
 
 class ByteSink:
-    """A file object for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
+    """A file object in memory for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
 
     closed = False
 
@@ -75,7 +75,7 @@ class ByteSink:
 
 
 def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema) -> RowWriter:
-    """Return a writer of rows. Raises Problem 400 if the format cannot hold the columns."""
+    """Return a writer of rows in the format ``format_``. Raises Problem 400 if the format cannot hold the columns."""
     try:
         if format_ == "json":
             return JsonWriter(sink, {"document": "rows", "dataset": dataset}, schema)
@@ -91,7 +91,8 @@ def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema) -> 
 
 
 class Reply:
-    """The response of one request. ``send`` is ASGI's: it returns when the client has taken most of what was sent."""
+    """The response to one request. ``send`` is ASGI's function, which returns when the client has taken most of what
+    was sent."""
 
     def __init__(self, send: Send, *, with_body: bool = True) -> None:
         self._send = send
@@ -137,13 +138,13 @@ async def send_rows(
     limits: Limits,
     headers: Callable[[int | None], Mapping[str, str]],
 ) -> int:
-    """Write all batches of an entered ``scan``; return the number of rows.
+    """Write all batches of ``scan``, which has been entered; return the number of rows.
 
     Args:
         headers: returns the response's headers, given the number of rows, or None if it is not known yet.
 
     Raises:
-        Problem: 413, the answer has more bytes than ``limits`` allow, and nothing is sent yet.
+        Problem: status 413: the answer has more bytes than ``limits`` allow, and nothing is sent yet.
         AbortedError: the same, but the answer has already begun.
     """
     sink = ByteSink()

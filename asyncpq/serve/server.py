@@ -53,8 +53,9 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
 
 
 def watch_connections(settings: Any, seconds: float = IDLE_S) -> None:
-    """End connections of uvicorn's protocol that take longer than ``seconds`` to send the head of a request, or to take
-    the rest of an answer. A request under way has the time limit of its token."""
+    """Close connections of a uvicorn server whose client takes longer than ``seconds`` to send the head of a
+    request, or to take the rest of an answer. ``settings``: uvicorn's. While a request runs, the time limit of its
+    token applies instead."""
     settings.load()
 
     class WatchedProtocol(settings.http_protocol_class):  # type: ignore[misc]  # uvicorn chooses the class

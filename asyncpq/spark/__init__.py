@@ -1,9 +1,10 @@
 """Read and write Parquet lakes with asyncpq in Spark. Needs the extra ``asyncpq[spark]``; see docs/spark.md.
 
-The driver opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a frame
-whose tasks read their splits (``reads/splits``) with the session of their process (``sessions``) and convert values to
-Spark's types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``),
-``optimize`` and index builds (``index_builds``) start from the same parts.
+A lake is the dataset that a read or write names; a split is the files and rows that one Spark task reads. The driver
+opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a DataFrame whose tasks
+read their splits (``reads/splits``) with the session of their process (``sessions``) and convert values to Spark's
+types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``), ``optimize``
+and index builds (``index_builds``) use the same modules.
 
 Names are imported when they are first used, since executors import single modules below this package.
 """

@@ -1,4 +1,4 @@
-"""Columns of rows that are appended to a lake: in the lake's order, with its types."""
+"""Columns of rows that are appended to a lake: put into the lake's order and types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _WIDER: Final[tuple[tuple[type[DataType], ...], ...]] = (
 
 
 def arranged(batch: pa.RecordBatch, order: Sequence[int | None], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns at the positions ``order``, with the wider numbers of ``schema``; nulls for None."""
+    """Return the batch's columns in the order of ``schema``: ``order`` has the position of each in ``batch``, or
+    None for a column of nulls. Integers and floats are widened to the types of ``schema``."""
     columns = []
     for at, wanted in zip(order, schema, strict=True):
         column = pa.nulls(batch.num_rows, wanted.type) if at is None else batch.column(at)
@@ -47,10 +48,11 @@ def _is_number(dtype: pa.DataType) -> bool:
 def fitted(
     schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str
 ) -> tuple[StructType, tuple[int | None, ...]]:
-    """Return the columns to append, in the lake's order and spelling, and their positions in ``schema``. Columns that
-    ``schema`` lacks are null, narrower integers and floats are widened.
+    """Return the columns to append, in the order and spelling of the lake's columns ``lake``, and the position of each
+    in ``schema``, the columns of the appended rows. The position is None for a column that ``schema`` lacks, which
+    becomes null; narrower integers and floats are widened. ``folder``: the lake's url, for messages.
 
-    Raises SchemaMismatchError if they differ from the lake's, AmbiguousColumnError if names differ only in case.
+    Raises SchemaMismatchError if the columns differ from the lake's, AmbiguousColumnError if names differ only in case.
     """
     names = schema.fieldNames()
     places = [find_name(names, name, conf) for name in lake.names]

@@ -38,7 +38,8 @@ _FIXED_IN: Final = (5, 0)
 
 
 def require_safe_pushdown(version: str = pyspark.__version__) -> None:
-    """Raise UnsupportedFeatureError if this Spark version may apply the filters of one scan to another scan."""
+    """Raise UnsupportedFeatureError if Spark of this version may apply the filters that it pushes for one scan to
+    another scan."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _FIXED_IN:
         raise UnsupportedFeatureError(
@@ -49,7 +50,8 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 
 
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
-    """Return a condition that is true for every row for which all filters are true; None if it excludes no rows."""
+    """Return a condition that is true for every row for which all ``filters``, pushed by Spark, are true; None if it
+    excludes no rows."""
     return conjunction(map(_expression, filters))
 
 
@@ -97,7 +99,7 @@ class AsyncpqDataSource(spark.DataSource):
         return "asyncpq"
 
     def schema(self) -> StructType:
-        """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders."""
+        """Infer the schema as ``spark.read.parquet`` does: from the first file and the partition folders' names."""
         options = source_options.SourceOptions.parse(
             self.options, streaming=True
         )  # Spark does not tell whether it is a stream
@@ -119,7 +121,7 @@ class AsyncpqDataSource(spark.DataSource):
         return FileStreamReader(source_options.SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        """Return the writer, which writes files in tasks and commits them."""
+        """Return the writer, which writes files in tasks and then commits all of them."""
         from asyncpq.spark.lake_writer import lake_writer
 
         return lake_writer(self.options, schema, overwrite=overwrite)
@@ -138,7 +140,7 @@ class AsyncpqDataSource(spark.DataSource):
 
 
 class LakeReader(spark.DataSourceReader):
-    """The reader of a batch query, which plans when Spark pickles the reader, and reads splits in tasks.
+    """The reader of a batch query. It plans the read when Spark pickles it, and reads splits in tasks.
 
     PySpark pickles the reader before it calls :meth:`partitions`, and reports errors at that time as failures of
     pickling. So an error of planning is kept, and :meth:`partitions` raises it.
@@ -190,7 +192,7 @@ class PushdownReader(LakeReader):
 
 
 class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
-    """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
+    """Reads new files of a lake as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
     def __init__(self, options: source_options.SourceOptions, schema: StructType) -> None:
         source_options.check_schema(schema)
@@ -213,18 +215,19 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return dict(START)
 
     def getDefaultReadLimit(self) -> streaming.ReadLimit:  # noqa: N802
-        """Return the limit of a batch according to the options; at most ``MAX_FILES`` files if none is set."""
+        """Return the maximum size of a batch that the options set; ``MAX_FILES`` files if they set none."""
         if self._options.max_bytes is not None:
             return streaming.ReadMaxBytes(self._options.max_bytes)
         return streaming.ReadMaxFiles(self._options.max_files or MAX_FILES)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the stream: ignore files that appear after this call."""
+        """Fix the end of the stream, for Spark's trigger AvailableNow: ignore files that appear after this call."""
         self._ends = True
         self._run(self._opened)
 
     def latestOffset(self, start: dict[str, Any], limit: streaming.ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the offset after the next batch. Raises UsageError if the checkpoint belongs to another stream."""
+        """Return the offset after the next batch, which begins at ``start``; ``limit`` is the maximum size of the
+        batch. Raises UsageError if the checkpoint belongs to another stream."""
 
         async def advance(session: Session) -> dict[str, Any]:
             stream = await self._opened(session, start)
@@ -233,8 +236,8 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return self._run(advance)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
-        """Plan the batch between two offsets, and return one partition for each split. Raises ObjectChangedError if
-        files were replaced or deleted, unless the option ignoreMissingFiles is set."""
+        """Plan the batch of files between two offsets, and return one partition for each split. Raises
+        ObjectChangedError if files were replaced or deleted, unless the option ignoreMissingFiles is set."""
         if start == end:
             return []
 
@@ -263,8 +266,8 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return sessions.run(self._options.settings, work)
 
     async def _opened(self, session: Session, offset: Mapping[str, Any] = START) -> ListedStream | IndexStream | None:
-        """Return the provider of the stream's files, of the kind to which the offset belongs. None if the offset is the
-        first one and there are no files yet, so that the kind is open."""
+        """Return the stream's file provider: over listings or over an index, whichever wrote ``offset``. None if the
+        offset is the first one and there are no files yet, so that this is undecided."""
         provider: type[ListedStream | IndexStream] | None
         if "after" in offset or "index" in offset:
             provider = ListedStream if "after" in offset else IndexStream

@@ -30,7 +30,7 @@ class _ThreadCall(NamedTuple):
 
 
 class CallerThread:
-    """Runs work in the caller's thread for a coroutine that runs in the event loop of another thread."""
+    """Lets a coroutine, which runs in the event loop of another thread, run functions in its caller's thread."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[_ThreadCall | None] = SimpleQueue()
@@ -50,7 +50,8 @@ class CallerThread:
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
-        """Await ``work`` and return its result. An interrupt of the caller cancels ``work``; one call at a time."""
+        """Await ``work`` and return its result. An interrupt of the caller's thread cancels ``work``. Only one call
+        may run at a time."""
         task = asyncio.current_task()
         assert task is not None
         self._running = asyncio.get_running_loop(), task
@@ -102,7 +103,8 @@ class CallerThread:
             loop.call_soon_threadsafe(self._cancel, task)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel ``task``, in the loop's thread. Later calls do nothing: a second one would break off its cleanup."""
+        """Cancel ``task``; must run in the loop's thread. Later calls do nothing, because a second one would cancel
+        the cleanup."""
         if not self._cancelled:
             self._cancelled = True
             task.cancel()
@@ -126,7 +128,8 @@ class CallerThread:
 
 @dataclass(eq=False)
 class _Hold:
-    """The value that a setting had before its first user changed it."""
+    """A Spark setting that was changed for a while: the value from before the first user changed it, and the number
+    of users."""
 
     spark: SparkSession
     name: str
@@ -142,7 +145,7 @@ _DESCRIPTION: Final = "spark.job.description"
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return the session's context; None in Spark Connect, which has none."""
+    """Return the session's SparkContext; None in Spark Connect, which has none."""
     try:
         return spark.sparkContext
     except Exception:  # noqa: BLE001  # Spark Connect raises errors of several kinds
@@ -151,8 +154,8 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 @contextmanager
 def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
-    """Describe the jobs of the block in Spark's UI, unless the caller has described its jobs. Spark Connect has no
-    descriptions of jobs."""
+    """Give the Spark jobs that the block starts the description ``text`` in Spark's UI, unless the caller has set
+    one. Does nothing in Spark Connect, which has no descriptions of jobs."""
     context = context_of(spark)
     if context is None or context.getLocalProperty(_DESCRIPTION) is not None:
         yield
@@ -166,7 +169,8 @@ def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set Spark settings for all threads of the session; restore them after the last user.
+    """Set the Spark settings ``wanted`` for all threads of the session during the block; restore them after their last
+    user.
 
     All concurrent users of a setting must pass the same value. Two SparkSession objects may be the same session, which
     PySpark does not reveal: a caller that finds its value already set counts as a user of every change of that setting.

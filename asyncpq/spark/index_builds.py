@@ -1,7 +1,7 @@
 """External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with :class:`SparkExecutor`. The steps that
-it runs in tasks are those of :mod:`asyncpq.spark.index_steps`.
+The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with :class:`SparkExecutor`, which runs the
+steps of :mod:`asyncpq.spark.index_steps` in Spark tasks.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class BuiltIndex:
     """Result of a build or refresh of an index.
 
     Attributes:
-        at: place of the index, without secrets.
+        at: url or other description of the index, without secrets.
         snapshot: number of its newest snapshot.
-        files, rows: files in the index, and rows of those that could be read.
-        added, removed: files that were added and removed; a replaced file counts in both.
-        resumed: files that an earlier, broken-off build had read.
-        problems: files that could not be read; reads of the dataset open these themselves.
+        files, rows: number of files in the index, and of rows in those that could be read.
+        added, removed: numbers of files that were added and removed; a replaced file counts in both.
+        resumed: number of files that an earlier, interrupted build had read.
+        problems: files that could not be read; reads of the dataset open these without the index.
             ``spark.createDataFrame(built.problems)`` shows them.
     """
 
@@ -192,7 +192,7 @@ def verify_index(
 def vacuum(
     spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
 ) -> Vacuumed:
-    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files of failed attempts of tasks.
+    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 
     Segments, and data files of a lake that asyncpq writes, are removed if they are older than a day and no kept
     snapshot lists them.
@@ -236,7 +236,7 @@ class _BuildCall:
     def executor(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
     ) -> SparkExecutor:
-        """Return an executor that runs the steps of a build in Spark tasks, as an ``ExecutorFactory`` does."""
+        """Return an executor that runs the steps of a build in Spark tasks: an ``ExecutorFactory``."""
         url = self.at if isinstance(self.at, str) else None
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
@@ -249,7 +249,7 @@ class _BuildCall:
         )
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
-        """Run ``work``, which builds or refreshes the index, in the process's session; return a summary."""
+        """Run ``work``, which builds or refreshes the index, in this process's session; return a summary."""
 
         async def build(session: Session) -> BuiltIndex:
             index = await self._caller.interruptible(work(session))
@@ -292,7 +292,8 @@ class SparkExecutor:
     rounds: int = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """Return the number of files of one commit: ``checkpoint_files``, or more to respect ``max_segments``."""
+        """Return the number of files between commits: ``checkpoint_files``, or more for at most ``max_segments``
+        commits."""
         most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
         self.rounds = max(1, -(-num_files // most))
         return most
@@ -305,7 +306,7 @@ class SparkExecutor:
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read the files of ``works`` in tasks, write their index rows as segments, and return the segments."""
+        """Read files in tasks and write their index rows as segments, as :meth:`BuildExecutor.segments` describes."""
         for attempt in range(_ATTEMPTS):
             mapped = _MappedPieces(self.spark, self.settings, works, wanted, tuple(index_tables))
             try:
@@ -348,7 +349,9 @@ class SparkExecutor:
     async def _written_by_tasks(
         self, mapped: _MappedPieces, pieces: Sequence[Mapping[str, Any]], readable: RowRanges, build: str
     ) -> list[Segment]:
-        """Let tasks write all index tables but "files"; return the segments. Raises StoreError if one is missing."""
+        """Let tasks write all index tables but "files", whose rows ``mapped`` has and ``pieces`` describe; return
+        the segments. Raises StoreError if the driver does not find one. ``readable``: ids of the files that could be
+        read."""
         num_bytes = sum(piece["num_bytes"] for piece in pieces)
         if self.at is None:
             raise UnsupportedStoreError(
@@ -381,7 +384,8 @@ class SparkExecutor:
         ids: Mapping[IndexTable, RowRanges],
         build: str,
     ) -> list[Segment]:
-        """Write index tables on the driver; return their segments. ``ids`` are the file ids of each index table."""
+        """Write index tables on the driver, from their encoded rows; return the segments. ``ids``: file ids by
+        table."""
         with ExitStack() as open_sorts:
             memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
             folder = index_steps.folder_of(self.options)
@@ -414,7 +418,7 @@ class SparkExecutor:
 
 
 def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
-    """Return the index rows of each file in ``works``; a file without a row in ``tables`` is marked as deleted."""
+    """Return the index rows of each file in ``works``. A file without a row in ``tables`` is marked as deleted."""
     rows: dict[int, FileRows] = {}
     by_id = {work.id: work for work in works}
     for table in tables:
@@ -433,7 +437,7 @@ def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[Fi
 
 @dataclass(eq=False)
 class _MappedPieces:
-    """The index rows of files, in pieces that stay on executors until :meth:`close`.
+    """The index rows of files in pieces, as a DataFrame that Spark keeps on executors' disks until :meth:`close`.
 
     Call the methods in the caller's thread. They raise the AsyncpqError of a task that failed after all retries.
     """
@@ -446,7 +450,7 @@ class _MappedPieces:
     _rows: DataFrame | None = None
 
     def pieces(self) -> pa.Table:
-        """Read the files in tasks; return all pieces. Only pieces of the index table "files" have payloads."""
+        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
         costs = [index_steps.cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
         tasks = [
             index_steps.shipped([self.works[number] for number in numbers])
@@ -457,11 +461,11 @@ class _MappedPieces:
         return _answer(self._rows.select(*index_steps.PIECES.names[:-1], payload))
 
     def payloads(self) -> pa.Table:
-        """Return the pieces of all index tables but "files", with payloads."""
+        """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
         return _answer(self._others("task", "part", "digest", "payload"))
 
     def written(self, cutting: index_steps.CutPieces, writing: index_steps.WriteSegments, num_bytes: int) -> pa.Table:
-        """Let tasks write all index tables but "files", in total ``num_bytes``; return the segments' descriptions."""
+        """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task

@@ -1,7 +1,8 @@
 """The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
-A piece is one row for Spark however many entries it has, so Spark moves few, large values. Files are spread over tasks
-by cost, since one large file takes as long as thousands of small ones. The sort keys in the pieces show the
+A piece is a sorted run of index rows of one index table, encoded as a single value of one Spark row, so that Spark
+moves few, large values. Files are spread over tasks by cost, since one large file takes as long as thousands of small
+ones. The sort keys in the pieces show the
 distribution of keys before any piece is moved, so the ranges have similar sizes. A key with many rows is divided at
 file and row numbers. Only descriptions of the segments return to the driver.
 """
@@ -95,7 +96,7 @@ class CollectFiles:
 
 
 def shipped(works: Sequence[FileTask]) -> bytes:
-    """Pickle the files of a task, without attributes that the task does not need."""
+    """Pickle the files of a task, without those attributes of the files that a task does not need."""
     return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
 
 
@@ -158,12 +159,13 @@ def _piece(task: int, index_table: int, digest: bytes, rows: pa.Table) -> pa.Rec
 
 
 def order_in(piece: Mapping[str, Any]) -> RowKey:
-    """Return the sort key in the field ``first``, ``middle`` or ``last`` of a piece."""
+    """Return the sort key (key, file and row) in ``piece``, the field ``first``, ``middle`` or ``last`` of a piece."""
     return piece["key"], piece["file"], piece["at"]
 
 
 def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
-    """Return the sort key of the row at position ``number``, with 0 for columns that its index table lacks."""
+    """Return the sort key (key, file and row) of the row at position ``number``, with 0 for columns that its table
+    lacks."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (
@@ -200,20 +202,22 @@ _UNKNOWN_BYTES: Final = 4 * MIB  # assumed size of a file that no listing names
 
 
 def cost_of(work: FileTask, *, reads_values: bool) -> int:
-    """Estimate the cost of reading a file, in bytes. Without ``reads_values``, only the footer is read."""
+    """Estimate the cost of reading a file, as a number of bytes. ``reads_values``: the column values are read too,
+    not only the footer."""
     size = work.file.size if work.file.validator is None else work.file.validator.size
     size = _UNKNOWN_BYTES if size is None else size
     return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
 
 
 def count_of(cost: int, target: int) -> int:
-    """Return the number of tasks for a total cost, so that each task costs ``target`` or somewhat less."""
+    """Return into how many tasks to divide work of total ``cost``, so that each costs ``target`` or somewhat less."""
     count = max(1, -(-cost // max(1, target)))
     return count if count <= _EVEN else -(-count // _EVEN) * _EVEN
 
 
 def packed(costs: Sequence[int], target: int) -> list[list[int]]:
-    """Distribute costs over bins of ``target`` or somewhat less; return the ascending positions in each bin.
+    """Distribute items with these costs over bins that each cost ``target`` or somewhat less; return the ascending
+    positions of the items in each bin.
 
     No bin costs more than a third above the optimum for that number of bins. The heaviest bin comes first, since it
     should not start last.
@@ -253,7 +257,8 @@ class SegmentRanges:
 
 
 def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> SegmentRanges:
-    """Plan the ranges for the rows of ``pieces``, which need no payloads. The build has ``builds`` commits."""
+    """Divide the rows of ``pieces`` into ranges of sort keys of similar sizes. The pieces need no payloads.
+    ``builds``: number of commits of the build."""
     by_part: dict[int, list[tuple[RowKey, int, int]]] = {}
     for piece in pieces:
         counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
@@ -276,9 +281,10 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
 
 
 def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
-    """Return the cuts of one index table: the last sort key of each range but the final one.
+    """Return where to divide one index table: the last sort key of each range but the final one.
 
-    ``pieces`` are middle sort key, bytes and rows of each piece. ``most`` is exceeded if segments would be too large.
+    ``pieces`` are the middle sort key, the bytes and the rows of each piece. ``most`` is the maximum number of ranges,
+    exceeded only if segments would be too large.
     """
     num_bytes, num_rows = sum(size for _, size, _ in pieces), sum(rows for _, _, rows in pieces)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
@@ -294,7 +300,8 @@ def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most
 
 @dataclass(frozen=True)
 class CutPieces:
-    """A function for ``mapInArrow`` that cuts pieces at the ends of ranges and yields the parts (schema ``MOVED``)."""
+    """A function for ``mapInArrow`` that cuts pieces at the ends of ranges and yields the resulting smaller pieces
+    (schema ``MOVED``)."""
 
     ranges: SegmentRanges
 
@@ -386,7 +393,8 @@ async def write_sorted(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write sorted rows as segments, several items of ``rows`` concurrently; return the segments in order."""
+    """Write sorted index rows as segments, several items of ``rows`` concurrently; return the segments in order.
+    ``build``, the build's id, begins their names."""
     segments: dict[int, list[Segment]] = {}
 
     async def write(number: int) -> None:
@@ -399,7 +407,7 @@ async def write_sorted(
 
 
 def folder_of(options: BuildOptions) -> Path:
-    """Return the folder of temporary files: that of the options, or the system's."""
+    """Return the local folder for temporary files: that of the options, or the system's."""
     return Path(options.folder or tempfile.gettempdir())
 
 
@@ -412,7 +420,8 @@ def _described(segment: Segment) -> str:
 
 
 def segment_of(index_table: IndexTable, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
-    """Return the segment that ``described`` (JSON from a task) describes; ``files`` are ranges of its files' ids."""
+    """Return the segment of ``index_table`` that ``described``, JSON from a task, describes. ``files``: half-open
+    ranges of the ids of its files."""
     record = json.loads(described)
     low, high = (bytes.fromhex(record.pop(name)) for name in ("low", "high"))
     return Segment(table=index_table, low=low, high=high, files=files, **record)

@@ -4,8 +4,8 @@ Spark plans a write, runs its tasks and commits it in separate processes. A task
 commit lists those whose messages Spark passes to it. Others are deleted if the write fails, and by
 :func:`asyncpq.spark.vacuum`.
 
-Listings of such a folder ask the index which files are live, also when another index is built. A refresh of the index
-adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, which are not read back.
+Listings of such a folder ask the index which files are committed, also when another index is built. A refresh of the
+index adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, which are not read back.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", "txnAppI
 
 @dataclass(frozen=True)
 class TaskFiles(WriterCommitMessage):
-    """The files that one attempt of a task wrote."""
+    """The files that one attempt of a Spark task wrote, as its message to the commit."""
 
     partition: int
     files: tuple[adding.AddedFile, ...]
@@ -116,9 +116,9 @@ class LakeWrite:
     def commit(self, files: Sequence[adding.AddedFile]) -> int:
         """Add ``files`` to the lake's index, and so make them visible; return the number of the index's new snapshot.
 
-        If an earlier write has committed the batch, the files are deleted, and the number is that of the last snapshot.
-        Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is certain
-        that nothing was committed.
+        If an earlier write has committed the same batch (``txnAppId`` and ``txnVersion``), the files are deleted, and
+        the number is that of the newest snapshot. Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`.
+        The files are deleted if it is certain that nothing was committed.
         """
         schema = from_spark(self.struct, self.conf).schema
         if time.time() - self.began >= TRUSTED_S:
@@ -161,7 +161,8 @@ class LakeWrite:
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
-    """Plan one ``save()`` of rows with this schema. With ``overwrite``, its commit retires the lake's older files.
+    """Plan one ``save()`` of rows with this schema. With ``overwrite``, readers no longer see the lake's older files
+    after its commit.
 
     Raises:
         InvalidOptionError: an option is invalid, or the folder has files that asyncpq did not write.
@@ -224,7 +225,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
 
 
 def _batch_job(given: Mapping[str, str], publish: str) -> str | None:
-    """Return the name of a write of the batch that ``txnAppId`` and ``txnVersion`` identify; None without them."""
+    """Return a job name (see :func:`batch_job`) for the batch that the options ``txnAppId`` and ``txnVersion``
+    identify; None without these options."""
     application, version = given.get("txnappid"), given.get("txnversion")
     if application is None and version is None:
         return None
@@ -234,7 +236,10 @@ def _batch_job(given: Mapping[str, str], publish: str) -> str | None:
             hint="In foreachBatch, pass a name of the query, and the number of the batch.",
         )
     if publish == "plain":
-        raise errors.InvalidOptionError("txnAppId: publish='plain' writes into an empty folder, and only once")
+        raise errors.InvalidOptionError(
+            "txnAppId cannot be set with publish='plain', which writes only once, into an empty folder",
+            hint="Leave out txnAppId and txnVersion, or set publish='index'.",
+        )
     return batch_job(application, int(version))
 
 
@@ -243,14 +248,15 @@ _BATCH_DIGITS: Final = (slice(0, 16), slice(17, 26))
 
 
 def batch_job(application: str, version: int) -> str:
-    """Return a new name of a write, which :func:`is_same_batch` recognises as that of this batch."""
+    """Return a new job name, which names the folder of a write's files. :func:`is_same_batch` recognises it as one
+    of the batch ``version`` of ``application``."""
     digest = hashlib.sha256(f"{version} {application}".encode()).hexdigest()
     rest = uuid.uuid4().hex
     return f"{digest[:12]}4{digest[12:15]}{rest[16]}{digest[15:24]}{rest[26:]}"
 
 
 def is_same_batch(path: str, job: str) -> bool:
-    """Return whether the file at ``path`` in the lake is of another attempt to write the batch of ``job``."""
+    """Return whether the file at ``path`` in the lake was written by a job for the same batch as ``job``."""
     folder = path.removeprefix(DATA_FOLDER)
     return all(folder[digits] == job[digits] for digits in _BATCH_DIGITS)
 
@@ -258,7 +264,8 @@ def is_same_batch(path: str, job: str) -> bool:
 def lake_folder(name: str, target: object) -> str:
     """Return the absolute url of the folder of a lake, with a slash at its end.
 
-    Raises InvalidOptionError, with ``name`` as the argument's name, for a pattern, a credential, or no url.
+    Raises InvalidOptionError, which calls the argument ``name``, if ``target`` is not a url, is a pattern, or contains
+    a credential.
     """
     if not isinstance(target, str) or not target:
         raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
@@ -277,7 +284,7 @@ async def listed(session: Session, url: str) -> Sequence[ListedObject]:
 
 
 async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
-    """Return the manifest of the lake's index; None if the folder has no index yet.
+    """Return the manifest of the lake's index; None if the folder has no index yet. ``publish``: "index" or "plain".
 
     Raises InvalidOptionError if files in the folder prevent the write.
     """
@@ -309,9 +316,9 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
 
 
 async def _begin(session: Session, folder: str) -> None:
-    """Mark a folder without an index as one whose first write has begun.
+    """Write the object that says that a folder without an index has begun its first write.
 
-    Raises InvalidOptionError if there are data files and no mark: their index is lost.
+    Raises InvalidOptionError if there are data files but no such object: then their index was lost.
     """
     store, _ = await session.runtime.store(folder)
     context = RequestContext(ReadMetrics(), purpose="write")
@@ -357,8 +364,10 @@ def write_partition(
 ) -> list[adding.AddedFile]:
     """Write the rows of a Spark task with :func:`write_files`; return the written files.
 
-    ``partition`` is the number of the task in its job. For the first ``TAIL_TASKS`` tasks, the files have tails (the
-    ends of their bytes, with the footers), in total at most ``TAIL_BYTES`` for each task.
+    Args:
+        target, stem: url of the folder, and prefix of the files' names.
+        partition: number of the task in its job. For the first ``TAIL_TASKS`` tasks, the files have tails (their last
+            bytes, with the footers), in total at most ``TAIL_BYTES`` for each task.
     """
     begun = False
 
@@ -407,7 +416,7 @@ class AsyncpqWriter(DataSourceArrowWriter):
         self.plan.commit([file for _, message in sorted(chosen.items()) for file in message.files])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, delete the files of failed tasks, including those without a message.
+        """On the driver, delete the files of a write whose tasks failed, including files that no message names.
 
         If all tasks succeeded, the commit failed, but readers may see its files. So the files stay until a vacuum.
         """
@@ -468,7 +477,7 @@ def _item(name: str, attribute: str, item: Any) -> Any:
 
 
 def json_list(name: str, text: str) -> list[Any]:
-    """Parse the value of an option, a JSON list, or names separated by commas.
+    """Parse an option whose value is a JSON list, or names separated by commas. ``name``: the option, for messages.
 
     Raises InvalidOptionError if a text that begins like JSON is not a JSON list.
     """

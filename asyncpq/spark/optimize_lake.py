@@ -46,7 +46,7 @@ _WRITTEN: Final = pa.schema(
 
 
 def _written(write: LakeWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a partition in their order; yield a batch that describes the written files."""
+    """Write the rows of a partition in their order; yield one batch, which describes the written files."""
     yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write(batches).files], schema=_WRITTEN)
 
 

@@ -50,7 +50,8 @@ def has_nanoseconds(dtype: pa.DataType) -> bool:
 
 
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
-    """Convert nanoseconds in BIGINT columns, as Spark reads with :data:`NANOS_AS_LONG`, to timestamps, rounded down.
+    """Convert BIGINT columns that hold nanoseconds, as Spark reads them with :data:`NANOS_AS_LONG`, to timestamps,
+    rounded down. ``schema``: the Arrow types of the columns in the files.
 
     With ``zoneless``, timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
     """
@@ -65,7 +66,8 @@ def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = Tru
 
 
 def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
-    """Return names of the columns that :func:`in_microseconds` changes."""
+    """Return the names of the columns whose nanoseconds Spark reads as BIGINT, which :func:`in_microseconds`
+    converts."""
     types = {field.name: field.type for field in schema}
     return [
         field.name
@@ -76,7 +78,8 @@ def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class TimestampSearch:
-    """Searches files on executors for timestamps that Spark cannot read exactly. Column names are in lower case."""
+    """A function for ``mapInArrow`` that searches files for timestamps that Spark cannot read exactly. Column names
+    are in lower case."""
 
     columns: frozenset[str]  # that must not lose digits
     numbers: frozenset[str]  # that Spark reads as BIGINT
@@ -108,7 +111,7 @@ class TimestampSearch:
 def check_timestamps(
     spark: SparkSession, urls: Sequence[str], settings: SparkSettings, *, columns: Sequence[str], numbers: Sequence[str]
 ) -> None:
-    """Open all files and check their nanosecond columns.
+    """Open all files of ``urls`` in Spark tasks, and check their nanosecond columns.
 
     Raises UnsupportedFeatureError if a timestamp in ``columns`` is not a whole number of microseconds, and
     SchemaMismatchError if a file has another unit in one of ``numbers``, columns that Spark reads as BIGINT.
@@ -167,7 +170,8 @@ def _has_long(dtype: DataType, stored: pa.DataType) -> bool:
 
 
 def _inner(dtype: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
-    """Return the types of fields, elements, or keys and values, as pairs of Spark's and Arrow's; empty for leaves."""
+    """Return the types one level inside ``dtype`` and ``stored`` (of struct fields, list elements, or map keys and
+    values), as pairs of Spark's and Arrow's; empty for types without inner types."""
     if isinstance(dtype, StructType):
         return [(field.dataType, stored.field(field.name).type) for field in dtype.fields]
     parts = inner_types(dtype)
@@ -232,10 +236,11 @@ def open_source(
     where: object,
     timestamp_loss: TimestampLoss,
 ) -> RewriteSource:
-    """Open a source: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
+    """Open the source of a rewrite: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
-    ``settings`` were made of ``given``. Raises InvalidOptionError if Spark's reader lists other files than asyncpq, and
-    UnsupportedFeatureError for a timestamp that is not whole microseconds, unless ``timestamp_loss`` is "truncate".
+    ``given``: the settings as the caller passed them, from which ``settings`` were made. Raises InvalidOptionError if
+    Spark's reader lists other files than asyncpq, and UnsupportedFeatureError for a timestamp that is not whole
+    microseconds, unless ``timestamp_loss`` is "truncate".
     """
     if isinstance(source, DataFrame):
         frame = _chosen(source, columns, where)
@@ -292,7 +297,8 @@ def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> D
 
 
 def _is_of(asked: str, name: str) -> bool:
-    """Return whether ``asked`` may be the column ``name`` or a field in this column, ignoring case and backquotes."""
+    """Return whether ``asked``, a name or dotted path, may mean the column ``name`` or a field in it, ignoring case
+    and backquotes."""
     asked, name = asked.replace("`", "").lower(), name.lower()
     return asked == name or asked.startswith(f"{name}.")
 
@@ -327,7 +333,7 @@ def overlaps(url: str, target: str) -> bool:
 
 
 def _places(url: str) -> set[str]:
-    """Return the canonical forms of a url, with a slash at their end.
+    """Return the forms in which a url may be spelled, each with a slash at its end, for comparison with other urls.
 
     There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
     """

@@ -29,7 +29,8 @@ from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
 
 
 def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Column:
-    """Return a bigint column: each row's place in a z-order of ``columns``, from quantiles of a sample of ``frame``.
+    """Return a bigint column with each row's place in a z-order of ``columns``, which is made from a sample of
+    ``frame``.
 
     ``rows`` is the approximate number of rows of ``frame``.
     """
@@ -83,7 +84,7 @@ class SortKey:
 
     @property
     def column(self) -> Column:
-        """The leaf as an expression over a DataFrame of :func:`numbered`."""
+        """The column or field, as an expression over a DataFrame whose columns :func:`numbered` has renamed."""
         return reduce(lambda column, name: column.getField(name), self.path[1:], F.col(f"c{self.at}"))
 
 
@@ -125,7 +126,7 @@ def find_leaf(name: str, schema: T.StructType, conf: ReadConf) -> SortKey | None
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The order of rows: by ``keys``, then by the place in the z-order of ``z_keys``.
+    """The order of rows: by ``keys``; where these are equal, by the place in the z-order of the columns ``z_keys``.
 
     Nulls come first and NaN last, as Spark sorts.
     """
@@ -155,7 +156,8 @@ class RowLayout:
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
-        """Return the leading ``keys`` whose types Parquet and Spark sort in the same order, for the files' metadata."""
+        """Return the columns by which files declare their rows sorted: the leading ``keys`` whose types Parquet and
+        Spark sort in the same order."""
 
         def is_same(key: SortKey) -> bool:
             is_ambiguous = any("." in name for name in key.path)
@@ -164,13 +166,14 @@ class RowLayout:
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
     def heavy_keys(self) -> Column:
-        """Return an aggregate over a frame of :func:`numbered`: hashes and counts of the most frequent keys."""
+        """Return an aggregate over a DataFrame that :func:`numbered` made: hashes and counts of the keys with the
+        most rows."""
         return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
 
     def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
         """Sort ``frame``, of about ``rows`` rows, into partitions of consecutive keys.
 
-        The rows of a key whose hash is in ``heavy`` may be in several partitions.
+        ``heavy``: hashes of keys with many rows, whose rows may be divided among several partitions.
         """
         rest = numbered(frame)
         order = [key.column for key in self.keys]
@@ -203,7 +206,7 @@ def _is_plain_text(dtype: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _SampleEncoder:
-    """A function for ``mapInArrow`` that encodes a sample as Parquet and yields its rows and bytes."""
+    """A function for ``mapInArrow`` that writes a sample as Parquet, and yields the numbers of its rows and bytes."""
 
     schema: T.StructType
     conf: ReadConf
@@ -238,7 +241,8 @@ def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf)
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Checksum of a column: number of nulls, and exclusive or and sum of the values' hashes, in any order."""
+    """Checksum of a column: number of nulls, and exclusive or and sum of the values' hashes. It does not depend on
+    the order."""
 
     nulls: int
     xor: int
@@ -271,7 +275,8 @@ def numbered(frame: DataFrame) -> DataFrame:
 
 
 def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tuple[Checksums, Mapping[str, Any]]:
-    """Compute checksums, and the aggregates ``more`` over the columns of :func:`numbered`, in one read of ``frame``."""
+    """Compute the checksums of ``frame``, and the further aggregates ``more`` over the columns of :func:`numbered`,
+    in one read of it."""
     fields, more = frame.schema.fields, more or {}
     hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), field.dataType)) for at, field in enumerate(fields)]
     hashed = numbered(frame).select("*", *[column.alias(f"h{at}") for at, column in enumerate(hashes)])
@@ -287,7 +292,7 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
 
 
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
-    """Return a 64-bit hash of these columns with their types; null and other values have different hashes."""
+    """Return a 64-bit hash of the values in these columns, given with their types; null has a hash of its own."""
     parts = [part for column, dtype in columns for part in _inside(column, dtype)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
 
@@ -302,12 +307,14 @@ def _checksum(row: Any, name: str, nulls: int) -> Checksum:
 
 
 def _inside(value: Column, dtype: T.DataType) -> list[Column]:
-    """Return the columns of :func:`_hashable` after a null flag, since xxhash64 skips nulls."""
+    """Return the columns to hash for a value inside another: a flag for null, since xxhash64 skips nulls, then those
+    of :func:`_hashable`."""
     return [value.isNull(), *_hashable(value, dtype)]
 
 
 def _hashable(value: Column, dtype: T.DataType) -> list[Column]:
-    """Return columns that xxhash64 accepts for ``value``: not maps and variants, and lists with their sizes."""
+    """Return columns of types that xxhash64 accepts which together stand for ``value``: hashes of a
+    map's entries, the JSON of a variant, the size and the elements' hashes of a list."""
     if isinstance(dtype, T.MapType):
         of_key, of_value = dtype.keyType, dtype.valueType
         entries = F.transform(

@@ -75,7 +75,8 @@ class ProcessSession:
             raise
 
     def call(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
-        """Run the coroutine of ``work`` in the session's loop, wait for it, and return its result."""
+        """Run the coroutine that ``work(session)`` returns in the session's loop, wait for it, and return its
+        result."""
         return self._portal.call(work(self._session))
 
     def close(self) -> None:
@@ -93,10 +94,11 @@ def run(
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Run ``work`` with the process's session and return its result.
+    """Run ``work`` with this process's session for ``settings``, and return its result.
 
-    If the store refuses the credentials and the provider returns new ones, ``work`` runs a second time, unless
-    ``repeatable`` returns False. Raises CredentialsError if the provider failed or the store refused its credentials.
+    If the store refuses the credentials and the credentials provider returns new ones, ``work`` runs a second time,
+    unless ``repeatable()`` returns False. Raises CredentialsError if the provider failed or the store refused its
+    credentials.
     """
 
     def once(session: ProcessSession) -> Iterator[T]:
@@ -107,7 +109,7 @@ def run(
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a read, which prefetches within the limits of the session.
+    """Yield the batches of a read, which runs ahead of them within the limits of the session.
 
     ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
     read starts again with new ones, as in :func:`run`.
@@ -118,10 +120,10 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
 def _repeated(
     settings: SparkSettings, read: Callable[[ProcessSession], Iterator[T]], repeatable: Callable[[], bool]
 ) -> Iterator[T]:
-    """Yield the items that ``read`` yields with the process's session.
+    """Yield the items that ``read`` yields with this process's session for ``settings``.
 
-    ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable`` returns True, and
-    the provider has new credentials.
+    ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable()`` returns True,
+    and the credentials provider has new credentials.
     """
     for is_last in (False, True):
         is_begun = False
@@ -206,7 +208,7 @@ def _take(settings: SparkSettings) -> ProcessSession:
 def _known(key: tuple[object, ...]) -> ProcessSession | None:
     """Return the open session with this key, and count the caller as its user.
 
-    None if there is no such session: the caller must make the session, for which other threads with the key wait.
+    None if there is no such session: the caller must then make it. Meanwhile, other threads that ask for the key wait.
     """
     global _process
     with _changed:
@@ -225,7 +227,7 @@ def _known(key: tuple[object, ...]) -> ProcessSession | None:
 
 
 def _drop(session: ProcessSession) -> None:
-    """Take the session out of use for further calls. Calls that use the session already may continue."""
+    """Let no further calls use the session. Calls that use it already may continue; the last one closes it."""
     with _changed:
         for key in [key for key, other in _sessions.items() if other is session]:
             del _sessions[key]
@@ -249,7 +251,7 @@ def _close(session: ProcessSession) -> None:
 
 
 def _freeze() -> None:
-    """Exempt imported modules and caches from garbage collection.
+    """Exempt the objects that exist now, such as imported modules and caches, from garbage collection.
 
     PySpark's workers collect garbage after every task, which takes tenths of a second with all that asyncpq imports.
     """
@@ -260,7 +262,8 @@ def _freeze() -> None:
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Return whether the provider now returns other options than ``session`` has; False if it fails or there is none.
+    """Return whether the credentials provider now returns other storage options than those of ``session``; False if it
+    fails or none is set.
 
     A failure of the provider is added to the hint of ``refusal``.
     """
@@ -338,18 +341,19 @@ _REFRESH: Final = "The file was replaced or deleted after the index was built. R
 
 
 def plan_again_hint(by_index: bool) -> AbstractContextManager[None]:
-    """Add the hint to plan again to the block's errors about files that were replaced or deleted after planning.
+    """Add the hint to plan again to errors that the block raises about files that were replaced or deleted after
+    planning.
 
-    ``by_index``: an index lists the files, so its refresh may help, too.
+    ``by_index``: an index lists the files, so the hint also names its refresh.
     """
     hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 
 def refresh_hint(by_index: bool) -> AbstractContextManager[None]:
-    """Add the hint to refresh the index to the block's errors about replaced or deleted files.
+    """Add the hint to refresh the index to errors that the block raises about replaced or deleted files.
 
-    Without ``by_index``, no index lists the files, and the errors stay as they are.
+    ``by_index``: an index lists the files. If not, the errors stay as they are.
     """
     return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
 

@@ -42,7 +42,8 @@ _USER: Final = re.compile(r"[^/?#\s]*@|[^:/?#@\[\s]*:(?!\d+([/?#]|$))[^@\s]*@")
 def refuse_secrets(where: str, value: object) -> None:
     """Raise InvalidOptionError for an option that looks like a credential, or a url with user info or a signed query.
 
-    ``value`` is a mapping of options, a list, or a text that may contain urls.
+    ``value`` is a mapping of options, a list, or a text that may contain urls. ``where`` names its place in the
+    message.
     """
     if isinstance(value, Mapping):
         for name, inner in value.items():
@@ -75,7 +76,7 @@ def secret_refused(what: str) -> InvalidOptionError:
 
 
 def listed_in(value: str) -> object:
-    """Return the items of a JSON list, as which Spark passes several paths; any other text unchanged."""
+    """Return the items of ``value`` if it is a JSON list, as Spark passes several paths; any other text unchanged."""
     if not value.startswith("["):
         return value
     try:
@@ -85,7 +86,8 @@ def listed_in(value: str) -> object:
 
 
 def with_three_slashes(target: Any) -> Any:
-    """Return the url ``file:/folder``, as Spark and Hadoop spell it, as ``file:///folder``; others unchanged."""
+    """Return a url that is spelled ``file:/folder``, as Spark and Hadoop do, as ``file:///folder``; anything else
+    unchanged."""
     return re.sub("^file:/(?!/)", "file:///", target) if isinstance(target, str) else target
 
 
@@ -215,7 +217,8 @@ class SparkSettings:
         return options
 
     def resolved_storage(self) -> dict[str, Any]:
-        """Return the storage options merged with those of the provider. Call it where files are read or written.
+        """Return the storage options merged with those that the credentials provider returns. Call it in the process
+        that reads or writes the files.
 
         Raises InvalidOptionError if the provider cannot be imported or does not return a mapping, and CredentialsError
         if the provider raised an error.
@@ -277,7 +280,7 @@ def _merged(base: str, more: object) -> str:
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recursive merge of two mappings; values of ``more`` take precedence."""
+    """Merge two mappings, also inside nested mappings; values of ``more`` replace those of ``base``."""
     united = dict(base)
     for name, value in more.items():
         known = united.get(name)
@@ -293,7 +296,8 @@ def camel_case(name: str) -> str:
 
 @contextmanager
 def option_spelling(names: Collection[str]) -> Iterator[None]:
-    """Rename the attributes ``names`` in messages of InvalidOptionErrors to camel case, as users spell options."""
+    """In the block, spell the attributes ``names`` in messages of InvalidOptionErrors in camel case, as users write
+    options."""
     try:
         yield
     except InvalidOptionError as error:

@@ -66,7 +66,8 @@ def add_to(spark: SparkSession) -> None:
 
 
 def _zip() -> Path:
-    """Return the path of the zip, which is made once and removed when this process ends: later executors fetch it."""
+    """Return the path of the zip. It is made once, and removed when this process ends, because later executors fetch
+    it too."""
     global _made
     if _made is None or not _made.exists():
         folder = Path(tempfile.mkdtemp(prefix="asyncpq-"))

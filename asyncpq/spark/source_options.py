@@ -146,8 +146,8 @@ def _decoded(value: dict[str, Any]) -> object:
 
 
 def _own(given: dict[str, str]) -> dict[str, str]:
-    """Return the options without those that Spark's catalog adds for a table: the table's owner, and a copy of each
-    option with the prefix ``option.``."""
+    """Return the options without those that Spark's catalog adds when a table is read: the table's owner, and a copy
+    of each option with the prefix ``option.``."""
     if "provider" not in given:
         return given
     own = {name.removeprefix("option."): value for name, value in given.items() if name.startswith("option.")}
@@ -169,7 +169,8 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
 
 
 def _target(given: Mapping[str, str]) -> str | list[str]:
-    """Return the url, or the list of urls that ``load([a, b])`` passes in the option ``paths``."""
+    """Return the url of ``load(a)``, or the list of urls of ``load([a, b])``, which Spark passes in the option
+    ``paths``."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
         if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
@@ -270,8 +271,8 @@ PARALLELISM: Final = 32
 
 
 class SplitPartition(InputPartition):
-    """A split as Spark passes it to a task. In a stream, ``lake`` is the scan of the split's batch, which is planned
-    only after the reader was pickled."""
+    """A split as Spark passes it to a task. In a stream, ``lake`` is what the splits of a batch share: each batch is
+    planned after the reader was pickled. In a batch query it is None."""
 
     def __init__(self, split: bytes, lake: LakeScan | None = None) -> None:
         super().__init__(None)
@@ -306,7 +307,7 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
 
 
 def _narrowed(field: StructField, parts: Sequence[str], conf: ReadConf) -> StructField | None:
-    """Return the column with only the inner field of the path ``parts``; None if there is no such field."""
+    """Return the column with only the field inside it that the path ``parts`` names; None if there is no such field."""
     if not parts:
         return field
     dtype = field.dataType
@@ -316,7 +317,7 @@ def _narrowed(field: StructField, parts: Sequence[str], conf: ReadConf) -> Struc
 
 
 async def open_for_schema(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
-    """Open the dataset with all its columns, or with those of ``schema`` if their types differ from the inferred."""
+    """Open the dataset with the types that it has; if ``schema``, the caller's columns, has other types, with those."""
     opened = await open_lake(session, options.lake, options.conf)
     have = [opened.struct.fields[place] for place in opened.columns(schema.names)]
     if [(field.name, nullable(field.dataType)) for field in have] == [
@@ -329,7 +330,8 @@ async def open_for_schema(session: Session, options: SourceOptions, schema: Stru
 async def plan_source(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
 ) -> LakePlan:
-    """Plan a read of the columns of ``schema``, in their order."""
+    """Plan a read of the columns of ``schema``, in their order. ``pushed``: condition from the filters that Spark
+    pushed."""
     _check_where(opened, options)
     plan = await plan_lake(
         opened,
@@ -360,8 +362,8 @@ def _check_where(opened: OpenLake, options: SourceOptions) -> None:
 
 
 def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) -> Expression | None:
-    """Return the predicate for pruning by the option's condition and the pushed filters, with Spark's semantics. None
-    if no data can be excluded."""
+    """Return the predicate for pruning by the condition in the options and the filters that Spark pushed, with
+    Spark's semantics. None if no data can be excluded."""
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))

@@ -1,10 +1,10 @@
 """Files of a stream: offsets for Spark's checkpoint, and providers of new files (a listing or an index's snapshots).
 
-A version of a file is read once. A file has a key (modified, name) and a mark of 8 bytes. An offset has a key, up to
-which all files count as read, and the marks of files that were read beyond it. So a file may appear later than its time
-of modification, as slow uploads do, if its key is beyond the offset's key. That key advances only over files that were
-read, and that are older than the newest file by ``max_age_s`` or exceed ``REMEMBERED`` marks; never over an unread
-file.
+A version of a file is read once. A file has a key (modified, name) and a mark: 8 bytes of a hash of its version. An
+offset has a key, up to which all files count as read, and the marks of files that were read beyond it. So a file may
+appear later than its time of modification, as slow uploads do, if its key is beyond the offset's key. That key advances
+only over files that were read, and that are older than the newest file by ``max_age_s`` or exceed ``REMEMBERED`` marks;
+never over an unread file.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class ListedOffset:
         return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
 
     def advanced(self, listed: Sequence[ListedFile], batch: Sequence[ListedFile], max_age_s: float) -> Self:
-        """Return the offset after reading ``batch``, which are the first files of ``new(listed)``. The offset remembers
-        files that were modified at most ``max_age_s`` seconds before the newest one."""
+        """Return the offset after reading ``batch``, the first files of ``new(listed)``. It has marks of the files
+        that were modified at most ``max_age_s`` seconds before the newest one."""
         taken = {file.mark for file in batch}
         left = min((file.key for file in listed if not self.has_read(file) and file.mark not in taken), default=None)
         known = sorted(
@@ -114,8 +114,8 @@ class ListedOffset:
         return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
 
     def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
-        """Return the files between this offset and ``end`` that still exist, the oldest first. The second item is the
-        number of files when ``end`` was made, including those that no longer exist."""
+        """Return the files of the batch from this offset to ``end`` that still exist, the oldest first. The second
+        item is the number of files that the batch had when ``end`` was made, including those that no longer exist."""
         marks = end.marks - self.marks
         unread = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
         return sorted(unread.values(), key=lambda file: file.key), len(marks)
@@ -123,7 +123,7 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class IndexOffset:
-    """Offset of a stream over the snapshots of an index, which gives new files ever greater ids."""
+    """Offset of a stream over the snapshots of an index, in which newer files have greater ids."""
 
     index: str  # identifies the index
     next_file: int = 0  # all live files below this id were read, except `pending`
@@ -149,19 +149,20 @@ class IndexOffset:
         return read | {"pending": [[*pair] for pair in self.pending], "files": self.num_files}
 
     def new(self, live: RowRanges) -> RowRanges:
-        """Return ids of the live files that the stream has not read, in the order in which it reads them."""
+        """Return the ids of the files that the stream has not read, in the order in which it reads them. ``live``:
+        ids of the files that readers of the newest snapshot see."""
         return live & (self.pending | RowRanges([(self.next_file, max(self.next_file, live.stop))]))
 
     def advanced(self, new: RowRanges, batch: RowRanges, reserved: RowRanges, next_file: int) -> Self:
-        """Return the offset after reading ``batch``, the first ids of ``new``. ``reserved`` are ids of writers that
-        have not committed yet; ``next_file`` is the id after all files."""
+        """Return the offset after reading ``batch``, the first ids of ``new``. ``reserved``: ids of files that
+        writers have not committed yet, which may be read later; ``next_file``: the id after those of all files."""
         left = new - batch
         reached = max(self.next_file, batch.stop) if left else max(self.next_file, next_file)
         waiting = (left | reserved) & (self.pending | RowRanges([(self.next_file, reached)]))
         return type(self)(self.index, reached, waiting, batch.num_rows)
 
     def until(self, end: Self, live: RowRanges) -> RowRanges:
-        """Return the ids of files between this offset and ``end`` that are still live."""
+        """Return the ids of the files of the batch from this offset to ``end`` that are still in ``live``."""
         return self.new(live).clip(0, end.next_file) - end.pending
 
 
@@ -184,7 +185,8 @@ class StreamLimits(NamedTuple):
     max_bytes: int | None = None
 
     def count(self, sizes: Sequence[int]) -> int:
-        """Return how many of the first files, with these sizes in bytes, fit into a batch; at least one."""
+        """Return how many of the next files, whose sizes in bytes are given in order, fit into a batch; at least
+        one."""
         within = len(sizes) if self.max_bytes is None else bisect_right(list(accumulate(sizes)), self.max_bytes)
         return max(1, within if self.max_files is None else min(within, self.max_files))
 
@@ -202,7 +204,7 @@ class StreamBatch(NamedTuple):
 
 
 class ListedStream:
-    """The provider of new files that lists a prefix or pattern for each batch."""
+    """Finds the new files of a stream by listing a prefix or pattern for each batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="listed", index=False))
@@ -229,7 +231,7 @@ class ListedStream:
         return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
 
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
-        """Return the files between two offsets."""
+        """Return the batch of files between two offsets."""
         listed, self._listed = self._listed, None
         if listed is None or self._options.conf.ignore_missing_files:
             listed = await self._list(session)
@@ -256,7 +258,7 @@ class ListedStream:
             is_list = is_list or await committing_index(runtime, target.folder, operation) is None
         if not is_list:
             raise InvalidOptionError(
-                "the stream lists the folder, but only the folder's index knows now which files are live",
+                "the stream lists the folder, but only the folder's index knows now which files are committed",
                 url=safe_url(target.url),
                 hint='Start with a new checkpoint, without view and index; or pass format="parquet" to read every'
                 " existing file.",
@@ -287,7 +289,7 @@ class ListedStream:
 
 
 class IndexStream:
-    """The provider of new files that an index lists in its snapshots, with the methods of :class:`ListedStream`."""
+    """Finds the new files of a stream in the snapshots of an index, with the methods of :class:`ListedStream`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="snapshot"))
@@ -344,8 +346,9 @@ class IndexStream:
 
 
 async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
-    """Return the provider for a new stream: an index's snapshots where a batch read would use them, else listings. None
-    if there are no files yet, so that the choice is open. Raises InvalidOptionError for a table's files."""
+    """Return the class of provider for a new stream: of an index's snapshots where a batch read would use them, else
+    of listings. None if there are no files yet, so that the choice is open. Raises InvalidOptionError for a table's
+    files."""
     lake = options.lake
     if lake.view == "listed" or lake.index is False:
         return ListedStream
@@ -375,7 +378,7 @@ async def _listing(session: Session, target: Target, options: SourceOptions, ope
 
 
 async def _data_files(opened: OpenLake, request: ScanRequest) -> dict[str, DataFile]:
-    """Return the dataset's files that ``request`` selects, keyed by url, with their partition values."""
+    """Return the files of the dataset that may have rows for ``request``, keyed by url, with their partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
         return {file.url: file for file in (await opened.state.source.files(request, operation)).files}

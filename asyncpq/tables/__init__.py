@@ -24,10 +24,16 @@ Version = int | str | dt.datetime
 def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:
     """Return the catalog of a table; None if ``target`` names plain files.
 
-    ``target``: a url, a deltalake or pyiceberg table, or a :class:`Catalog`. ``format_``: the format of the table at a
-    url. ``version``: for Delta a number or a time; for Iceberg a snapshot id, the name of a branch or tag, or a time.
-    None: the current version. Raises InvalidOptionError if ``version`` or ``format_`` does not fit ``target``;
-    UsageError if pyiceberg is not installed.
+    Args:
+        target: a url, a deltalake or pyiceberg table, or a :class:`Catalog`.
+        format_: the format of the table at a url, "delta" or "iceberg"; "parquet" for plain files; None to let the type
+            of ``target`` decide.
+        version: for Delta a number or a time; for Iceberg a snapshot id, the name of a branch or tag, or a time; None
+            for the current version.
+
+    Raises:
+        InvalidOptionError: ``version`` or ``format_`` does not fit ``target``.
+        UsageError: pyiceberg is not installed.
     """
     home = type(target).__module__.partition(".")[0]
     if format_ == "delta" or (home == "deltalake" and format_ is None):
@@ -52,7 +58,9 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
             return IcebergCatalog(table, ref=version)
         return IcebergCatalog(table, snapshot_id=version)
     if version is not None:
-        raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables have versions")
+        raise InvalidOptionError(
+            f"version={version!r}: only Delta and Iceberg tables have versions", hint="Leave out version=."
+        )
     if hasattr(target, "snapshot"):
         if format_ is not None:
             raise InvalidOptionError(

@@ -56,7 +56,8 @@ class DeletionVector:
 
 
 def unframed(stored: bytes) -> bytes:
-    """Return the vector in a frame of big-endian length and CRC-32. Raises CorruptFileError if the frame is wrong."""
+    """Return the deletion vector inside a frame of big-endian length and CRC-32. Raises CorruptFileError if length
+    or checksum is wrong."""
     length = len(stored) - _FRAME_BYTES
     if length < 4 or int.from_bytes(stored[:4], "big") != length:
         raise CorruptFileError(f"a deletion vector has {len(stored)} bytes, but the length in its header differs")
@@ -67,9 +68,11 @@ def unframed(stored: bytes) -> bytes:
 
 
 def decode_vector(vector: bytes) -> RowRanges:
-    """Decode a vector, which is a magic number and a bitmap, into row numbers."""
+    """Return the row numbers in ``vector``, a deletion vector (a magic number and a bitmap) without its frame."""
     if vector[:4] != _MAGIC:
-        raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, expected {_MAGIC.hex()}")
+        raise UnsupportedFeatureError(
+            f"a deletion vector has the magic number {vector[:4].hex()}, expected {_MAGIC.hex()}"
+        )
     return decode_roaring(vector[4:])
 
 
@@ -87,7 +90,8 @@ def decode_roaring(data: bytes) -> RowRanges:
 
 
 def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
-    """Return the rows whose numbers the column ``pos`` of the delete file ``url`` has, in any order."""
+    """Return the rows that the delete file at ``url`` names: ``positions`` is its column ``pos``, row numbers in any
+    order."""
     if positions.type != pa.int64() or positions.null_count:
         raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
     ascending = pc.unique(positions).sort()
@@ -97,7 +101,8 @@ def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
 
 
 def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
-    """Raise CorruptFileError if a deleted row is not in the data file, which has ``num_rows`` rows."""
+    """Raise CorruptFileError if one of the deleted ``rows`` is not in the data file at ``data_url``, which has
+    ``num_rows`` rows."""
     if rows.stop > num_rows:
         raise CorruptFileError(
             f"the table's metadata delete row {rows.stop - 1} (counted from 0) of {safe_url(data_url)}, which has only "

@@ -1,8 +1,9 @@
 """Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
 
 `object_server` is an S3 server in the test's process with the faults of `faults`. `stores` wraps a session's stores to
-record, delay or fail their calls. The `*_contract` modules check your own stores, cache tiers, index backends and
-catalogs. `traces` records and replays the accesses of a memory cache.
+record, delay or fail their calls. A contract is a set of checks that every implementation of an interface must pass:
+the `*_contract` modules check your own stores, cache tiers, index backends and catalogs. `traces` records and replays
+the accesses of a memory cache.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from asyncpq.testing.faults import Fault
 
 @dataclass(slots=True)
 class ServedObject:
-    """One object of the server: its bytes and its version."""
+    """One object of the server: its bytes, and the ETag and time that identify its version."""
 
     data: bytes
     etag: str  # verbatim, quotes included
@@ -72,7 +72,8 @@ def error_answer(status: int, code: str) -> Answer:
 
 
 def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
-    """Return the answer of a fault that answers regardless of the object; None if the fault is not of this kind."""
+    """Return the answer to a request that a fault refuses whatever the object is, such as an error status; None if
+    the fault does not refuse requests."""
     if fault.status is not None:
         answer = error_answer(fault.status, fault.code)
         if fault.retry_after_s is not None:
@@ -218,7 +219,7 @@ _LEAST_PART_BYTES = 5 * 1024 * 1024
 
 @dataclass(slots=True)
 class Upload:
-    """A multipart upload of the object "bucket/key"."""
+    """A multipart upload of the object ``path`` ("bucket/key"), and its parts so far."""
 
     path: str
     parts: dict[int, bytes] = field(default_factory=dict)
@@ -228,7 +229,8 @@ class Uploads:
     """The multipart uploads in progress, and the answers to their requests."""
 
     def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
-        """Start without uploads. ``put`` stores an object, given its path, content and ETag."""
+        """Start without uploads. ``put`` is called with the path, content and ETag of a completed upload, and stores
+        the object."""
         self.running: dict[str, Upload] = {}
         self._put = put
 

@@ -290,7 +290,7 @@ BACKEND_CHECKS: tuple[Callable[[BackendMaker], Awaitable[None]], ...] = checks_o
 
 
 def taken(backend: IndexBackend) -> list[str]:
-    """Return the kinds of index tables that the backend supports."""
+    """Return those kinds of index tables that the backend can store."""
     kinds = []
     for kind in TABLE_SCHEMAS:
         with contextlib.suppress(InvalidOptionError):
@@ -361,7 +361,8 @@ def _part(kind: str) -> IndexTable:
 async def _compare(
     backend: IndexBackend, segment: Segment, rows: pa.Table, numbers: random.Random, questions: int = 4
 ) -> None:
-    """Compare reads of a segment with its rows: whole, by ranges, columns, limits and least values."""
+    """Check that reads of a segment return what its ``rows`` say: read whole, and ``questions`` times by random
+    ranges, columns, limits and least values."""
     schema = segment.table.schema
     _same(await backend.read_segment(segment, None), rows, "all rows")
     keys: list[bytes] = rows.column("key").to_pylist()
@@ -427,13 +428,14 @@ def _same(result: pa.Table | None, expected: pa.Table, what: str) -> None:
 
 
 def _sortable(table: pa.Table) -> list[Any]:
-    """Return the rows in a canonical order, since a backend may return rows of equal keys in any order."""
+    """Return the rows as a sorted list, since a backend may return rows of equal keys in any order."""
     by_key = groupby(table.to_pylist(), key=lambda row: row.get("key"))
     return [row for _, rows in by_key for row in sorted(rows, key=repr)]
 
 
 def _between(result: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
-    """Check the result of a read with ``at_least``, in which rows with values below ``least`` may be missing."""
+    """Check ``result``, the rows that a read with ``at_least`` returned: of the ``expected`` rows, only those whose
+    value of ``column`` is below ``least`` may be missing."""
     got = [repr(row) for row in result.to_pylist()]
     everything = [repr(row) for row in expected.to_pylist()]
     needed = [repr(row) for row in expected.to_pylist() if row[column] >= least]
@@ -461,7 +463,8 @@ async def _nothing_left(backend: IndexBackend, name: str) -> None:
 
 @contextlib.contextmanager
 def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str) -> Iterator[list[Any]]:
-    """Check that the block raises an error of ``kind``; the list then contains the error. ``what``: for messages."""
+    """Check that the block raises an error of ``kind``; the list that it gets then contains the error. ``what``
+    describes the block in messages."""
     errors: list[Any] = []
     try:
         yield errors

@@ -36,7 +36,7 @@ _AGEING_S = 5.0
 
 
 class TierStorage(Protocol):
-    """The storage of one tier, and a way to change its entries behind the tier's back."""
+    """The storage of one cache tier, and a way to change its entries without the tier's knowledge."""
 
     async def open(self) -> CacheTier:
         """Open another tier on the same storage, as another process would. The caller closes it."""
@@ -178,7 +178,8 @@ async def check_put_again(storage: TierStorage) -> None:
 
 
 async def check_pointers(storage: TierStorage) -> None:
-    """Check that a pointer's validator is returned unchanged, and its age never becomes younger."""
+    """Check that the validator of a pointer (a tier's note of an object's last known version) is returned unchanged,
+    and that its age never becomes younger."""
     now = time.monotonic()
     odd = "W/\"\udcff\ud800-é-\0-\U0001f5dd'"
     pointers = [
@@ -199,7 +200,8 @@ async def check_pointers(storage: TierStorage) -> None:
 
 
 async def check_newer_pointer(storage: TierStorage) -> None:
-    """Check that a later validation replaces an earlier one, whichever tier writes it."""
+    """Check that a pointer with a later validation replaces one with an earlier validation, whichever tier writes
+    it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), newer.validated_at - 50))
@@ -208,7 +210,8 @@ async def check_newer_pointer(storage: TierStorage) -> None:
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
-    """Check that an earlier validation does not replace a later one, whichever tier writes it."""
+    """Check that a pointer with an earlier validation does not replace one with a later validation, whichever tier
+    writes it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, newer)
@@ -219,7 +222,8 @@ async def check_older_pointer(storage: TierStorage) -> None:
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
-    """Check that a dropped pointer is gone for all tiers, contents stay, and a missing pointer can be dropped."""
+    """Check that a dropped pointer is gone for all tiers, that contents stay, and that dropping a missing pointer is
+    allowed."""
     (key,) = _keys(1)
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.drop_pointer(_POINTER_KEY)
@@ -300,7 +304,7 @@ async def check_unwritable(storage: TierStorage) -> None:
 
 
 async def check_closing(storage: TierStorage) -> None:
-    """Check that a tier can be closed twice, also if it was never used, and that a closed tier is empty."""
+    """Check that a tier can be closed twice, also if it was never used, and that a closed tier returns no values."""
     await (unused := await storage.open()).close()
     await unused.close()
     tier = await storage.open()
@@ -318,7 +322,8 @@ async def check_closing(storage: TierStorage) -> None:
 
 
 async def check_damage(storage: TierStorage) -> None:
-    """Check that a damaged entry is a miss or its true value, and that its key can be put again."""
+    """Check that a damaged entry is a miss or returns the true value, and that a value can be put under its key
+    again."""
     first, second = _keys(2)
     pointer = Pointer(Validator(9, '"etag"'), time.monotonic() - 1000.0)
     async with _opened(storage) as tier:
@@ -357,7 +362,8 @@ CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = checks
 
 
 def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:
-    """Return changes that damage entries: flip each byte, cut to each length, lengthen, blank and exchange entries."""
+    """Return functions that damage entries: flip each byte, cut to each length, lengthen, blank, or exchange them
+    for one another."""
 
     def flip(place: int, bits: int) -> Callable[[bytes], bytes]:
         return lambda entry: (
@@ -381,7 +387,8 @@ def _keys(count: int) -> list[ContentKey]:
 
 
 async def _check_pointer(tier: CacheTier, expected: Pointer, name: str, key: PointerKey = _POINTER_KEY) -> None:
-    """Check that the tier returns the pointer with its validator, never younger and at most a little older."""
+    """Check that the tier returns the pointer ``expected`` with its validator, with an age that is not lower and at
+    most a little higher."""
     pointer = await tier.get_pointer(key)
     assert pointer is not None, f"{name} is missing: the tier returned None"
     equal(pointer.validator, expected.validator, f"the validator of {name}")

@@ -51,7 +51,7 @@ async def check_catalog(session: Session, catalog: Catalog) -> None:
 
 
 class _PinningCatalog:
-    """A wrapper of a catalog that remembers the last snapshot and its reader in ``pinned``."""
+    """A catalog that returns the snapshots of another one, and keeps the last snapshot and its reader in ``pinned``."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

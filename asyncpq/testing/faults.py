@@ -1,7 +1,7 @@
 """Faults of :class:`~asyncpq.testing.object_server.ObjectServer`, and a catalogue of those that a reader must survive.
 
-A fault of the catalogue affects one request, the first. ``dataclasses.replace(fault, after=2)`` makes it happen later,
-``replace(fault, times=None)`` for ever.
+A fault of the catalogue affects the first request only. With ``dataclasses.replace(fault, after=2)`` it skips two
+requests first, with ``replace(fault, times=None)`` it affects all requests.
 """
 
 from __future__ import annotations

@@ -209,7 +209,8 @@ class ObjectServer:
         self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
 
     def _refuses_put(self, request: LoggedRequest, path: str, fault: Fault) -> bool:
-        """Return whether the If-None-Match, If-Match or x-goog-if-generation-match condition of a PUT fails."""
+        """Return whether a PUT must fail because its If-None-Match, If-Match or x-goog-if-generation-match header
+        does not hold."""
         served = self.objects.get(path)
         headers = request.headers
         only_new = headers.get("if-none-match") == "*" or headers.get("x-goog-if-generation-match") == "0"
@@ -334,7 +335,8 @@ class _Connection(asyncio.Protocol):
         self._done()
 
     def _send(self, request: LoggedRequest, answer: Answer, fault: Fault) -> bytes:
-        """Send the head and the body. If the fault changes how the body is sent, return it instead."""
+        """Send the head and the body of an answer. If the fault changes how the body is sent, send only the head and
+        return the body."""
         body, headers = answer.body, answer.headers
         if fault.surplus:
             body = body[: fault.surplus] if fault.surplus < 0 else body + b"?" * fault.surplus

@@ -35,7 +35,7 @@ _CLOCK_GRAIN_S = 0.02
 
 
 class StoreStorage(Protocol):
-    """A store, and a way to change its objects behind its back."""
+    """A store, and a way to change its objects without the store's knowledge."""
 
     @property
     def store(self) -> Store:
@@ -138,7 +138,7 @@ async def check_many_at_once(storage: StoreStorage) -> None:
 
 
 async def check_requests_are_recorded(storage: StoreStorage) -> None:
-    """Check that a read's metrics record the purpose and the result of each request."""
+    """Check that a read's metrics have a record of each request, with its purpose and result."""
     stored = await storage.store.open_object(storage.url("key"))
     context = request_context().step("index", 3)
     await stored.fetch_range(10, 30, context=context)
@@ -205,7 +205,8 @@ async def check_deleted_between_reads(storage: StoreStorage) -> None:
 
 
 async def check_identities(storage: StoreStorage) -> None:
-    """Check that equal urls have equal identities, other urls have others, and the credentials have one identity."""
+    """Check that equal urls have equal cache identities and different urls different ones, and that the credentials
+    have the same identity for each url."""
     stored = await storage.store.open_object(storage.url("key"))
     again = await storage.store.open_object(storage.url("key"))
     await storage.put("other", DATA)
@@ -296,7 +297,7 @@ async def check_listing(storage: StoreStorage) -> None:
 
 
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:
-    """Check that a url that cannot name an object raises one of asyncpq's errors."""
+    """Check that a url that no object can have raises one of asyncpq's errors."""
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
         await raised(errors.AsyncpqError, _open_and_fetch(storage, key))
 

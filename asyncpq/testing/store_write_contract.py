@@ -25,7 +25,8 @@ Check = Callable[[StoreStorage], Awaitable[None]]
 
 
 def _writing(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -> Check:
-    """Run the check on a store that can write; check that any other store refuses with a hint."""
+    """Make a check that runs ``check`` on a store that can write, and that any other store refuses to write, with a
+    hint."""
 
     @functools.wraps(check)
     async def checked(storage: StoreStorage) -> None:
@@ -40,7 +41,8 @@ def _writing(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) ->
 
 
 def _creating(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -> Check:
-    """Run the check on a store that can refuse to create an existing object; others must raise an error with a hint."""
+    """Make a check that runs ``check`` on a store that can refuse to create an existing object; any other store must
+    raise an error with a hint."""
 
     async def checked(storage: StoreStorage, store: WritableStore) -> None:
         if await store.probe_create(storage.url("created/"), context=request_context()):
@@ -107,7 +109,8 @@ async def check_create_at_once(storage: StoreStorage, store: WritableStore) -> N
 
 @_writing
 async def check_probe(storage: StoreStorage, store: WritableStore) -> None:
-    """Check that ``probe_create`` leaves nothing behind, and that a second call sends no request."""
+    """Check that ``probe_create``, which finds out whether the store refuses to create an existing object, leaves no
+    object behind, and sends no request when it is called again."""
     folder = storage.url("probed/")
     answer = await store.probe_create(folder, context=request_context())
     context = request_context()
@@ -238,7 +241,7 @@ async def check_writing_when_closed(storage: StoreStorage, store: WritableStore)
 
 @_writing
 async def check_writing_to_names_that_cannot_be(storage: StoreStorage, store: WritableStore) -> None:
-    """Check that writing to a url that cannot name an object succeeds or raises one of asyncpq's errors."""
+    """Check that writing to a url that no object can have succeeds or raises one of asyncpq's errors."""
     for key in ("x" * 2000, "nul\0", "key/below an object"):
         try:
             await store.put_object(storage.url(key), b"1", context=request_context())
@@ -259,4 +262,4 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _PiecesError(Exception):
-    """The error that the pieces of a failing stream raise."""
+    """The error that the iterator of a failing stream raises."""

@@ -25,7 +25,8 @@ Fetch = Callable[[], Awaitable[base.RangeResult]]
 
 
 def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W:
-    """Open all further objects of ``url``'s protocol through ``wrap(store)``, and return that wrapper.
+    """Let the session open all further objects of ``url``'s protocol through ``wrap(store)``, where ``store`` is its
+    own store; return that wrapper.
 
     Call the function inside ``async with session``, before files are opened. A second wrapper wraps the first.
     """
@@ -130,7 +131,7 @@ class WrappedStore:
         return await self.inner.credential_identity(url)
 
     async def close(self) -> None:
-        """Closes ``inner``."""
+        """Close ``inner``."""
         await self.inner.close()
 
 
@@ -162,7 +163,8 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Fetches that fail: skip the first ``after`` whose url contains ``path``, and fail the next ``times``."""
+    """Makes fetches fail: of those whose url contains ``path``, the first ``after`` succeed, and the next ``times``
+    fail."""
 
     path: str | None = None  # part of the url; None for any
     after: int = 0
@@ -205,7 +207,8 @@ class FaultStore(WrappedStore):
 
 
 class _WrappedObject:
-    """An object whose fetches pass through the wrapper's ``around``; a :class:`asyncpq.storage.base.StoredObject`."""
+    """An object that was opened through a wrapper: its fetches pass through the wrapper's ``around``. Implements
+    :class:`asyncpq.storage.base.StoredObject`."""
 
     def __init__(
         self, inner: base.StoredObject, around: Callable[[StoreCall, Fetch], Awaitable[base.RangeResult]]
@@ -252,7 +255,7 @@ class _WrappedObject:
         )
 
     async def close(self) -> None:
-        """Closes ``inner``."""
+        """Close ``inner``."""
         await self._inner.close()
 
     def _call(self, start: int, stop: int, context: base.RequestContext, pin: base.Validator | None) -> StoreCall:

@@ -113,7 +113,8 @@ def read_trace(path: str | os.PathLike[str]) -> list[Access]:
 
 
 class Cache(Protocol):
-    """A cache to replay a trace on: a :class:`asyncpq.MemoryCache`, or another policy to compare with."""
+    """The interface of a cache on which a trace is replayed: :class:`asyncpq.MemoryCache`, or another policy to
+    compare with."""
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any: ...
 
@@ -126,7 +127,7 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """The hit rate of a cache, among the accesses that an unbounded cache would answer."""
+    """The hit rate of a cache, among those accesses that a cache without a limit would answer."""
 
     requests: int = 0  # number of accesses
     hits: int = 0
@@ -151,17 +152,18 @@ class HitRate:
 
 
 class Replay(NamedTuple):
-    """The hit rates of a replay: for all accesses, and for lookups' accesses to keys that an earlier lookup used."""
+    """The hit rates of a replay: one for all accesses, and one for those accesses of lookups whose key an earlier
+    lookup used."""
 
     all: HitRate
     lookups: HitRate
 
 
 def replay(trace: Iterable[Access], cache: Cache) -> Replay:
-    """Replay a trace on ``cache`` and return its hit rates.
+    """Repeat the accesses of ``trace`` on ``cache``, and return the hit rates.
 
-    A miss where the recording had a hit puts the value again, like a fetch. Accesses before the first put miss in
-    every cache and are not counted.
+    A miss where the recording had a hit puts the value again, like a fetch. Accesses before the first put miss in every
+    cache and are not counted.
     """
     rates = Replay(HitRate(), HitRate())
     weights: dict[int, int] = {}

@@ -19,7 +19,8 @@ _LENGTH_BYTES: Final = 4  # before each string in PLAIN
 
 
 def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tuple[str, ...]:
-    """Return the paths of the leaves of ``table`` whose dictionary is shorter than the bytes that it saves in a page.
+    """Return the paths of the leaves of ``table``, one row group, that are better written with a dictionary: it is
+    shorter than the bytes that it saves in a page.
 
     Args:
         page_rows, page_bytes: most rows of a page, and most bytes of its values.
@@ -38,7 +39,8 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _is_short(leaf: pa.Array, page_rows: int, page_bytes: int) -> bool:
-    """Whether a dictionary of the values, and a page of indices into it, take no more than a page of the values."""
+    """Whether a dictionary of the leaf's values, plus a page of indices into it, takes no more bytes than a page of
+    the plain values."""
     if pa.types.is_null(leaf.type) or pa.types.is_boolean(leaf.type):
         return False
     page = min(page_bytes, _plain_bytes(leaf) * min(1.0, page_rows / max(1, len(leaf))))
@@ -51,7 +53,7 @@ def _is_short(leaf: pa.Array, page_rows: int, page_bytes: int) -> bool:
 
 
 def _plain_bytes(values: pa.Array) -> int:
-    """Return the bytes of the values in the encoding PLAIN."""
+    """Return the bytes that the values take in the encoding PLAIN."""
     if values.type.num_buffers == 2:
         return len(values) * int(values.type.bit_width) // 8
     return int(pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)

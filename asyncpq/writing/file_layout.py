@@ -63,15 +63,16 @@ class WriteOptions:
     """Options for the layout of written files. Picklable.
 
     Attributes:
-        compression: one of ``COMPRESSIONS``.
-        compression_level: None for the codec's default.
+        compression: the codec, one of ``COMPRESSIONS``.
+        compression_level: the codec's level; None for its default.
         page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A
             lookup reads one page of each column. Smaller pages make a larger page index, which lookups read as well.
         row_group_rows, row_group_bytes: maximum rows of a row group, and maximum bytes in memory. Writing takes twice
             as much memory, and 40 MiB for requests.
         file_bytes: a file ends after the row group with which it reaches this size.
-        bloom_filters: for columns of equality lookups that are not sorted.
-        sorted_by: recorded in each row group.
+        bloom_filters: Bloom filters to write; useful for columns that lookups compare for equality and that are not
+            sorted.
+        sorted_by: the columns by which the rows are sorted, as recorded in each row group.
         dictionary_columns: paths of leaves with dictionaries, as long as these are small. None: those for which a
             dictionary of the file's first row group is shorter than the bytes that it saves in a page.
         store_schema: whether the footer has the Arrow schema.
@@ -134,8 +135,8 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
 
 
 def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None = None) -> list[tuple[str, str]]:
-    """Return the path and the physical type of each leaf, in Parquet's order; names with dots may make two paths equal.
-    Raises pyarrow's errors."""
+    """Return the path and the physical type of each leaf, in Parquet's order; names with dots may make two paths
+    equal. Raises pyarrow's errors if it cannot write the schema with this compression and level."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, schema, compression=compression.upper(), compression_level=level).close()
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
@@ -144,7 +145,8 @@ def leaf_types(schema: pa.Schema, compression: str = "none", level: int | None =
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:
-    """Return the sorting columns for pyarrow; None if ``columns`` is empty. InvalidOptionError: one has no order."""
+    """Return the sorting columns in pyarrow's form; None if ``columns`` is empty. Raises InvalidOptionError if a
+    column does not exist or has no sort order."""
     orders: list[pq.SortingColumn] = []
     for key in columns:
         order, nulls = "descending" if key.descending else "ascending", "at_start" if key.nulls_first else "at_end"
@@ -162,7 +164,8 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
 
 
 def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None:
-    """Return the positions on a leaf's path: its column, then struct fields. None if it is missing or in a list."""
+    """Return the positions on the path to a leaf: that of its top-level column in ``fields``, then of the field in
+    each struct. None if there is no such leaf, or it is inside a list."""
     for at, field in enumerate(fields):
         if field.name == path and not pa.types.is_nested(field.type):
             return (at,)

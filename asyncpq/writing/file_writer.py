@@ -37,7 +37,8 @@ class SortCheck:
         self._last: list[pa.ChunkedArray] | None = None
 
     def check(self, rows: pa.Table) -> None:
-        """Check the order of the next rows, at least one. InvalidOptionError: a row sorts before its predecessor."""
+        """Check the order of the next rows of the file, at least one. Raises InvalidOptionError if a row must stand
+        before its predecessor."""
         values = [
             _comparable(pc.struct_field(rows.column(first), rest) if rest else rows.column(first))
             for _, (first, *rest) in self._columns
@@ -65,7 +66,8 @@ class SortCheck:
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert values of types that pyarrow does not compare, such as UUID, to others in the same order."""
+    """Convert values of types that pyarrow cannot compare, such as UUID, to values of another type that sort in the
+    same order."""
     dtype = storage_type(values.type)
     return values.cast(pa.int8() if pa.types.is_null(dtype) else dtype)
 
@@ -73,7 +75,8 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _compared(
     ones: pa.ChunkedArray, others: pa.ChunkedArray, column: SortedBy
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return two boolean arrays: which of ``ones`` sort before their partners in ``others``, and which equal them."""
+    """Return two boolean arrays: for each pair of values at one position, whether that of ``ones`` sorts before that
+    of ``others``, and whether the two are equal."""
     if column.descending:
         return _compared(others, ones, SortedBy(column=column.column, nulls_first=not column.nulls_first))
     before, equal = pc.less(ones, others), pc.equal(ones, others)
@@ -133,7 +136,7 @@ async def write_files(
 async def _row_groups(
     batches: AsyncIterator[pa.RecordBatch], options: WriteOptions
 ) -> AsyncGenerator[list[pa.RecordBatch]]:
-    """Yield lists of batches, each list with the rows of one row group; no list is empty."""
+    """Divide the rows of ``batches`` into row groups, and yield the batches of each; no list is empty."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     async for batch in batches:
@@ -151,7 +154,8 @@ async def _row_groups(
 
 
 class _Sink(io.BytesIO):
-    """A buffer of the encoder's output. ``take`` empties the buffer; ``tell`` counts from the file's beginning."""
+    """A buffer of the encoder's output. ``take`` removes and returns its content; ``tell`` returns the position in
+    the file."""
 
     taken = 0
 
@@ -167,7 +171,7 @@ class _Sink(io.BytesIO):
 
 
 class _FileWriter:
-    """Encodes one file and streams it to its store."""
+    """Encodes the rows of one file and streams them to the store."""
 
     def __init__(self, runtime: Runtime, url: str, schema: pa.Schema, options: WriteOptions) -> None:
         self._runtime = runtime
@@ -333,7 +337,8 @@ class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
 
 
 def with_wkb_types(schema: pa.Schema) -> pa.Schema:
-    """Return the schema for pyarrow's writer, with extension types that it writes as GEOMETRY and GEOGRAPHY."""
+    """Return the schema with which pyarrow writes: columns of GeoArrow's "geoarrow.wkb" get the extension type that
+    it writes as GEOMETRY or GEOGRAPHY."""
     return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
 
 

@@ -1,4 +1,4 @@
-"""Make written files live by one commit to the lake's index, or delete those of a write that failed."""
+"""Commit written files to the lake's index, so that readers see them, or delete those of a write that failed."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ Publish = Literal["index", "plain"]
 
 
 def job_folder(job: str) -> str:
-    """Return the path of a write's files below the lake's folder."""
+    """Return the folder, relative to the lake's, for the files of the write with the id ``job``."""
     return f"{DATA_FOLDER}{job}/"
 
 
 def is_uncommitted(error: AsyncpqError) -> bool:
-    """Return whether a commit that failed with ``error`` certainly committed nothing: after other errors of a store,
+    """Return whether a commit that failed with ``error`` certainly committed nothing. After other errors of a store,
     readers may see the files."""
     return not isinstance(error, StoreError) or isinstance(error, (StaleSnapshotError, ConcurrentCommitUnsupported))
 
 
 async def publish_plain(runtime: Runtime, folder: str, job: str) -> None:
-    """Delete a write's uncommitted files, then write ``_SUCCESS``. Before, listings may show such files."""
+    """Delete the uncommitted files of the write ``job``, and then write ``_SUCCESS``, so that readers may list the
+    folder. Before, a listing may contain uncommitted files."""
     await discard_files(runtime, folder, job_folder(job))
     store = writable((await runtime.store(folder))[0], safe_url(folder))
     await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
 
 
 async def discard_job(runtime: Runtime, folder: str, job: str) -> None:
-    """Delete the files of a write that were not committed. Errors are logged and not raised."""
+    """Delete the files of the write ``job`` that were not committed. Errors are logged and not raised."""
     try:
         await discard_files(runtime, folder, job_folder(job))
     except AsyncpqError as error:  # the caller raises the error that came first
@@ -51,8 +52,8 @@ async def discard_job(runtime: Runtime, folder: str, job: str) -> None:
 
 
 async def check_target(runtime: Runtime, folder: str, job: str | None = None) -> None:
-    """Raise InvalidOptionError if the folder has files other than those of ``job``, and the errors of a store that
-    lacks atomic commits."""
+    """Check that files can be written to the folder and committed. Raises InvalidOptionError if it has files other
+    than those of the write ``job``, and UnsupportedStoreError if the store cannot be written."""
     store, _ = await runtime.store(folder)
     listed = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
     paths = [path for item in listed if (path := item.url[len(folder) :]) != BEGUN]

@@ -1,8 +1,8 @@
 """Remove the bounds of float columns that contain NaN.
 
-Bounds leave NaN out. For some readers, such as Spark, NaN is greater than all numbers. From the max of a page or row
-group they conclude that it has no greater values, and skip its NaN. Spark's own files therefore have no bounds there:
-neither statistics nor a column index.
+Parquet's min and max do not count NaN. For some readers, such as Spark, NaN is greater than all numbers. From the max
+of a page or row group they conclude that it has no greater values, and skip its NaN. Spark's own files therefore have
+no bounds for such columns: neither statistics nor a column index.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def without_bounds(footer: bytes, chunks: Set[tuple[int, int]]) -> bytes:
-    """Return the ``FileMetaData`` without bounds and column indexes of ``chunks``: pairs of a row group's and a leaf's
-    ordinal. Everything else stays the same, byte by byte where Thrift has only one encoding."""
+    """Return ``footer``, a serialized ``FileMetaData``, without the bounds and column indexes of ``chunks``: pairs
+    of a row group's and a leaf's ordinal. Everything else stays the same, byte by byte where Thrift has only one
+    encoding."""
 
     def chunk(reader: CompactReader, writer: CompactWriter) -> None:
         for field, type_ in _fields(reader):
@@ -105,7 +106,7 @@ def without_bounds(footer: bytes, chunks: Set[tuple[int, int]]) -> bytes:
 
 
 def _fields(reader: CompactReader) -> Iterator[tuple[int, int]]:
-    """Yield the id and type of each field of a struct; the caller reads or skips the field's value."""
+    """Yield the id and Thrift type of each field of a struct; the caller must read or skip the field's value."""
     last = 0
     while True:
         type_, last = reader.field(last)
@@ -127,7 +128,7 @@ def _copy_field(reader: CompactReader, writer: CompactWriter, field: int, type_:
 
 
 def _copy(reader: CompactReader, writer: CompactWriter, statistics: int) -> None:
-    """Copy the fields of a struct, with its field ``statistics`` without bounds."""
+    """Copy the fields of a struct; the struct in its field ``statistics`` is copied without bounds."""
     for field, type_ in _fields(reader):
         if field != statistics:
             _copy_field(reader, writer, field, type_)

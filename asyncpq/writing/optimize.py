@@ -81,7 +81,8 @@ class RewriteResult:
 
 @dataclass(frozen=True)
 class RowOrder:
-    """The order of written rows: by ``keys``, then by the place in the z-order of ``z_keys``. Dotted paths of leaves.
+    """The order of written rows: by the columns ``keys``; where these are equal, by the place in the z-order of the
+    columns ``z_keys``. Both are names, or dotted paths of leaves in structs.
 
     Raises:
         InvalidOptionError: no column is named, a column is named twice, or its values have no order.
@@ -136,7 +137,8 @@ class RowOrder:
         return pc.struct_field(column, rest) if rest else column
 
     def row_keys(self, batch: pa.RecordBatch, z_order: ZOrder | None) -> pa.BinaryArray:
-        """Return a key for each row, by which rows sort."""
+        """Return a binary key for each row. Sorting by these keys gives this order; ``z_order`` is None without
+        ``z_keys``."""
         names = [*self.keys, *self.z_keys]
         arrays = [self.values(name, batch) for name in names]
         types = [self.type_of(name) for name in names]
@@ -146,7 +148,8 @@ class RowOrder:
         return sort_keys(arrays, types)
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
-        """Return the leading ``keys`` for the files' metadata: those whose order Parquet defines, so no floats."""
+        """Return the columns by which the files declare their rows sorted: the leading ``keys`` whose order Parquet
+        defines, so none from the first float on."""
 
         def is_same(name: str) -> bool:
             return not pa.types.is_floating(self.type_of(name)) and leaf_places(self.schema, name) is not None
@@ -225,7 +228,7 @@ class _Rewrite:
     seconds: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> list[AddedFile]:
-        """Write the sorted rows to files that are not live yet; return the files."""
+        """Write the sorted rows to files, verify them, and return them; they are not committed yet."""
         with self.timed("sample"):
             z_order = await self._z_order()
         # Columns are numbered, since their names may be those of the sort's own columns.
@@ -254,7 +257,7 @@ class _Rewrite:
         self.seconds[step] = time.monotonic() - begin
 
     async def _z_order(self) -> ZOrder | None:
-        """Return the z-order of the rows, from a sample of runs of rows; None without ``zorder_by``."""
+        """Return the z-order of the rows, computed from a sample of them; None if ``zorder_by`` is empty."""
         names = self.order.z_keys
         if not names:
             return None
@@ -316,7 +319,8 @@ class _Rewrite:
         return files
 
     async def _verify(self, files: Sequence[AddedFile], written: RowDigest) -> None:
-        """Read the files back. Raises CorruptFileError if their rows are not those that were written."""
+        """Read the files back. Raises CorruptFileError if their rows differ from ``written``, the digest of the
+        sorted rows."""
         found = RowDigest(self.order.schema)
         if files:
             urls = [self.folder + file.path for file in files]
@@ -364,7 +368,8 @@ async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
 
 
 def _writable(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as written: without views, which pyarrow neither sorts nor takes."""
+    """Return the schema with which rows are sorted and written: ``schema`` with plain types for views of strings and
+    binary, which pyarrow can neither sort nor take."""
     return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
 
 

@@ -1,7 +1,7 @@
-"""A digest of rows in their order, by which written files are compared with the rows that were to be written.
+"""A digest of rows in their order. Equal digests show that a written file contains exactly the rows that it should.
 
 Rows are hashed in blocks of equal length, so how they are divided into batches does not matter. Values are hashed as
-Arrow stores them, nulls without the bytes in their slots.
+Arrow stores them; for nulls, the bytes in their slots are ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class RowDigest:
 
 
 def _canonical(array: pa.Array) -> Iterator[Any]:
-    """Yield buffers that are the same for equal arrays, however these are stored."""
+    """Yield buffers with the content of ``array`` that are the same for equal arrays, whatever their offsets and
+    null slots."""
     dtype = array.type
     if isinstance(dtype, pa.BaseExtensionType):
         yield from _canonical(array.storage)

@@ -29,14 +29,16 @@ SAMPLE_ROWS: Final = 100_000
 
 @dataclass(frozen=True)
 class ZOrder:
-    """A z-order, with the tables from which writers compute the place of each row."""
+    """A z-order, with the tables from which writers compute the place of each row: an integer by which rows are
+    sorted."""
 
     bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
     spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Make a z-order of ranks with ``bits`` bits for each column; fewer ranks are spread over all bits."""
+        """Make a z-order in which each column has ranks of ``bits`` bits. ``bounds`` has, for each column, the
+        ascending values that separate its ranks; fewer ranks are spread over all bits."""
         columns = len(bounds)
         tables = []
         for at, values in enumerate(bounds):
@@ -52,7 +54,8 @@ class ZOrder:
         return cls.of([rank_bounds(values, (1 << bits) - 2) for values in samples], bits)
 
     def places(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return the place of each row as int64, without nulls. ``columns`` are values in the order of ``bounds``."""
+        """Return the place of each row in the z-order, as int64 without nulls. ``columns`` are the values of each
+        column, in the order of ``bounds``."""
         bits = [
             pc.take(spread, self.ranks(values, bounds))
             for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
@@ -67,7 +70,7 @@ class ZOrder:
 
 
 def rank_bounds(values: pa.Array, most: int) -> pa.Array:
-    """Return at most ``most`` distinct ascending values that divide ``values`` into parts of equal size."""
+    """Return at most ``most`` distinct ascending values that divide ``values`` into groups of about equal size."""
     ordered = _orderable(values).drop_null()
     ordered = ordered.take(pc.sort_indices(ordered))
     count = min(most, len(ordered))
@@ -95,7 +98,8 @@ def _orderable(values: pa.Array) -> pa.Array:
 
 
 def _spread(rank: int, columns: int, at: int) -> int:
-    """Return ``rank`` with its bits ``columns`` places apart, for the column at position ``at`` (0: highest bits)."""
+    """Return ``rank`` with its bits ``columns`` places apart, such that the ranks of all columns can be added
+    without overlap. ``at``: position of the column; that of 0 has the highest bits."""
     spread, step = 0, columns - 1 - at
     while rank:
         spread |= (rank & 1) << step

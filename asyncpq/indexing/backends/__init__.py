@@ -1,8 +1,9 @@
 """Backends, which store an index and implement :class:`asyncpq.indexing.index_model.IndexBackend`.
 
-They store segments (sorted rows of one table) and manifests (bytes with a number), and return rows in key ranges, and
-manifests. :func:`open_backend` finds the backend for a url. ``folder`` writes Parquet or JSON files to object stores
-(``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process. ``sorted_rows`` has shared code.
+They store segments (sorted rows of one index table) and manifests (bytes with a number), and return manifests, and the
+rows of segments in key ranges. :func:`open_backend` finds the backend for a url. ``folder`` writes Parquet or JSON
+files to object stores (``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process.
+``sorted_rows`` has shared code.
 
 A new backend is a module, a name and perhaps a scheme here, and a name in ``asyncpq.indexing``. It passes the checks
 of :mod:`asyncpq.testing.backend_contract`.
@@ -29,10 +30,10 @@ _VALKEY: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
 async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
-    """Return the backend ``at``; or, if ``at`` is a url, a new backend for it: a folder, an index in JSON (``.json``),
-    an SQLAlchemy url (``sqlite:///...``, ``postgresql+psycopg://...``) or a Valkey server. The session closes a new
-    backend. Raises InvalidOptionError if ``at`` is anything else; with ``create``, UnsupportedStoreError if the store
-    cannot be written."""
+    """Return the backend for ``at``, which is a backend or a url: of a folder, of an index in JSON (``.json``), of
+    SQLAlchemy (``sqlite:///...``, ``postgresql+psycopg://...``) or of a Valkey server. The session closes a backend
+    that is made here. Raises InvalidOptionError if ``at`` is anything else; with ``create``, UnsupportedStoreError
+    if the store cannot be written."""
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
             raise InvalidOptionError(

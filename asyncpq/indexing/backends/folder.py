@@ -65,8 +65,8 @@ class SegmentFile:
 
     @classmethod
     async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
-        """Return the segment's file with its footer, from memory or the store. Raises CorruptIndexError if the file is
-        not the one that was written."""
+        """Load the footer of a segment's file, from memory or the store; return the open file. ``source`` is the
+        object at the segment's url. Raises CorruptIndexError if the file is not the one that ``segment`` describes."""
         metrics = operation.metrics
         version = await load_version(source, RequestContext(metrics, round=metrics.rounds + 1))
         metadata = version.metadata
@@ -89,8 +89,8 @@ class SegmentFile:
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
-        """Return all rows of the row groups ``ordinals``, with ``columns``, which are in the order of the schema. A few
-        row groups take one round of requests. With ``scan``, nothing is kept in memory."""
+        """Return all rows of the row groups with these ``ordinals``; only ``columns``, given in the order of the
+        schema. A few row groups take one round of requests. With ``scan``, nothing is kept in memory."""
         memory, names = self.source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self.version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
@@ -120,7 +120,8 @@ class SegmentFile:
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:
-    """Return the key ranges of a file's row groups. Each bound is parsed when first used: a lookup needs only few."""
+    """Return the key ranges of a segment file's row groups, from the statistics in its footer. Each bound is parsed
+    when it is first used, because a lookup needs only a few."""
     groups = metadata.row_groups
     bounds = {
         leaf.dotted: (_Bound(metadata, leaf.index, least=True), _Bound(metadata, leaf.index, least=False))
@@ -131,7 +132,8 @@ def row_groups(metadata: FileMetadata) -> KeyGroups:
 
 
 class _Bound(Sequence[bytes]):
-    """The least values (with ``least``, else the greatest) of a column in each row group, parsed when first used."""
+    """The least value (with ``least``; otherwise the greatest) of one column in each row group, by row group
+    ordinal. Each is parsed when it is first used."""
 
     def __init__(self, metadata: FileMetadata, leaf: int, *, least: bool) -> None:
         self._groups = metadata.row_groups
@@ -250,7 +252,8 @@ class FolderBackend(ObjectBackend):
         check_num_rows(segment, num_rows, self._shown(segment))
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
-        """Return whether a lookup fetches and keeps the whole segment, rather than some of its row groups."""
+        """Return whether a read of ``ranges`` (None: all rows) fetches and keeps the whole segment, rather than some
+        row groups."""
         if "whole" not in segment.extra or not comes_whole(segment, self._runtime.options.requests.whole_segment_bytes):
             return False
         if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
@@ -288,7 +291,8 @@ class FolderBackend(ObjectBackend):
                 await source.handle.close()
 
     async def _source(self, segment: Segment) -> ObjectSource:
-        """Open the segment's file and return it; the caller closes its handle."""
+        """Open the segment's object, using the sizes in the manifest to fetch its footer; the caller closes its
+        handle."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
         tail_hint = safe_url(url)  # its own tail size is known
         stop = segment.size - extra["tail"]
@@ -299,7 +303,8 @@ class FolderBackend(ObjectBackend):
 
     @contextmanager
     def _typed(self, segment: Segment) -> Iterator[None]:
-        """Convert errors of the segment's file that are raised inside the block into errors of the index."""
+        """Convert errors about the segment's file that the block raises into StaleSnapshotError or
+        CorruptIndexError."""
         try:
             yield
         except (BucketNotFoundError, ResourceLimitError):
@@ -429,7 +434,7 @@ class JsonBackend(ObjectBackend):
 
 
 def is_json(url: str) -> bool:
-    """Return whether ``url`` names an index in JSON: it ends in ``.json`` or ``.json/``."""
+    """Return whether an index at ``url`` is stored as JSON: whether the url ends in ``.json`` or ``.json/``."""
     return url.removesuffix("/").endswith(_SUFFIX)
 
 

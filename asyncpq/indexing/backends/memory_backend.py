@@ -128,4 +128,4 @@ class MemoryBackend:
             self._builds.clear()
 
     async def close(self) -> None:
-        """Do nothing: the content stays, because another session may open it."""
+        """Do nothing: the index stays in memory, because another session may use this backend."""

@@ -1,4 +1,5 @@
-"""The base class of backends in a folder of an object store or disk. Subclasses add the format of segments."""
+"""The base class of backends that store an index as objects or files in a folder. Subclasses add the format of
+segments."""
 
 from __future__ import annotations
 
@@ -57,10 +58,10 @@ class HasRuntime(Protocol):
 
 
 class ObjectBackend:
-    """Base of the backends on object stores: object names, manifests, heartbeats and removal.
+    """Base of the backends on object stores: it names, reads, writes and deletes the objects of an index.
 
     Objects: ``manifests/<number>.json``, each written once; ``latest``, a copy of a recent manifest;
-    ``segments/<name>``; ``builds/<id>``.
+    ``segments/<name>``; ``builds/<id>``, written again with each heartbeat of a running build.
 
     ``session`` is a session or its runtime, which reads and writes the objects. ``single_writer`` promises that only
     one process writes to the index; then the store need not be able to refuse overwriting an object.
@@ -72,7 +73,7 @@ class ObjectBackend:
         if not isinstance(single_writer, bool):
             raise InvalidOptionError(
                 f"single_writer={single_writer!r}: must be True or False",
-                hint="True promises that only one process writes to this index.",
+                hint="Pass True if only one process writes to this index, else False.",
             )
         self._runtime = session if isinstance(session, Runtime) else session.runtime
         self._folder = url if url.endswith("/") else f"{url}/"
@@ -96,7 +97,7 @@ class ObjectBackend:
         return f"{self._segments}{name}{self._suffix}"
 
     def _shown(self, segment: Segment) -> str:
-        """Return the url of a segment, for messages."""
+        """Return the url of a segment without secrets, for messages."""
         return safe_url(self._segment_url(segment.name))
 
     def _manifest_url(self, number: int) -> str:
@@ -115,8 +116,9 @@ class ObjectBackend:
         digest: str,
         load: Callable[[], Coroutine[Any, Any, SortedRows]],
     ) -> SortedRows:
-        """Return the rows of a whole segment from the session's memory; if it lacks them, ``load`` them into it. Raises
-        CorruptIndexError if the number of rows differs from the number that was written."""
+        """Return the rows of a whole segment from the session's memory. If they are not there, await ``load()`` and
+        keep its result. ``digest`` identifies the segment's content. Raises CorruptIndexError if the number of rows
+        is not the number that was written."""
         key = await self._key(segment, digest)
         rows: SortedRows | None = self._runtime.memory.get(key)
         if rows is None:
@@ -130,12 +132,13 @@ class ObjectBackend:
         return rows
 
     async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
-        """Return the rows of a whole segment from the session's memory; None if memory lacks the segment."""
+        """Return the rows of a whole segment, whose content has ``digest``, from the session's memory; None if not
+        there."""
         rows: SortedRows | None = self._runtime.memory.get(await self._key(segment, digest))
         return rows
 
     async def _key(self, segment: Segment, digest: str) -> tuple[str, str, str, str]:
-        """Return the key of a whole segment in the session's memory."""
+        """Return the cache key of a whole segment, whose content has ``digest``, for the session's memory."""
         if self._store is None:
             self._store = await self._runtime.store(self._folder)
         store, namespace = self._store
@@ -217,8 +220,8 @@ class ObjectBackend:
 
     @contextmanager
     def _reading(self, operation: Operation | None, url: str) -> Iterator[Operation]:
-        """Yield an operation that counts one of several concurrent reads, and add its counts to ``operation``, or to
-        the session's metrics if that is None."""
+        """Yield an operation for one of several concurrent reads, of ``url``. At the end, add its costs to
+        ``operation``, or to the session's metrics if that is None."""
         whole = operation or self._runtime.operation("read", safe_url(url))
         part = whole.part(safe_url(url), whole.metrics.rounds)
         if part.metrics.trace is not None:
@@ -270,7 +273,8 @@ class ObjectBackend:
         return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
 
     async def _ages(self, operation: Operation | None, folder: str, suffix: str) -> dict[str, float]:
-        """Return the seconds since each object in a folder was written, by the object's name without ``suffix``."""
+        """Return the age in seconds of each object in ``folder`` whose name ends in ``suffix``, by the name without
+        it."""
         store = await self._writable()
         listed, now = await asyncio.gather(
             self._list(operation, folder), store.clock(self._folder, context=self._context(operation, "list"))

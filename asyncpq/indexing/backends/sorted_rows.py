@@ -37,7 +37,8 @@ def segment_gone(
 
 
 def segment_corrupt(segment: Segment, url: str, why: str, hint: str | None = None) -> CorruptIndexError:
-    """Return the error that reports that the segment differs from what was written; ``why`` completes the message."""
+    """Return the error that reports that the segment's content differs from what was written. ``why``: the last part
+    of its message."""
     return CorruptIndexError(f"segment {segment.name} of the index cannot be used: {why}", url=url, hint=hint)
 
 
@@ -51,7 +52,7 @@ _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most bloc
 
 
 class SortedRows:
-    """A table in memory, sorted by its first column, ``key``."""
+    """All rows of a segment in memory, sorted by the first column, ``key``."""
 
     __slots__ = ("_most", "_pieces", "table")
 
@@ -73,7 +74,8 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does; None above ``limit``."""
+        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does, which explains the
+        arguments; None if there are more than ``limit``."""
         rows = self.table
         if ranges is not None or at_least is not None:
             spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
@@ -91,7 +93,8 @@ class SortedRows:
     def _reaching(
         self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts of ``spans`` whose blocks may have values of at least ``least`` in the column ``name``."""
+        """Yield the parts of ``spans`` that may have values of at least ``least`` in the column ``name``. A span is
+        a batch's number, its first row, and the row after its last one."""
         if name not in self._most:
             self._most[name] = [
                 [
@@ -109,8 +112,8 @@ class SortedRows:
                     yield piece, max(start, some[0] * _BLOCK_ROWS), min(stop, (some[-1] + 1) * _BLOCK_ROWS)
 
     def _within(self, ranges: Sequence[KeyRange]) -> Iterator[tuple[int, int, int]]:
-        """Yield each run of rows with keys in ``ranges``: number of the piece, first row, and the row after the
-        last."""
+        """Yield a span for each run of consecutive rows with keys in ``ranges``: the number of the batch, the first
+        row, and the row after the last."""
         first = 0
         for piece, (keys, _) in enumerate(self._pieces):
             low, last = keys[0], keys[-1]
@@ -126,7 +129,8 @@ class SortedRows:
 
 
 class OrderCheck:
-    """Checks the schema and the order of rows batch by batch, and counts the rows. Errors name ``backend``."""
+    """Checks, batch by batch, that rows have an index table's schema and are sorted by key; counts them. Errors name
+    ``backend``."""
 
     def __init__(self, index_table: IndexTable, backend: str) -> None:
         self._table = index_table
@@ -159,7 +163,7 @@ class OrderCheck:
 
 
 class _Keys(Sequence[bytes]):
-    """The values of a binary array as a sequence; each bytes object is created when it is accessed."""
+    """The values of a binary array as a sequence of bytes. Each bytes object is created when it is accessed."""
 
     __slots__ = ("_data", "_offsets", "_size")
 
@@ -182,9 +186,16 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Key ranges of the groups of rows in a segment: row groups of a file, or chunks of another backend. ``num_rows``
-    has the number of rows of each group. ``bounds`` has by column the least and the greatest value of each group;
-    ``key`` is always among the columns. ``weight`` approximates the bytes in memory once all bounds are parsed."""
+    """The bounds of the keys in each group of rows of a segment. A group is a row group of a Parquet file, or a chunk
+    in another backend.
+
+    Args:
+        num_rows: number of rows of each group.
+        bounds: by column, the least values of all groups and the greatest values of all groups; "key" is required.
+
+    Attributes:
+        weight: approximate bytes in memory once all bounds are parsed.
+    """
 
     __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 
@@ -200,8 +211,8 @@ class KeyGroups:
         return len(self.group_rows)
 
     def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
-        """Return the ordinals of the groups that may have keys in ``ranges`` (None allows any key), and values of at
-        least ``at_least`` (a column and a value; None allows any value)."""
+        """Return the ordinals of the groups that may have a row with a key in ``ranges`` (None: any key) and, for
+        ``at_least`` = (column, value), with at least that value in that column (None: any value)."""
         if ranges is None:
             groups: Sequence[int] = range(len(self))
         else:
@@ -218,8 +229,8 @@ class KeyGroups:
         return list(groups)
 
     def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
-        """Return a lower bound of the number of rows in ``ranges``: the rows of those groups among ``ordinals`` whose
-        keys are all inside one range."""
+        """Return a lower bound of the number of rows with keys in ``ranges``: the rows of those groups among
+        ``ordinals`` whose keys are all inside one range."""
         if ranges is None:
             return self.num_rows
         lows, highs = self._bounds["key"]
@@ -233,7 +244,8 @@ class KeyGroups:
         return count
 
     def runs(self, num_rows: int) -> Iterator[range]:
-        """Yield ranges of consecutive groups, each with about ``num_rows`` rows; together they are all groups."""
+        """Yield ranges of consecutive group ordinals, each ending once it has ``num_rows`` rows; together they cover
+        all groups."""
         start = held = 0
         for ordinal, rows in enumerate(self.group_rows):
             held += rows
@@ -245,7 +257,7 @@ class KeyGroups:
 
 
 class SentRequest:
-    """A request that is being counted. The caller sets ``bytes``, the size of the response."""
+    """A request to a database or server that is being counted. The caller sets ``bytes``, the size of the response."""
 
     __slots__ = ("bytes",)
 
@@ -255,7 +267,8 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """Count the block as one round trip of a command such as "SELECT" in ``operation``; None counts nothing."""
+    """Count the block as one request in ``operation``, with the command ``method``, such as "SELECT"; None counts
+    nothing."""
     sent = SentRequest()
     if operation is None:
         yield sent
@@ -290,8 +303,8 @@ _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED"
 
 
 class SegmentSpool:
-    """Collects a segment's rows in a local file, which must not exist before; then writes the segment. The methods
-    block."""
+    """Collects a segment's rows in the local file ``path``, which must not exist before, and then writes them as a
+    Parquet file. The methods block on the disk."""
 
     def __init__(self, path: Path, index_table: IndexTable) -> None:
         self._path = path
@@ -327,9 +340,10 @@ class SegmentSpool:
     def write(self, path: Path, whole_bytes: int) -> tuple[int, dict[str, Any]]:
         """Write the rows as a Parquet file to ``path``; return the file's size in bytes and ``Segment.extra``.
 
-        ``extra`` has "tail", the bytes of the footer with its trailer; "footer", the digest of the footer's Thrift;
-        "packed", the bytes of the tail's deflated copy right before the tail, if there is one; and, if the file has at
-        most ``whole_bytes`` bytes, "whole", its digest: readers then fetch it whole."""
+        ``extra`` has "tail", the number of bytes of the footer with its trailer; "footer", the digest of the footer's
+        Thrift; "packed", the number of bytes of the tail's deflated copy right before the tail, if there is one; and,
+        if the file has at most ``whole_bytes`` bytes, "whole", its digest: readers then fetch it whole.
+        """
         self.close()
         schema = self._schema
         encodings = {field.name: _ENCODINGS[field.type] for field in schema if field.type in _ENCODINGS}

@@ -45,7 +45,7 @@ _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
 class SqlBackend:
-    """An index in SQL tables: one for each kind, and three for manifests, segments and builds.
+    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds.
 
     Args:
         database: url of SQLAlchemy; or an engine, which the caller disposes of.
@@ -164,8 +164,9 @@ class SqlBackend:
         where: sa.ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Return at most ``limit`` rows (None for all) of a complete segment that satisfy ``where`` and one of the
-        disjoint ``searches``. One statement reads the rows, so all are from one state of the database."""
+        """Return at most ``limit`` rows (None for all) of a complete segment that satisfy ``where`` and one of
+        ``searches``, conditions on the key that no row satisfies twice. One statement reads the rows, so all are
+        from one state of the database."""
         segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
         whole = sa.and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
@@ -281,7 +282,7 @@ class SqlBackend:
         work: Callable[[sa.Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
-        """Return the result of ``work``, run on a connection; an empty list if the index's tables do not exist."""
+        """Return ``work``'s result, run on a connection in a thread; an empty list if the index has no tables yet."""
         with counted_request(operation, "SELECT", purpose) as sent:
 
             def run() -> list[Any]:
@@ -302,7 +303,7 @@ class SqlBackend:
         await self._write(operation, method, lambda connection: connection.execute(statement))
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
-        """Return the result of ``work``, run in one transaction. Create missing tables of the index first."""
+        """Create the index's tables if they are missing, run ``work`` in one transaction, and return its result."""
         with counted_request(operation, method, "write"):
 
             def run() -> T:
@@ -362,7 +363,7 @@ class SqlBackend:
 
 
 def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
-    """Return an engine for ``database``, and whether the engine is new: False if ``database`` is an engine."""
+    """Return a SQLAlchemy engine for ``database``, and whether it was made here: False if ``database`` is an engine."""
     if sa is None:
         raise UsageError(
             "an index in a SQL database needs SQLAlchemy", hint="Install SQLAlchemy, as the extra asyncpq[sql] does."
@@ -382,7 +383,7 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:  # the text may hold the password
         raise InvalidOptionError(
             f"the url of the index's database cannot be used: {type(error).__name__}",
-            hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+            hint="Pass a url of SQLAlchemy: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
         ) from None
     if engine is None or dialect not in ("postgresql", "sqlite"):
         raise InvalidOptionError(
@@ -413,7 +414,7 @@ def _write_ahead(connection: sa.Connection) -> None:
 
 
 class _IndexTables:
-    """The tables of one index, whose names begin with ``name``."""
+    """The SQLAlchemy tables of one index, whose names begin with ``name``."""
 
     def __init__(self, name: str, schema: str | None) -> None:
         self.metadata = sa.MetaData(schema=schema)
@@ -472,7 +473,7 @@ def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> lis
 
 
 def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, connection: sa.Connection) -> None:
-    """Insert the rows of ``batch`` into a segment; ``first`` is the ordinal of the batch's first row."""
+    """Insert the rows of ``batch`` into the segment with this id; ``first`` is the ordinal of its first row."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for ordinal, row in enumerate(rows, first):
         lists = {name: json.dumps(value) for name, value in row.items() if isinstance(value, list)}
@@ -481,7 +482,7 @@ def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, co
 
 
 def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
-    """Insert a row and return True; return False if a row with the same key exists."""
+    """Execute ``insert`` and return True; return False if a row with the same key exists."""
     try:
         connection.execute(insert)
     except sa.exc.IntegrityError:
@@ -491,7 +492,7 @@ def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
 
 
 def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Return the records as a table. Raises ValueError or TypeError if the values do not fit ``schema``."""
+    """Convert the database's rows to a table. Raises ValueError or TypeError if a value does not fit ``schema``."""
     columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(schema)
     for position, field in enumerate(schema):
         if pa.types.is_list(field.type):

@@ -68,7 +68,7 @@ _DIRECTORY_SCHEMA: Final = pa.schema(
 
 
 class _Directory(NamedTuple):
-    """Key ranges, digests and decompressed sizes of the chunks of a segment."""
+    """What a segment's directory says about its chunks: their key ranges, digests and decompressed sizes."""
 
     groups: KeyGroups
     digests: Sequence[str]
@@ -319,7 +319,7 @@ class ValkeyBackend:
         return seconds * 1_000_000 + microseconds
 
     async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
-        """Return the seconds since each time in the hash ``name``, whose values are times, by field."""
+        """Return the age in seconds of each field of the server's hash ``name``, whose values are times."""
         pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
         now = self._microseconds(time)
         if not isinstance(pairs, list):
@@ -420,7 +420,7 @@ class ValkeyBackend:
 
 
 class _Chunks:
-    """Writes the chunks of a segment, several in one exchange."""
+    """Writes a segment's rows as chunks (compressed runs of rows) to the server, several in one exchange."""
 
     def __init__(self, ask: Callable[[Sequence[Command], str, Purpose], Awaitable[list[Reply]]], key: bytes) -> None:
         self._ask = ask

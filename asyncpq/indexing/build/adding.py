@@ -45,7 +45,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A file that was written and is not live yet. Can be pickled."""
+    """A data file that was written to the dataset's folder and that no snapshot lists yet. Can be pickled."""
 
     path: str  # path relative to the dataset's folder
     validator: Validator  # identifies the written version, as the response to a GET would
@@ -75,7 +75,7 @@ async def add_files(
         folder: url of the dataset, with a final slash.
         schema: schema of the files.
         kinds: kinds of the index; None: the existing index's kinds, or footers and bounds for a new index.
-        overwrite: after the commit no other file is live, even if another process added some meanwhile.
+        overwrite: readers then see only ``files``, even if another process added other files meanwhile.
 
     Raises:
         SchemaMismatchError: the files have other columns than the existing ones.
@@ -115,19 +115,20 @@ async def add_files(
 
 
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """Raise InvalidOptionError if the index covers files that asyncpq did not write. All such files are live, whether
-    the index lists them or not."""
+    """Raise InvalidOptionError if the index covers files that asyncpq did not write. Readers of such a folder see
+    all files in it, whether the index lists them or not, so a commit to the index cannot add or hide files."""
     if not is_committed(manifest):
         raise InvalidOptionError(
-            "the folder's index covers files that asyncpq did not write, and does not decide which files are live",
+            "the folder's index covers files that asyncpq did not write, so readers see all files there:"
+            " a commit cannot add or hide any",
             url=backend.description,
             hint="Write to another folder; or drop the index, and optimize the folder's files into a new folder.",
         )
 
 
 def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
-    """Return the tables of a new index of ``kinds`` (None: footers and bounds). Raises ColumnNotFoundError or
-    InvalidOptionError if a kind does not fit the columns."""
+    """Return the index tables of a new index of ``kinds`` (None: footers and bounds) over files with ``schema``.
+    Raises ColumnNotFoundError or InvalidOptionError if a kind does not fit the columns."""
     if kinds is not None:
         return [index_table for kind in kinds for index_table in kind.tables(schema)]
     return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]
@@ -156,8 +157,8 @@ def _data_file(folder: str, file: AddedFile) -> DataFile:
 
 
 async def live_paths(runtime: Runtime, folder: str) -> tuple[set[str], int]:
-    """Return the paths of the files that readers of a folder see, and the number of its last snapshot; 0 if there is
-    none."""
+    """Return the paths of the files that readers of a folder see, and the number of the newest snapshot. Without an
+    index: no paths, and 0."""
     operation = runtime.operation("open", safe_url(folder))
     with operation:
         backend = await lake_backend(runtime, folder, create=True)
@@ -169,8 +170,8 @@ async def live_paths(runtime: Runtime, folder: str) -> tuple[set[str], int]:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files below ``folder`` whose paths in it begin with ``prefix``, except those that the index's newest
-    snapshot lists. Return the paths of the deleted files, relative to ``folder``.
+    """Delete the files below ``folder`` whose relative paths begin with ``prefix``, except those that the index's
+    newest snapshot lists. Return the relative paths of the deleted files.
 
     After a StoreError, some of the files may not be deleted.
     """
@@ -206,7 +207,8 @@ async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) ->
 
 
 async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -> set[str]:
-    """Return the paths of files that a snapshot lists, or that a running build may commit."""
+    """Return the paths of the data files to keep: those that a snapshot lists, and those that a running build may
+    commit. Raises ObjectNotFoundError if there is no index, InvalidOptionError as :func:`check_lake` does."""
     newest = await load(backend, operation)
     if newest is None:
         raise ObjectNotFoundError(
@@ -228,7 +230,8 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
 
 
 async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> dict[str, float | None]:
-    """Return the files below ``folder + prefix``: their modification times (None if unknown), by path in ``folder``."""
+    """List the files whose urls begin with ``folder + prefix``: the modification time (None if unknown) by relative
+    path."""
     store = (await runtime.store(folder))[0]
     context = RequestContext(operation.metrics, purpose="list")
     listed = await store.list_objects(folder + prefix, context=context)

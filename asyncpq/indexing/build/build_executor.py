@@ -32,7 +32,8 @@ OnFileDone: TypeAlias = Callable[[FileRows, Operation], None]
 
 
 class BuildExecutor(Protocol):
-    """The step of a build that reads files. A build calls it once for each of its commits."""
+    """Reads the files of a build and writes their index rows as segments. A build calls it once for each of its
+    commits."""
 
     def files_between_commits(self, num_files: int) -> int:
         """Return how many files to read between two commits of a build that reads ``num_files`` files."""
@@ -45,11 +46,15 @@ class BuildExecutor(Protocol):
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read the first files of ``works``, at least one, and write their rows as segments, whose names begin with
-        ``build``; return the segments, which the caller commits before it asks for the other files.
+        """Read the first files of ``works``, at least one, and write their rows as segments; return the segments. The
+        caller commits these, and then calls again for the other files.
 
-        ``wanted`` says what to read of each file; its tables are those of ``index_tables`` whose columns the dataset
-        has now. ``on_file_done`` is called for each finished file.
+        Args:
+            works: the files that the build has not read yet.
+            wanted: what to read of each file; its tables are those ``index_tables`` whose columns the dataset has now.
+            index_tables: all tables of the index.
+            build: id of the build, with which the segments' names begin.
+            on_file_done: called for each finished file.
         """
 
 
@@ -98,7 +103,8 @@ async def collect_files(
     *,
     ends: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
-    """Read files concurrently, a limited number at once; yield the rows and the cost of each file when it is ready.
+    """Read the files ``works`` concurrently, a limited number at once; yield the rows and the cost of each file when it
+    is ready.
 
     Once ``ends`` returns True, no further file is begun: the files that were read are the first ones of ``works``.
     """

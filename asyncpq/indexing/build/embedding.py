@@ -139,7 +139,8 @@ def embed_indexes(
 
 
 def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) -> dict[str, str]:
-    """Write the bytes of the indexes; return the footer's key-value pairs with which readers find the indexes."""
+    """Write the bytes of the indexes to ``sink``; return the key-value pairs for the footer by which readers find
+    them."""
     keys = {}
     for index in indexes:
         entry = index.entry(sink.tell())
@@ -149,7 +150,7 @@ def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) ->
 
 
 def _footer(file: IO[bytes]) -> tuple[int, bytes]:
-    """Return the offset and the bytes of the file's metadata. Raises FormatError if the bytes cannot be decoded,
+    """Return the offset and the bytes of the file's FileMetaData. Raises FormatError if it cannot be decoded,
     UnsupportedFeatureError if the footer is encrypted or signed."""
     limits = LimitOptions()
     size = file.seek(0, os.SEEK_END)
@@ -164,6 +165,6 @@ def _footer(file: IO[bytes]) -> tuple[int, bytes]:
     if metadata.has_encryption:
         raise UnsupportedFeatureError(
             "the file's footer is signed, so no index can be added to it",
-            hint="Write the file again with EmbeddedIndexWriter.",
+            hint="Write the file again, unsigned, with EmbeddedIndexWriter.",
         )
     return footer.start, footer.metadata_bytes

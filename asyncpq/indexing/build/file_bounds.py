@@ -52,7 +52,8 @@ class ZoneBounds(NamedTuple):
     nans: int | None  # None if unknown
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
-        """Return the bounds of both zones together."""
+        """Return bounds and counts that hold for the values of both zones together; a count is None if either is
+        unknown."""
         lows = [low for low in (self.low, other.low) if low]
         counts = [
             None if own is None or further is None else own + further
@@ -104,7 +105,8 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
 
 
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
-    """Return the bounds and counts of an array's values, as keys of the dataset's type ``type_``."""
+    """Return the bounds and counts of the values of ``array``; the bounds are index keys of the dataset's type
+    ``type_``."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
     if isinstance(array.type, pa.BaseExtensionType):
@@ -124,8 +126,8 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """Return the bounds of the row groups that have rows, by ordinal; None if the file's values do not compare in the
-    same way as the dataset's."""
+    """Return the bounds of column ``name`` in each row group that has rows, by ordinal; None if the file's values do
+    not compare in the same way as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
@@ -152,8 +154,8 @@ def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Sche
 
 
 def _descend(match: Match, path: str) -> Match | None:
-    """Return the match of the leaf at a dotted path inside a column; None if the match is unknown, or no leaf has the
-    path."""
+    """Follow ``path`` (names joined by dots) into the structs of a matched column, and return the match of that
+    leaf. None if the file does not match there, or no leaf has the path."""
     while path:
         names = [
             child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")
@@ -185,8 +187,9 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
-    """Return the factor by which the file's statistics are multiplied to get values of the dataset's kind, such as 1000
-    from seconds to milliseconds; None if the two kinds of values do not compare in the same way."""
+    """Return the factor by which the file's statistics, of kind ``own``, are multiplied to get values of the
+    dataset's kind, ``wanted``, such as 1000 from seconds to milliseconds; None if the two kinds of values do not
+    compare in the same way."""
     same = own.domain is wanted.domain
     if same and own.domain is Domain.DECIMAL:
         return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
@@ -228,8 +231,8 @@ def _zones_of(
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """Return the keys of bounds from statistics, as :func:`bound_keys` does, but faster for few bounds. Raises
-    OverflowError for a value that does not fit the type."""
+    """Return the keys for bounds from statistics, multiplied by ``factor``, as :func:`bound_keys` does, but faster
+    for few bounds. Raises OverflowError for a value that does not fit the type."""
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8
         rest = _HIGHEST if upper else b""

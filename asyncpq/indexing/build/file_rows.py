@@ -84,7 +84,8 @@ Room = Callable[[int], AbstractAsyncContextManager[None]]
 class FileCollector:
     """Reads files of a build, and makes their rows of the index tables.
 
-    ``room`` is called with the bytes that a file's rows may take, and reserves that memory.
+    ``room`` is called with the number of bytes that a file's rows may take, and returns a context manager that reserves
+    that memory.
     """
 
     def __init__(self, runtime: Runtime, wanted: IndexSpec, room: Room = lambda num_bytes: nullcontext()) -> None:
@@ -95,8 +96,9 @@ class FileCollector:
         self._names = CaseConflicts(wanted.schema)
 
     async def collect(self, work: FileTask, operation: Operation) -> FileRows:
-        """Read one version of a file, and return its index rows. If the file is bad, the result has the error; other
-        errors, such as StoreError, are raised. ``operation`` is the file's part of the build."""
+        """Read one version of a file, and return its index rows. If the file is bad (damaged or unsupported), the
+        result contains the error; other errors, such as StoreError, are raised. ``operation`` counts the cost of
+        this file."""
         file, restarts = replace(work.file, deletes=None, bounds={}), 0
         while True:
             try:
@@ -173,8 +175,8 @@ class FileCollector:
 
 
 async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> Validator | None:
-    """Ask the store for the current version of a file, and return its validator; None if the file is bad or does not
-    exist."""
+    """Ask the store for the current version of a file, and return its validator; None if the file is damaged,
+    unsupported or does not exist. ``tail_hint``: cache key that is shared by files with footers of similar sizes."""
     try:
         opened = await _open(runtime, file, tail_hint, operation)
         try:
@@ -254,7 +256,7 @@ def _footer_table(
 
 
 def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
-    """Return the cache keys of the page indexes that reads use, by the ordinal of the leaf."""
+    """Return, for each leaf ordinal, the cache keys of the page indexes that reads use."""
     keys: dict[int, list[ContentKey]] = {leaf.index: [] for leaf in version.metadata.schema.leaves}
     for leaf, leaf_keys in keys.items():
         for group in version.metadata.row_groups:

@@ -36,7 +36,7 @@ _WHOLE_FILE = -1
 
 
 class ValueCollector(Protocol):
-    """Collects the values of one file, and returns its rows of one index table."""
+    """Collects the values of one file for one index table, and makes the file's rows of this table."""
 
     @property
     def pending_bytes(self) -> int:
@@ -57,7 +57,8 @@ class ValueCollector(Protocol):
 
 
 def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> ValueCollector:
-    """Return a collector for a table of kind set, ngram, keys, text or bloom, with columns of ``types``."""
+    """Return a collector for a table of kind set, ngram, keys, text or bloom, whose columns have the dataset types
+    ``types``."""
     options, schema = dict(index_table.options), index_table.schema
 
     def keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
@@ -83,8 +84,8 @@ def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> Va
 
 
 def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array]:
-    """Return the keys of the tokens of all strings, perhaps with duplicates, and the row of each key. A null string has
-    one null token."""
+    """Return one key for each token of the strings in ``arrays``, perhaps with duplicates, and the row of each key.
+    A null string counts as one null token."""
     (array,) = arrays
     if isinstance(array.type, pa.DictionaryType):
         lists = token_lists(array.dictionary).take(array.indices)
@@ -98,7 +99,8 @@ def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Arr
 
 
 class _Distinct:
-    """Collects the distinct keys of a file; if there are more than ``limit``, its only row is the key for unknown."""
+    """Collects the distinct keys of a file. If there are more than ``limit``, the file's only row is
+    ``UNKNOWN_KEY``, so that every lookup reads the file."""
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int) -> None:
         self._schema = schema
@@ -123,8 +125,8 @@ class _Distinct:
 
 
 class _Postings:
-    """Collects postings: a key and a range of consecutive rows that have it. If a key has more than ``limit`` postings
-    (None: no limit), those with the smallest gaps between them are joined."""
+    """Collects the postings of a file: each is a key and a range of consecutive rows that have this key. If a key
+    has more than ``limit`` postings (None: no limit), those with the smallest gaps between them are joined."""
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int | None) -> None:
         self._schema = schema
@@ -216,7 +218,7 @@ def _united(hashes: Iterable[pa.UInt64Array]) -> pa.UInt64Array:
 
 
 def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """Return arrays with the same keys but without duplicates, if these are cheap to find; else ``arrays`` itself."""
+    """Return a single array without its duplicate values; several or nested arrays are returned as they are."""
     if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
         return arrays
     (array,) = arrays
@@ -226,8 +228,8 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
 def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join neighbouring postings, and return keys, first rows and stops. ``begins`` has one boolean for each posting
-    after the first: True if the posting stays separate from the one before it."""
+    """Join postings that follow each other, and return keys, first rows and stops (the row after the last).
+    ``begins`` has one boolean for each posting after the first: True if it stays separate from the one before it."""
     if begins.true_count == len(begins):
         return keys, firsts, stops
     lasts = pa.concat_arrays([pc.indices_nonzero(begins).cast(pa.uint64()), pa.array([len(keys) - 1], pa.uint64())])
@@ -238,7 +240,8 @@ def _grouped(
 def _limited(
     keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join postings across the smallest gaps, until no key has more than ``limit``. Return keys, first rows, stops."""
+    """Join postings across the smallest gaps, until no key has more than ``limit``. Return keys, first rows and
+    stops."""
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.cast(pa.int64())
     counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
@@ -287,8 +290,8 @@ async def value_rows(
     columns: DatasetColumns,
     options: BuildOptions,
 ) -> dict[IndexTable, pa.Table]:
-    """Scan the columns of the tables once, and return each table's rows for the file with the id ``file`` (see
-    ``FileRows.tables``). Raises CorruptFileError if the scan returns fewer or more rows than the footer says."""
+    """Scan the columns of ``index_tables`` once, and return each table's rows for the file with the id ``file``.
+    Raises CorruptFileError if the scan returns fewer or more rows than the footer says."""
     names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0
@@ -308,7 +311,8 @@ async def value_rows(
                     left_of_group -= piece.num_rows
         if first_row != sum(groups):
             raise CorruptFileError(
-                f"the scan returned {first_row} rows, but the footer says {sum(groups)}", url=opened.version.url
+                f"the scan of the file returned {first_row} rows, but its footer says {sum(groups)}",
+                url=opened.version.url,
             )
         return {
             index_table: await runtime.in_thread(partial(values.finish, index_table), small=few)
@@ -317,7 +321,8 @@ async def value_rows(
 
 
 class _Values:
-    """Collects the values of one file for several tables. Postings that exceed the memory are put into local files."""
+    """Collects the values of one file for several index tables. Postings that exceed the memory limit are written to
+    local files."""
 
     def __init__(self, file: int, index_tables: Sequence[IndexTable], schema: pa.Schema, options: BuildOptions) -> None:
         self._file = file
@@ -354,7 +359,7 @@ class _Values:
                     self._put_aside(index_table, collector.finish(self._file))
 
     def finish(self, index_table: IndexTable) -> pa.Table:
-        """Return all rows of the table for this file."""
+        """Return all rows of the index table ``index_table`` for this file."""
         table = self._collectors[index_table].finish(self._file)
         if index_table not in self._local:
             return table
@@ -369,14 +374,16 @@ class _Values:
 
 
 def _text_bytes(array: pa.Array) -> int:
-    """Return about how many bytes all strings take; a dictionary's string counts once for each row that has it."""
+    """Return about how many bytes the array's strings take; a dictionary's string counts once for each row that has
+    it."""
     if isinstance(array.type, pa.DictionaryType):
         return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
     return int(array.nbytes)
 
 
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return the column, or the leaf of a struct, with the dotted path ``name``; null where the struct is null."""
+    """Return the column, or the leaf inside structs, with the dotted path ``name``; it is null where a struct is
+    null."""
     top, children = name, list[str]()
     while batch.schema.get_field_index(top) < 0:
         top, _, last = top.rpartition(".")
@@ -390,7 +397,7 @@ def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
 async def _batches(
     runtime: Runtime, opened: OpenedFile, names: Sequence[str], columns: DatasetColumns
 ) -> AsyncGenerator[pa.RecordBatch]:
-    """Yield all rows of the file in order, in the dataset's types."""
+    """Yield all rows of the columns ``names`` of the file, in order and in the dataset's types."""
     url = opened.operation.url
     async with runtime.deadline(url):
         await opened.prepare(ScanRequest(columns=names), columns, scan=True, other_bytes=0)

@@ -1,9 +1,10 @@
 """Build and refresh an index: find the new files, read them, sort their rows, commit.
 
 A build first reserves ids for the files that it will read, in one small commit that also takes over the files of
-interrupted builds. While a build runs, it commits segments of files that readers do not see: their ids are still
-retired. The last commit makes all these files live at once. So concurrent commits never shift ids, and no file is read
-twice. The logger ``asyncpq.builds`` logs when a build begins, its progress, and what it committed.
+interrupted builds. While a build runs, it commits segments of files that readers do not see yet: their ids count as
+retired, like those of removed files. The last commit shows all these files to readers at once. So concurrent commits
+never shift ids, and no file is read twice. The logger ``asyncpq.builds`` logs when a build begins, its progress, and
+what it committed.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ async def build(
     Args:
         index_tables: tables of the index; an existing index must have exactly these. None: the index must exist.
         operation: counts the cost; its ``on_event`` is called for each finished file.
-        base: the newest snapshot from before the files were listed; None if there was none. Files that became live
-            since are newer than the listing.
+        base: the newest snapshot from before the files were listed; None if there was none. Files that were added
+            to the index since are newer than the listing.
         index: the required ``Manifest.index`` of an existing index; None if any is accepted.
         executor: creates the executor that reads the files.
 
@@ -153,8 +154,8 @@ class _Build:
         build_logger.info(f"%s of %s{message}", self.operation.name, printable(self.backend.description), *args)
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
-        """Return how the files differ from ``base``. Raises an AsyncpqError if ``base`` is not the required index, or
-        is None although the index must exist."""
+        """Return how the files of the source differ from the snapshot ``base``. Raises an AsyncpqError if ``base``
+        is not the required index, or is None although the index must exist."""
         if base is not None:
             self._check(base)
         elif self.tables is None:
@@ -165,7 +166,8 @@ class _Build:
         return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
-        """Return ``todo`` without files whose current version, which the listing lacks, is the indexed one."""
+        """Return ``todo`` without the files that turn out to be unchanged: where the listing has no version, the
+        store is asked."""
         same: set[str] = set()
 
         async def compare(work: FileTask) -> None:
@@ -197,7 +199,7 @@ class _Build:
             self._check_columns(base)
         if self.tables is not None and set(self.tables) != set(base.tables):
             raise InvalidOptionError(
-                f"another index is there, which has the tables {', '.join(map(str, base.tables[1:])) or 'files'}",
+                f"another index is there, with the tables {', '.join(map(str, base.tables[1:])) or 'files'}",
                 url=self.backend.description,
                 hint=another_place(base),
             )
@@ -223,8 +225,9 @@ class _Build:
                 )
 
     def _shaped(self, newest: Manifest) -> Manifest:
-        """Return the manifest with the new columns and tables. If these differ from the old ones, the result is another
-        index with a new id, and open readers of the old index get an error."""
+        """Return the manifest with the columns and tables of this build. If the build replaces all files and these
+        differ from the old ones, the result is another index with a new id, and open readers of the old index get an
+        error."""
         source, index_tables = self.source, newest.tables if self.tables is None else tuple(self.tables)
         if not source.alone:
             return newest
@@ -238,7 +241,7 @@ class _Build:
         )
 
     def _described(self, index_tables: tuple[IndexTable, ...]) -> dict[str, Any]:
-        """Return the fields of a new index's manifest that come from the source."""
+        """Return the fields of a new index's manifest that describe its dataset and tables, with a new index id."""
         source = self.source
         return {
             "index": new_id(),
@@ -354,7 +357,8 @@ class _Build:
         return committed
 
     async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit the new files as live, and the removed ones as retired; return the new manifest."""
+        """Commit the snapshot in which readers see the new files and no longer the removed ones; return its
+        manifest."""
         dead = await self._dead(manifest)
 
         async def bring(newest: Manifest | None) -> Manifest:
@@ -382,14 +386,16 @@ class _Build:
         return await self._commit(manifest, bring)
 
     async def _dead(self, manifest: Manifest) -> set[str]:
-        """Return the ids of expired builds, whose files are dropped, except files that this build took over."""
+        """Return the ids of builds that have expired. Their files are dropped, except files that this build took
+        over."""
         if all(begun.id == self.id for begun in manifest.builds):
             return set()
         builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
-        """Return ``newest``, which lists this build. Raises StaleSnapshotError if the build has expired."""
+        """Return ``newest``, the newest manifest. Raises StaleSnapshotError if it no longer lists this build, which
+        has expired."""
         self.heartbeat.check()
         if newest is None or all(begun.id != self.id for begun in newest.builds):
             raise StaleSnapshotError(
@@ -400,8 +406,8 @@ class _Build:
         return newest
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
-        """Return the files to add, and the files to remove. Other builds may have added files meanwhile: of two files
-        with one path only the newer stays live."""
+        """Return the files to add and the files to remove, compared with the snapshot ``newest``. Other builds may
+        have added files meanwhile: of two versions with one path only the newer stays."""
         brought, removed = dict(self.brought), dict(self.removed)
         if self.source.alone:
             return list(brought.values()), []

@@ -69,7 +69,8 @@ class IndexSource:
     as_of: datetime  # time of the listing, with a zone
 
     def path(self, url: str) -> str:
-        """Return the path of the file at ``url`` in the index; "" if the dataset is one file, at the root's url."""
+        """Return the path by which the index names the file at ``url``; "" if the dataset is a single file, whose
+        url is the root."""
         if self.root == f"{url}/":
             return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
@@ -84,8 +85,8 @@ class IndexSource:
         return by_path
 
     def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:
-        """Return the index tables whose columns the dataset has now. Files are not added to index tables of other
-        columns: a dropped column may come back, or be in an older version of the table."""
+        """Return those index tables whose columns the dataset has now. A build adds no rows to the others, which
+        stay in the index: a dropped column may come back, or be in an older version of the table."""
         return tuple(
             index_table
             for index_table in index_tables
@@ -93,7 +94,8 @@ class IndexSource:
         )
 
     def field_ids(self, index_tables: Iterable[IndexTable]) -> tuple[tuple[str, int], ...]:
-        """Return pairs of path and id of the indexed columns (see :func:`field_ids`)."""
+        """Return pairs of dotted path and id of the indexed columns and the structs around them (see
+        :func:`field_ids`)."""
         names = (name for index_table in index_tables for name in index_table.columns)
         return tuple(field_ids(self.fields or (), names).items())
 
@@ -105,8 +107,9 @@ class IndexSource:
 
 
 def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
-    """Return ids of ``columns`` (names or dotted paths) and the structs around them, by dotted path. A later column of
-    the same name has another id: the field id, or a hash of the names in the files if files are read by name."""
+    """Return the ids of ``columns`` (names or dotted paths) and of the structs around them, by dotted path. If a
+    table drops a column and adds another of the same name, their ids differ: an id is the field id, or a hash of the
+    column's names in the files if these are matched by name."""
     ids: dict[str, int] = {}
 
     def visit(parts: Sequence[TableField], above: str, column: str) -> None:
@@ -144,9 +147,14 @@ async def differences(
     before: RowRanges,
     operation: Operation | None = None,
 ) -> BuildPlan:
-    """Return how the files of ``source`` differ from those of ``base``. ``before`` has the ids of files that were live
-    before the listing began; the listing may be too old for other files, which are kept. Raises InvalidOptionError if a
-    file occurs twice."""
+    """Return how the files of ``source`` differ from those of the snapshot ``base``. Raises InvalidOptionError if a
+    file occurs twice.
+
+    Args:
+        before: ids of the files that readers saw before the listing began. Files added since then are kept, because the
+            listing may be too old to have them.
+        operation: counts the cost; None counts nothing.
+    """
     if base is None:
         return _all_files(None, source)
     indexed = await files_of(runtime, backend, base, base.live | base.reserved, operation)
@@ -188,10 +196,10 @@ def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile
 def described_files(
     target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
 ) -> dict[str, Any]:
-    """Return the description of a prefix, a pattern or a list of urls for ``Manifest.dataset``.
+    """Return the JSON values that describe a prefix, a pattern or a list of urls in ``Manifest.dataset``.
 
-    ``inside``: the index is in ``_asyncpq/`` below the prefix, and moves with the folder. ``plain``: all files count,
-    even those that asyncpq wrote and that no index lists.
+    ``inside``: the index is in ``_asyncpq/`` below the prefix, and moves with the folder. ``plain``: the index covers
+    all files, even those that asyncpq wrote and that no index lists.
     """
     named = target.url if target.urls is None else list(target.urls)
     described = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
@@ -205,7 +213,8 @@ def _described(partitioning: Partitioning | None) -> str | list[str] | None:
 
 
 def folder_around(at: object) -> str | None:
-    """Return the folder around the index, with a final slash, if ``at`` is the url of an ``_asyncpq/``; else None."""
+    """Return the folder that contains ``_asyncpq/``, with a final slash, if ``at`` is the url of an ``_asyncpq/``;
+    else None."""
     if not isinstance(at, (str, os.PathLike)):
         return None
     url = f"{str(os.fspath(at)).removesuffix('/')}/"
@@ -213,8 +222,9 @@ def folder_around(at: object) -> str | None:
 
 
 def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
-    """Return the target whose files the index at ``at`` covers: the manifest's, or the folder around the index, if the
-    index was built inside it. Raises InvalidOptionError if ``given``, the caller's target, is not None and differs."""
+    """Return the target whose files the index at ``at`` covers: the manifest's, or the folder around the index, if
+    the index was built inside it. Raises InvalidOptionError if the caller passed a target, ``given``, that differs
+    from it."""
     known = parse_target(manifest.dataset["target"])
     folder = folder_around(at)
     if folder is not None and manifest.dataset.get("inside"):
@@ -262,8 +272,8 @@ async def listed_source(
     given: Target | None = None,
     at: object = None,
 ) -> IndexSource:
-    """List the current files of an index's prefix, pattern or list; if ``urls`` is not None, return only these files,
-    which are new, replaced or deleted. For ``given`` and ``at`` see :func:`target_of`.
+    """List the current files of the prefix, pattern or list that an index covers. If ``urls`` is not None, the result
+    has only these files, which are new, replaced or deleted. For ``given`` and ``at`` see :func:`target_of`.
 
     Raises InvalidOptionError if the index covers other files than ``given``, or not a url of ``urls``; UsageError if
     the index was built for a table.
@@ -299,7 +309,8 @@ async def listed_source(
 async def _list(
     runtime: Runtime, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
 ) -> tuple[Sequence[DataFile], bool]:
-    """Return the listed files, and whether another index may decide which of them are live."""
+    """List the files of ``target``. Return them, and whether an index inside the folder may decide which of them
+    readers see."""
     store, _ = await runtime.store(target.url)
     context = RequestContext(operation.metrics, purpose="list")
     plain = counts_all(manifest)
@@ -328,8 +339,8 @@ async def _list(
 
 
 def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
-    """Return the files of ``urls`` that a listing of the target would contain. Raises InvalidOptionError for a url
-    outside of the target, PartitionError for a value in a path that does not fit its column's type."""
+    """Return the files at ``urls``, as a listing of the target would contain them. Raises InvalidOptionError for a
+    url outside of the target, PartitionError for a value in a path that does not fit its column's type."""
     for url in urls:
         if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
             raise InvalidOptionError(
@@ -351,22 +362,23 @@ def counts_all(manifest: Manifest) -> bool:
 
 
 def is_committed(manifest: Manifest) -> bool:
-    """Whether asyncpq wrote the files of the index, so that a file is live only if the index lists it."""
+    """Whether asyncpq wrote the files of the index, so that readers see only the files that the index lists."""
     return manifest.dataset.get("committed") is True
 
 
 async def committing_index(
     runtime: Runtime, folder: str, operation: Operation | None = None
 ) -> tuple[IndexBackend, Manifest] | None:
-    """Return backend and manifest of the index below a folder that decides which of the folder's files are live; None
-    if all files are live."""
+    """Return backend and manifest of the index below a folder, if asyncpq wrote the folder's files, so that readers
+    see only those that this index lists. None if readers see all files."""
     backend = await open_backend(runtime, folder + INDEX_FOLDER, create=False)
     manifest = await load(backend, operation)
     return None if manifest is None or not is_committed(manifest) else (backend, manifest)
 
 
 def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commits:
-    """Return the ``commits`` argument of :func:`asyncpq.datasets.listing.list_files` (see :func:`committing_index`)."""
+    """Return the function that :func:`asyncpq.datasets.listing.list_files` takes as ``commits``: it says whether
+    only the index of a folder knows which of its files are committed (see :func:`committing_index`)."""
 
     async def commits(folder: str) -> bool:
         return await committing_index(runtime, folder, operation) is not None
@@ -377,11 +389,12 @@ def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commit
 async def as_committed(
     runtime: Runtime, target: Target, source: IndexSource, operation: Operation, *, own_columns: bool = False
 ) -> IndexSource:
-    """Return ``source`` with only the live files of its folder, for an index that is kept outside of the folder (see
-    :func:`committing_index`). With ``own_columns`` its schema is that of the live files, not of all listed files.
+    """Return ``source`` with only the committed files of its folder, for an index that is kept outside of the folder
+    (see :func:`committing_index`). With ``own_columns`` its schema is that of the committed files, not of all listed
+    files.
 
-    Live files that are not in ``source.files`` are added: either they were committed since the listing, or they were
-    deleted, and reading them is an error.
+    Committed files that are not in ``source.files`` are added: either they were committed since the listing, or they
+    were deleted, and reading them is an error.
     """
     own = await committing_index(runtime, target.folder, operation)
     if own is None:
@@ -413,7 +426,8 @@ def another_place(manifest: Manifest) -> str:
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:
-    """Raise SchemaMismatchError if an indexed column has another type, id or place in the dataset than in the index."""
+    """Raise SchemaMismatchError if the dataset has an indexed column with another type or id than the index, or has
+    it in the files' paths where the index has it in the files."""
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
     in_paths = manifest.partitions if state.partitions is None else state.partitions
@@ -450,7 +464,7 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:
-    """Return the layout of partition values in the paths of the indexed files; None if paths have no values."""
+    """Return how the paths of the indexed files contain partition values; None if they do not contain any."""
     return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
 
 

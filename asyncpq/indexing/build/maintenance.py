@@ -39,7 +39,7 @@ class Compacted:
         manifest: the newest snapshot.
         merged: number of old segments that were replaced.
         written: number of new segments.
-        given_up: tables that were left unchanged, since another compaction had replaced their segments first.
+        given_up: tables that were left unchanged, because another compaction had replaced their segments first.
     """
 
     manifest: Manifest = field(repr=False)
@@ -51,8 +51,9 @@ class Compacted:
 async def compact(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, *, max_segments: int = 1
 ) -> Compacted:
-    """Merge segments of each table: small segments, if there are more than ``max_segments``; overlapping segments, if
-    more than ``max_segments`` may contain the same key; and segments of mostly retired files. No segment is deleted.
+    """Merge segments of each table: small segments, if there are more than ``max_segments``; segments with overlapping
+    key ranges, if more than ``max_segments`` of them may contain the same key; and segments whose rows mostly belong to
+    files that were removed from the index. No segment is deleted.
 
     Raises ObjectNotFoundError if the index does not exist, StaleSnapshotError if the compaction expired.
     """
@@ -112,7 +113,8 @@ class _Compaction:
         self._waiting: list[_Swap] = []
 
     async def merge(self, index_table: IndexTable, segments: Sequence[Segment]) -> None:
-        """Merge ``segments`` into new segments, without the rows of retired files; :meth:`commit` commits them."""
+        """Merge ``segments`` into new segments, without the rows of files removed from the index; :meth:`commit`
+        commits them."""
         files = union(RowRanges(segment.files) for segment in segments) - self.unused
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(aclosing(self._rows(segment))) for segment in segments]
@@ -172,8 +174,8 @@ class _Compaction:
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
-    """Return the segments of one table to merge: small ones if there are too many, those of mostly retired files, and
-    those of which too many may contain the same key."""
+    """Return the segments of one table to merge: small ones if there are too many, those whose rows mostly belong to
+    files with ids in ``unused``, and those of which too many may contain the same key."""
 
     def is_small(segment: Segment) -> bool:
         # concurrent writers of key ranges never fill one completely
@@ -193,8 +195,8 @@ def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, o
 
 
 def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """Yield groups of overlapping segments in which more than ``most`` may contain the same key. Segments that were
-    written together only share a bound, and do not count as overlapping."""
+    """Yield groups of segments with overlapping key ranges in which more than ``most`` may contain the same key.
+    Segments that were written together only share a bound, and do not count as overlapping."""
     group: list[Segment] = []
     open_: list[bytes] = []  # upper bounds of the segments that overlap the current one
     depth, end = 0, b""
@@ -237,9 +239,13 @@ async def vacuum(
 ) -> Vacuumed:
     """Remove old snapshots, and the segments that only these snapshots need; return what was removed.
 
-    A snapshot stays if it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
-    seconds. Segments without a snapshot stay while they are younger than ``orphans_s`` seconds, or their build is live:
-    a build expires ``grace_s`` seconds after its last heartbeat. Ages are measured by the backend's clock.
+    Args:
+        keep: number of the newest snapshots that stay.
+        older_than_s: snapshots that were the newest at any time within these last seconds stay too.
+        orphans_s: segments that no snapshot lists stay while they are younger than these seconds, or their build runs.
+        grace_s: seconds after its last heartbeat at which a build counts as ended.
+
+    Ages are measured by the backend's clock.
     """
     # in this order: segments that a live build commits from now on do not count as orphans
     signs = await backend.builds(operation=operation)
@@ -329,8 +335,9 @@ async def verify(
     num_rows: int,
     randomness: random.Random,
 ) -> Verified:
-    """Compare the index with the sample ``files``: make each file's index rows again, and look them up in the index; in
-    tables that are sorted by value, only ``num_rows`` random ones of each file.
+    """Compare the index with the sample ``files`` (pairs of indexed version and data file): make each file's index rows
+    again as ``wanted`` says, and look them up in the index; in tables that are sorted by value, only ``num_rows``
+    random ones of each file.
 
     Errors in the index are listed in the result, not raised; a StoreError of the dataset's store is raised.
     """
@@ -370,8 +377,8 @@ async def _compare(
     verified: Verified,
     operation: Operation,
 ) -> int:
-    """Compare ``table``, index rows of one file, with the index; return the number of compared rows. Differences are
-    added to ``verified.problems``."""
+    """Compare ``table``, the rows that ``file`` should have in ``index_table``, with the index; return the number of
+    compared rows. Differences are added to ``verified.problems``."""
     by_value = index_table.kind in BY_VALUE
     ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
     if by_value:
@@ -401,8 +408,8 @@ async def _compare(
 
 
 def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
-    """Return the number of expected postings whose first or last row is not in ``held``. Postings themselves are not
-    compared, since a build joins rows into postings depending on its memory."""
+    """Return how many of the ``expected`` postings have a first or last row that no posting in ``held`` contains.
+    Postings themselves are not compared, because a build joins rows into postings depending on its memory."""
     spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
     for row in held:
         spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))

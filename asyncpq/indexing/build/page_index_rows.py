@@ -130,14 +130,14 @@ def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
 
 
 def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
-    """Return minimum and maximum of values without NaN. Those of durations are int64 scalars, since pyarrow's min_max
-    does not support durations."""
+    """Return the minimum and maximum of values without NaN. For durations, which pyarrow's min_max does not support,
+    both are int64 scalars."""
     ends = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
     return ends["min"], ends["max"]
 
 
 def leaf_values(array: pa.Array) -> pa.Array:
-    """Return the values of the only leaf of a nested array, without those of null or empty lists."""
+    """Return the values of the only leaf in a nested array. Null and empty lists give no value."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -156,8 +156,8 @@ def leaf_values(array: pa.Array) -> pa.Array:
 
 
 def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
-    """Return a scalar as the Python value that :func:`asyncpq.parquet.statistics.decode_values` returns for it. Raises
-    _NoOrderError if statistics cannot represent the value."""
+    """Convert a scalar to the Python value that :func:`asyncpq.parquet.statistics.decode_values` would return for
+    it. Raises _NoOrderError if statistics cannot represent the value."""
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):
@@ -211,9 +211,9 @@ class _Chunk(NamedTuple):
 
 
 async def pages_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
-    """Return one file's rows of the index table "pages", sorted: one for each leaf with a chunk that lacks a usable
-    page index. ``file`` is the file's id. Chunks that cannot be decoded, or have no page locations, get no index.
-    """
+    """Return one file's rows of the index table "pages", sorted: one for each leaf that has a column chunk without a
+    usable page index. ``file`` is the file's id. Chunks that cannot be decoded, or whose pages cannot be located,
+    get no index."""
     made: dict[int, dict[int, MadeIndex]] = {}
     round_ = context.round
     lacking = await source.runtime.in_thread(partial(_lacking, version))

@@ -30,7 +30,8 @@ async def write_segments(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write rows, sorted by key, as segments whose names begin with ``build``; at least one segment, even without rows.
+    """Write the sorted rows of ``batches`` as segments, at least one even without rows; return the segments. ``build``,
+    the build's id, begins their names.
 
     ``files`` are the ids of the indexed files. Each segment lists all of them: a file's row that is not in one segment
     is in another segment, with other keys.
@@ -88,7 +89,8 @@ class _Rows:
 
 
 class _Piece:
-    """The rows of one segment, and its counts and bounds, which are complete once all rows were read."""
+    """The rows of one segment that is being written, and its counts and bounds, which are complete once all rows
+    were read."""
 
     def __init__(self, rows: _Rows, options: BuildOptions) -> None:
         self._rows = rows
@@ -98,7 +100,8 @@ class _Piece:
         self.has_unknown = False
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield batches until the segment has ``segment_rows`` rows or ``segment_bytes`` bytes, or no row is left."""
+        """Yield the segment's rows, until it has ``segment_rows`` rows or ``segment_bytes`` bytes, or the stream has
+        ended."""
         options = self._options
         while self.num_rows < options.segment_rows and self.data_bytes < options.segment_bytes:
             batch = await self._rows.next()
@@ -148,7 +151,7 @@ class SortedTables:
             self._sorts[index_table].add(table)
 
     def files(self, index_table: IndexTable) -> RowRanges:
-        """Return the ids of the files that have added rows (perhaps none) to the table."""
+        """Return the ids of the files whose rows were added to the table, even if a file had none."""
         return RowRanges((file, file + 1) for file in self._files[index_table])
 
     async def batches(self, index_table: IndexTable) -> AsyncIterator[pa.RecordBatch]:

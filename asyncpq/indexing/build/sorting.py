@@ -35,7 +35,8 @@ _LONG_RUN: Final = 1 << 10  # rows in sorted runs; merging longer runs is faster
 
 
 def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
-    """Return the positions of the keys in sorted order; equal keys are in order of ``then``, then of position.
+    """Return the permutation that sorts the keys, for ``take``. Equal keys are ordered by the columns ``then``, and
+    then by position.
 
     ``then`` are columns of integers without nulls, as long as ``keys``.
     """
@@ -56,7 +57,8 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
 
 
 def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Return the positions that sort 64-bit numbers; equal numbers are sorted by ``order``, or by position.
+    """Return the permutation that sorts 64-bit numbers. Equal numbers keep the order of the permutation ``order``, or
+    of their positions if that is None.
 
     A radix sort by the highest digits comes first, by as many as tell random numbers apart. A comparison sort then
     finishes the nearly sorted result.
@@ -78,7 +80,7 @@ def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Return the positions of values in sorted order, as :func:`_counted`, but by comparing values of any type."""
+    """Return the permutation that sorts values of any type by comparing them; for ``order`` see :func:`_counted`."""
     if order is None:
         return pc.array_sort_indices(values)
     ordered = values.take(order)
@@ -86,7 +88,8 @@ def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows are sorted by the columns in turn. There is at least one column, and none has nulls."""
+    """Whether rows are sorted by the first column, then the next ones. There is at least one column, and none has
+    nulls."""
     *before, last = columns
     behind = pc.greater_equal(last.slice(1), _but_last(last))
     for column in reversed(before):
@@ -105,8 +108,8 @@ def _but_last(column: pa.Array) -> pa.Array:
 
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
-    """Return keys of 64-bit values as numbers with the same order, which sort several times faster; None if the keys
-    have other lengths or different tags."""
+    """Convert keys of 64-bit values to numbers in the same order, which sort several times faster; None if the keys
+    have other lengths, or begin with different tags."""
     count = len(keys)
     if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
@@ -135,7 +138,7 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """Return the rows of a table sorted by key, file, group and row, as far as the table has these columns."""
+    """Return a table's rows sorted by key, file, group and row, leaving out those of these columns that it lacks."""
     names = [name for name in _ORDER if name in table.column_names]
     batches = table.combine_chunks().to_batches()
     if len(batches) != 1:  # no rows, or more bytes than one binary array can have
@@ -145,7 +148,8 @@ def sorted_rows(table: pa.Table) -> pa.Table:
 
 
 class ExternalSort:
-    """Sorts more rows of an index table than fit in memory: writes sorted runs below ``folder``, and merges the runs.
+    """Sorts more rows of an index table than fit in memory: writes sorted runs to files in ``folder``, and merges the
+    runs.
 
     Calls block on the disk. Call :meth:`close`, or use a ``with`` statement. ``memory_bytes`` is a rough limit.
     """
@@ -258,21 +262,21 @@ class LocalRows:
 
 @contextmanager
 def _put_into(folder: Path) -> Iterator[None]:
-    """Raise an OSError of the block as a StoreError that names the folder."""
+    """Convert an OSError that the block raises to a StoreError that names ``folder``."""
     try:
         yield
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"rows that are sorted cannot be put into a local file: {error}",
+            f"a local file for sorting the rows of the index cannot be written: {error}",
             url=str(folder),
             hint="Free disk space, or set BuildOptions.folder to another folder for local files.",
         ) from error
 
 
 class Merge:
-    """Merges sorted streams, with one batch of each in memory; does no I/O.
+    """Merges sorted streams of batches, with one batch of each in memory; does no I/O.
 
     Call :meth:`feed` for each stream that :meth:`wanted` returns, then :meth:`take`, until ``take`` returns None.
     """
@@ -282,7 +286,8 @@ class Merge:
         self._ended = [False] * num_streams
 
     def wanted(self) -> list[int]:
-        """Return the numbers of the streams whose next batch is needed."""
+        """Return the numbers of the streams whose next batch the caller must pass to :meth:`feed` before
+        :meth:`take`."""
         return [stream for stream, batch in enumerate(self._buffers) if not self._ended[stream] and not batch]
 
     def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:

@@ -60,7 +60,7 @@ _LONG_PART: Final = IndexTable("manifest")
 
 
 def segment_name(build: str) -> str:
-    """Return a new, unique segment name; it begins with the build's id."""
+    """Return a new, unique name for a segment; it begins with ``build``, the id of the build that writes it."""
     return f"{build}-{uuid.uuid4().hex[:16]}"
 
 
@@ -77,8 +77,8 @@ async def latest(backend: IndexBackend, operation: Operation | None = None) -> M
 
 
 async def numbered(backend: IndexBackend, number: int, operation: Operation | None = None) -> Manifest | None:
-    """Return the manifest of snapshot ``number``; None if there is no snapshot of that number. One request, unless the
-    manifest is very large."""
+    """Return the manifest of snapshot ``number``; None if there is no snapshot of that number. One request, unless
+    the manifest is very large."""
     content = await backend.manifest(number, operation=operation)
     return None if content is None else await _decoded(backend, number, content, operation)
 
@@ -112,7 +112,7 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
     table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
         raise CorruptIndexError(
-            f"segment {segment.name}, which has a part of the manifest, is missing", url=backend.description
+            f"segment {segment.name}, which has a part of the index's manifest, is missing", url=backend.description
         )
     return b"".join(table.column("payload").to_pylist())
 
@@ -121,7 +121,7 @@ class Head:
     """The newest snapshot of an index that this process has loaded. A pinned head stays at its snapshot.
 
     ``checked_at``: the ``time.monotonic()`` of the last search for a newer snapshot. ``root``: replaces the manifest's
-    root, the url that paths of files are relative to; None keeps it.
+    own root, which is the url that the files' paths are relative to; None keeps it.
     """
 
     def __init__(
@@ -141,9 +141,10 @@ class Head:
         self._backend = backend
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
-        """Load the newest snapshot, and return whether it is newer than the one before. Usually one request if nothing
-        changed, because only the next number is tried. With ``anew``, start from the backend's latest manifest, which
-        also notices that the index was dropped. Raises StaleSnapshotError if the index was dropped or replaced."""
+        """Load the newest snapshot, and return whether it is newer than the one before. Usually one request if
+        nothing changed, because only the next number is tried. With ``anew``, start from the backend's latest
+        manifest, which also notices that the index was dropped. Raises StaleSnapshotError if the index was dropped
+        or replaced."""
         known, began = self.manifest, time.monotonic()
         if self.pinned:
             return False
@@ -243,8 +244,8 @@ async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Ope
 async def _with_long(
     backend: IndexBackend, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
 ) -> Manifest:
-    """Move the longest JSON members of the manifest to segments of their own, until the root object has at most
-    ``ROOT_BYTES`` bytes; return the manifest. A member that is the same in ``base`` keeps its segment."""
+    """Move the longest members of the manifest's JSON to segments of their own, until the manifest's object has at
+    most ``ROOT_BYTES`` bytes; return the manifest. A member that is the same in ``base`` keeps its segment."""
     manifest = replace(manifest, long=())
     known = {} if base is None else dict(base.long)
     held: list[tuple[str, Segment]] = []
@@ -369,15 +370,15 @@ def _written(file: IndexedFile) -> float | None:
 
 
 def id_ranges(ids: RowRanges) -> list[KeyRange]:
-    """Return the key ranges that contain all keys of the files ``ids``, in tables by file."""
+    """Return key ranges with exactly the keys of the files ``ids``, for tables whose keys begin with file ids."""
     return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
 
 
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
-    """Return those of the files ``ids`` that the index lists. Raises CorruptIndexError if a row of its list of files is
-    impossible."""
+    """Return the files whose ids are in ``ids``, as far as the index lists them. Raises CorruptIndexError if a row
+    of the list of files is impossible."""
     files: list[IndexedFile] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = id_ranges(ids) if few else None
@@ -392,8 +393,8 @@ async def files_of(
 
 
 def files_in(table: pa.Table) -> list[IndexedFile]:
-    """Return the files in ``table``, rows of the index table "files". Raises CorruptIndexError if a key does not have 8
-    bytes, or a row has neither a number of rows nor a problem."""
+    """Return the files that ``table``, rows of the index table "files", describes. Raises CorruptIndexError if a key
+    does not have 8 bytes, or a row has neither a number of rows nor a problem."""
     names = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
     columns = [table.column(name).to_pylist() for name in names]
     files: list[IndexedFile] = []
@@ -410,7 +411,8 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
 
 
 def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:
-    """Return the files by path. Of several versions of a file, the result has the one with the highest id."""
+    """Return the files by path. Of several versions of one file, the result has the newest: the one with the highest
+    id."""
     newest: dict[str, IndexedFile] = {}
     for file in files:
         last = newest.get(file.path)

@@ -32,7 +32,7 @@ FILES: Final = IndexTable("files")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build that has begun, and has not committed its files yet."""
+    """A build that has begun, and whose files readers do not see yet."""
 
     id: str  # names the build; its segments' names begin with it
     files: RowRanges  # ids reserved for its files. Until the build ends they are retired, so no reader sees them
@@ -40,7 +40,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One snapshot of an index."""
+    """One snapshot of an index: its dataset, tables, segments and the ids of its files."""
 
     index: str  # id of the index; each index ever built at a place has another
     snapshot: int  # number, from 1
@@ -71,7 +71,7 @@ class Manifest:
 
     @cached_property
     def live(self) -> RowRanges:
-        """Ids of the files that readers see."""
+        """Ids of the files that readers of this snapshot see: all assigned ids that are not retired."""
         return self.retired.complement(self.next_file)
 
     @cached_property
@@ -95,13 +95,13 @@ class Manifest:
 
     @cached_property
     def footer_tables(self) -> Sequence[IndexTable]:
-        """Tables of footers and page indexes."""
+        """Index tables of footers and of page indexes: the kinds "footers" and "pages"."""
         return [table for table in self.tables if table.kind in ("footers", "pages")]
 
     @cached_property
     def leaf_spans(self) -> Mapping[str, tuple[int, int]]:
-        """Ordinals of the first leaf of each column, and of the one after its last leaf, by the column's name.
-        Partition columns, which files do not have, are left out."""
+        """By column name, the ordinal of the column's first leaf and the ordinal after its last leaf. Partition
+        columns, which files do not have, are left out."""
         spans: dict[str, tuple[int, int]] = {}
         start = 0
         for column in self.schema:
@@ -126,7 +126,7 @@ class Manifest:
 
     @property
     def reserved(self) -> RowRanges:
-        """Ids of files that are reserved for builds that have not ended."""
+        """Ids that builds which have not ended have assigned to the files that they add."""
         return union(build.files for build in self.builds)
 
     @property
@@ -139,12 +139,13 @@ class Manifest:
         return self.segments_by_table.get(table, ())
 
     def covered(self, table: IndexTable) -> RowRanges:
-        """Return the ids of the files that the table covers: it has all of their rows, so a missing key is absent."""
+        """Return the ids of the files whose rows in the table are complete: a missing key proves that the file lacks
+        the value."""
         lists = {id(segment.files): segment.files for segment in self.segments_of(table)}  # one build's share a list
         return union(RowRanges(files) for files in lists.values())
 
     def unknown(self, table: IndexTable) -> RowRanges:
-        """Return the ids of the live files of which the table has no rows, because it does not cover these files."""
+        """Return the ids of the files that readers see and whose rows in the table are missing or incomplete."""
         unknown = self._unknown.get(table)
         if unknown is None:
             unknown = self._unknown[table] = self.live - self.covered(table)
@@ -152,7 +153,7 @@ class Manifest:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all segments of this snapshot, including those that have members of the manifest."""
+        """Names of all segments of this snapshot, including those that store long members of the manifest's JSON."""
         return frozenset(segment.name for segment in (*self.segments, *(held for _, held in self.long)))
 
 
@@ -166,7 +167,7 @@ def _num_leaves(type_: pa.DataType) -> int:
 
 
 def union(sets: Iterable[RowRanges]) -> RowRanges:
-    """Return the union of ``sets``."""
+    """Return the ids that are in any of ``sets``."""
     return RowRanges(span for ranges in sets for span in ranges)
 
 
@@ -184,7 +185,8 @@ _TAIL = b',"crc32":'
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the manifest's root as JSON with a checksum, without the members that ``manifest.long`` names."""
+    """Return the manifest's object: JSON with a checksum, without the members that ``manifest.long`` moves to
+    segments."""
     elsewhere = dict(manifest.long)
     record: dict[str, Any] = {
         "asyncpq_index": FORMAT,
@@ -211,14 +213,14 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def encode_long(manifest: Manifest, name: str) -> bytes:
-    """Return the manifest's member ``name``, one of ``LONG``, as JSON for a segment of its own."""
+    """Return the member ``name`` of the manifest's JSON, one of ``LONG``, as the content of a segment of its own."""
     return _json(_member(manifest, name))
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """Return the manifest, from its root ``content`` and the JSON of the members that :func:`long_members` names.
-    Raises UnsupportedFeatureError if the format is newer than ``FORMAT``, CorruptIndexError if the content is
-    damaged."""
+    """Decode a manifest. ``content`` is its object, ``long`` the JSON of the members that :func:`long_members`
+    names, ``url`` its place for messages. Raises UnsupportedFeatureError if the format is newer than ``FORMAT``,
+    CorruptIndexError if the content is damaged."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])
@@ -253,8 +255,9 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
 
 
 def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
-    """Return the segments that store long members of the manifest (of :data:`LONG`, those too long for its object), by
-    the member's name. Raises UnsupportedFeatureError or CorruptIndexError as :func:`decode` does."""
+    """Return the segments that store the long members of the manifest's JSON (those of :data:`LONG` that are too
+    long for its object), by the member's name. Raises UnsupportedFeatureError or CorruptIndexError as :func:`decode`
+    does."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])
@@ -351,7 +354,7 @@ def _segment_record(
 
 
 def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segment, ...]:
-    """Return the segments of the JSON ``records``, without those of "bounds" of an older ``BOUNDS_VERSION``."""
+    """Decode the JSON ``records`` of segments; those of kind "bounds" with an older ``BOUNDS_VERSION`` are left out."""
     segments: list[Segment] = []
     for record in records:
         segments.append(_segment(record, index_tables, segments))

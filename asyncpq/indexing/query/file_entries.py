@@ -44,10 +44,11 @@ from asyncpq.storage.base import Validator
 def known_version(
     file: int, footers: Mapping[int, bytes], pages: Mapping[int, bytes], validator: Validator, limits: LimitOptions
 ) -> KnownVersion | None:
-    """Return a file version with its footer and page indexes, from the index's payloads; None if there are none.
-    ``footers`` and ``pages`` are payloads by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or
-    of some. Without leaf -1 in ``footers`` the result has page indexes only. Raises CorruptIndexError if a payload is
-    damaged or its version differs from ``validator``; callers treat such a payload as missing."""
+    """Decode an index's payloads of the file with the id ``file`` into a version with its footer and page indexes;
+    None if there are no payloads. ``footers`` and ``pages`` are payloads by leaf ordinal
+    (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some; without leaf -1 in ``footers`` the
+    result has page indexes only. Raises CorruptIndexError if a payload is damaged or of another version than
+    ``validator`` identifies; callers treat such a payload as missing."""
     made = {
         (group, leaf): index
         for leaf, payload in pages.items()
@@ -60,7 +61,7 @@ def known_version(
     shared = decode_shared(file, footers[SHARED], limits.max_footer_bytes)
     if shared.size != validator.size:
         raise CorruptIndexError(
-            f"the index's footer belongs to another version of the file: {shared.size} bytes, now {validator.size}"
+            f"the footer in the index belongs to another version of the file: {shared.size} bytes, now {validator.size}"
         )
     leaves = {leaf: decode_leaf(file, leaf, payload) for leaf, payload in footers.items() if leaf != SHARED}
     try:
@@ -94,7 +95,7 @@ _MOST_AHEAD: Final = 4  # segments of a table that are read ahead; of more, only
 
 
 class FileEntry(NamedTuple):
-    """A version of a file in an index, with its row groups."""
+    """What an index says about one version of a file: its path, version and row groups."""
 
     file: IndexedFile
     row_groups: tuple[int, ...] | None  # number of rows of each row group; None if the file could not be read
@@ -115,7 +116,7 @@ def _selects_rows(access: AccessPlan, row_groups: tuple[int, ...] | None) -> boo
 
 
 def entries_in(table: pa.Table) -> dict[int, FileEntry]:
-    """Return the entries in ``table``, rows of the index table "files", by the file's id. Raises CorruptIndexError if
+    """Decode ``table``, rows of the index table "files"; return the entries by file id. Raises CorruptIndexError if
     a row is impossible."""
     groups = table.column("row_groups").to_pylist()
     return {
@@ -150,7 +151,8 @@ class FileDirectory:
         return cls(_DIRECTORY.empty_table())
 
     def match(self, files: Sequence[DataFile], manifest: Manifest) -> ListingMatch:
-        """Return the listed ``files``, matched by url and version with the directory of the snapshot ``manifest``."""
+        """Look up the listed ``files`` in the directory by url and version, and return which entries they match.
+        ``manifest`` is the directory's snapshot."""
         count = self._rows.num_rows
         checks, versions, sizes, ids = (self._numbers(name) for name in ("check", "version", "size", "id"))
         urls = pa.array([hash(file.url) for file in files], pa.int64())
@@ -200,8 +202,8 @@ _NEVER_READ: Final = -2  # likewise, and its version is not known
 
 
 def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
-    """Return the rows of a :class:`FileDirectory` for the live files in ``rows``, rows of the index table "files".
-    Raises CorruptIndexError if a row is impossible."""
+    """Return the table for a :class:`FileDirectory` of the files that readers see. ``rows`` are rows of the index
+    table "files". Raises CorruptIndexError if a row is impossible."""
     live = manifest.live
     columns: tuple[list[int], ...] = ([], [], [], [], [])
     pieces = [rows.slice(start, _FEW_ENTRIES) for start in range(0, rows.num_rows, _FEW_ENTRIES)]
@@ -216,12 +218,12 @@ def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
 
 
 def _check(url: str) -> int:
-    """Return a hash of ``url`` that is independent of ``hash(url)``."""
+    """Return a second hash of ``url``, independent of ``hash(url)``; both together identify a url."""
     return hash(f"\0{url}")
 
 
 def _version(validator: Validator) -> int:
-    """Return a hash that two validators share if they are the same version (:meth:`Validator.same_version`)."""
+    """Return a hash that is the same for two validators of one version (:meth:`Validator.same_version`)."""
     modified = None if validator.is_strong else validator.last_modified
     return hash((validator.size, validator.etag, validator.version, modified))
 
@@ -252,7 +254,7 @@ async def _directory_part(read: SnapshotRead, segment: Segment, operation: Opera
 
 @dataclass(frozen=True, slots=True)
 class ListingMatch:
-    """The files of one listing, matched with those of one snapshot of an index. All reads share a match."""
+    """Which files of one listing have which entries in one snapshot of an index. All reads of the two share a match."""
 
     files: Sequence[DataFile]  # the listing
     manifest: Manifest  # the snapshot
@@ -266,13 +268,15 @@ class ListingMatch:
     unversioned: Sequence[int]  # ids of files without a validator in the listing: to read them takes the index's own
 
     def needed(self, selection: FileSelection) -> RowRanges:
-        """Return the ids of the files whose entries :meth:`candidates` needs. Entries of other files are optional."""
+        """Return the ids of the files whose entries :meth:`candidates` must get. Entries of other files are
+        optional."""
         if not self.unversioned:
             return RowRanges.empty()
         return (selection.files & RowRanges.from_rows(self.unversioned)) | RowRanges.from_rows(sorted(self.unsure))
 
     def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
-        """Return the files that may match, in the order of the listing. ``entries`` has the index's entries by id."""
+        """Return the listed files that may have matching rows, in the order of the listing. ``entries`` has the
+        index's entries by file id."""
         matching: list[Candidate] = []
         for file, position in self._listed(selection.files):
             access, entry = selection.plans.get(file, _ALL), entries.get(file)
@@ -287,7 +291,8 @@ class ListingMatch:
         return matching
 
     def _listed(self, files: RowRanges) -> Iterator[tuple[int, int]]:
-        """Yield id and position of those of ``files`` whose version the index knows, by id."""
+        """Yield file id and position in the listing for those of ``files`` (ids) whose listed version the index
+        knows."""
         starts, stops = self.ids.starts, self.ids.stops
         for first, last in zip(files.starts, files.stops, strict=True):
             span = bisect_right(stops, first)
@@ -298,7 +303,7 @@ class ListingMatch:
                 span += 1
 
     def report(self) -> list[str]:
-        """Return lines for ``explain()`` that state how many of the listed files the index has."""
+        """Return lines for ``explain()`` that say how many of the listed files the index knows."""
         lines: list[str] = []
         if self.unknown:
             known = len(self.files) - len(self.unknown)
@@ -340,7 +345,7 @@ class FooterReader:
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
     def again(self) -> FooterReader:
-        """Return a reader for the same request over other files, with a copy of what was read so far."""
+        """Return a reader for the same request over other files, with a copy of the footers read so far."""
         return FooterReader(self._read, self._payloads, self._versions)
 
     def expect(self, ids: Sequence[int]) -> None:
@@ -349,8 +354,8 @@ class FooterReader:
         self._positions = {file: position for position, file in enumerate(ids)}
 
     def reads(self, ids: Sequence[int]) -> list[tuple[str, Reads]]:
-        """Return the reads that load the footers and page indexes of those files among ``ids`` whose versions are not
-        in use, with the kind of their table."""
+        """Return the reads of index segments that load the footers and page indexes of the files ``ids``, except
+        those that this reader already has. Each item is a kind of index table ("footers" or "pages") and its reads."""
         if not self.is_useful:
             return []
         missing = [file for file in ids if file not in self._versions]
@@ -364,7 +369,8 @@ class FooterReader:
         return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
 
     def use(self, held: Mapping[int, KnownVersion | weakref.ref[KnownVersion] | None]) -> None:
-        """Use the versions in ``held``, by file id: what memory has under :meth:`key`. Load the other versions."""
+        """Take over file versions from the session's memory: ``held`` has, by file id, what memory has under
+        :meth:`key`, or None. Versions that are None or already freed are loaded from the index when they are needed."""
         versions = {file: _version_of(kept) for file, kept in held.items()}
         self._versions = {file: version for file, version in versions.items() if version is not None}
 
@@ -373,7 +379,7 @@ class FooterReader:
         return ("known", self._read.manifest.index, file, self._leaves)
 
     def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
-        """Keep the payloads in ``tables``, the results of :meth:`reads` for tables of ``kind``. Raises
+        """Keep the payloads in ``tables``, which the reads of :meth:`reads` for tables of ``kind`` returned. Raises
         CorruptIndexError if a key is impossible."""
         for table in tables:
             if table is not None:
@@ -381,8 +387,8 @@ class FooterReader:
                     self._payloads.setdefault(file, {}).setdefault(kind, {}).update(payloads)
 
     def entry(self, file: int, validator: Validator | None, access: AccessPlan) -> IndexEntry:
-        """Return the entry with which a read opens the file: the rows ``access``, and the index's footer, which is
-        loaded when it is needed."""
+        """Return the entry with which a read opens the file: the rows that it may read, ``access``, and the index's
+        footer, which is loaded when it is needed. ``validator`` identifies the indexed version."""
         known = partial(self._known, file, validator) if validator is not None and self.is_useful else None
         return IndexEntry(access=access, validator=validator, known=known)
 
@@ -415,7 +421,8 @@ class FooterReader:
         memory.put(key, version, metadata + spans + 500)
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
-        """Read the footers of a chunk of files that includes ``file``, all at once; waiting reads share the result."""
+        """Load the footers of ``file`` and of the expected files around it, in one round; concurrent callers share
+        the result."""
         position = self._positions.get(file)
         if position is None:  # the read began again, with other files
             await self._load(operation, [file])

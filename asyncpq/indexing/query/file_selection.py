@@ -41,7 +41,7 @@ Reads: TypeAlias = list[Read]
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """The rows of an index table that answer a lookup, and the files that the table does not cover."""
+    """The rows of an index table that a lookup found, and the files of which the table has no rows."""
 
     rows: pa.Table  # rows of live files in the requested key ranges, sorted by key within each segment
     unknown: RowRanges  # ids of live files that the table does not cover
@@ -50,7 +50,8 @@ class TableRows:
 async def together(operation: Operation, reads: Sequence[Callable[[Operation], Coroutine[Any, Any, T]]]) -> list[T]:
     """Run ``reads`` concurrently; return their results in order. No task outlives the call.
 
-    Each read counts in a part of ``operation``. All of them together count as one round after the last one.
+    Each read counts its cost in an operation of its own, which is then added to ``operation``. Together the reads count
+    as one round of requests.
     """
     if len(reads) == 1:
         return [await reads[0](operation)]
@@ -69,14 +70,15 @@ async def together(operation: Operation, reads: Sequence[Callable[[Operation], C
 
 
 async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
-    """Return the result of ``work``, which handles ``rows`` rows; run it in a thread if these are too many for the
-    event loop."""
+    """Return the result of ``work()``, a computation on ``rows`` rows: called at once if there are few rows, in a
+    thread if there are so many that the event loop would block."""
     return work() if rows <= _FEW_ROWS else await runtime.in_thread(work)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """One read through one snapshot of an index: its environment, its request, and the operation that counts it."""
+    """One read through one snapshot of an index: the session's runtime, the backend, the snapshot, the request, and
+    the operation that counts the cost."""
 
     runtime: Runtime
     backend: IndexBackend
@@ -93,10 +95,12 @@ class SnapshotRead:
         limit: int | None = None,
         tolerant: bool = False,
     ) -> Reads:
-        """Return one read for each segment that may hold keys in ``ranges`` (see :meth:`IndexBackend.read_segment`).
+        """Return one read for each segment of ``table`` that may hold keys in ``ranges``. ``at_least`` and ``limit``
+        are those of :meth:`IndexBackend.read_segment`.
 
         ``ranges`` ascend and do not overlap; None for all rows. With ``tolerant``, a read of a damaged segment returns
-        None instead of raising an error: pruning then does without this segment."""
+        None instead of raising an error: pruning then does without this segment.
+        """
         reads: Reads = []
         for segment in self.manifest.segments_of(table):
             within = None if ranges is None else _ranges_in(segment, ranges)
@@ -141,8 +145,8 @@ def _ranges_in(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
 
 
 def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table | None]) -> TableRows | None:
-    """Return the rows of live files from all segments together; None if one of ``pieces`` is None. Raises
-    CorruptIndexError if a row's file id is negative."""
+    """Join ``pieces``, the rows of an index table that were read from each segment; None if one of them is None.
+    Rows of removed or unknown files are left out. Raises CorruptIndexError if a row's file id is negative."""
     filled: list[pa.Table] = []
     has_unknown = False
     for piece in pieces:
@@ -186,7 +190,7 @@ _FIRST = itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """A superset of the rows that match a predicate, by file id."""
+    """The rows of files that may match a predicate: a superset of those that match."""
 
     files: RowRanges  # ids of the files that may match
     # rows of some of these files; of the others, all rows may match. No plan is empty
@@ -199,7 +203,7 @@ class FileSelection:
 
     @classmethod
     def of_plans(cls, plans: Mapping[int, AccessPlan]) -> FileSelection:
-        """Return the selection of the rows in ``plans``, by file id, and no others."""
+        """Return the selection of exactly the rows in ``plans``, which are keyed by file id."""
         files: list[int] = []
         narrow: dict[int, AccessPlan] = {}
         for file, plan in sorted(plans.items(), key=_FIRST):
@@ -210,7 +214,7 @@ class FileSelection:
         return cls(RowRanges.from_rows(files), narrow)
 
     def plan(self, file: int) -> AccessPlan:
-        """Return the rows of the file with the id ``file`` that may match."""
+        """Return which rows of the file with the id ``file`` may match."""
         if file not in self.files:
             return AccessPlan.none()
         return self.plans.get(file, _ALL)
@@ -250,7 +254,7 @@ _NONE = FileSelection(RowRanges.empty())
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Rows of one file that may match, according to an index.
+    """The rows of one file that may match a predicate, according to an index.
 
     Attributes:
         access: the rows that may match; ``AccessPlan.none()`` if no row matches.
@@ -306,7 +310,7 @@ def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile
 
 
 def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
-    """Return the rows of ``file`` that the caller's own indexes allow."""
+    """Return which rows of ``file`` the caller's own indexes allow; see :func:`with_own`."""
     access = AccessPlan.all()
     path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
     validator = file.validator
@@ -335,8 +339,8 @@ class SelectedRows(NamedTuple):
 
 
 def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], *, every: bool) -> SelectedRows:
-    """Return the files and rows that the table has for keys in ``ranges``. ``rows`` are its rows of these ranges, and
-    perhaps others. With ``every``, only files and rows that occur in each of the ranges are returned."""
+    """Return the files and rows that the table names for keys in ``ranges``. ``rows`` are its rows of these ranges,
+    and perhaps others. With ``every``, only files and rows that have a key in each of the ranges are returned."""
     if table.kind == "bounds":
         return SelectedRows(_zones(_overlapping(rows.rows, ranges)) | FileSelection(rows.unknown), None)
     if not every:
@@ -373,7 +377,8 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
-    """Return the rows of ``table`` (zones) whose interval, its end included, overlaps one of ``ranges``."""
+    """Return the rows of ``table``, an index table of "bounds", whose interval from ``key`` to ``max``, both
+    included, overlaps one of ``ranges``."""
     if not table.num_rows:
         return table
     lows, highs = table.column("key"), table.column("max")
@@ -389,7 +394,8 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bool]:
-    """Return for each interval from ``lows`` to ``highs``, its end included, whether it overlaps one of ``ranges``."""
+    """Return for each interval from ``lows`` to ``highs``, both ends included, whether it overlaps one of
+    ``ranges``."""
     ordered = sorted(ranges, key=itemgetter(0))
     begins = [begin for begin, _ in ordered]
     ends: list[bytes | None] = []  # the greatest end so far; None: no end
@@ -404,8 +410,8 @@ def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRan
 
 
 def _zones(table: pa.Table) -> FileSelection:
-    """Return the selection of the row groups of the zones in ``table``. Zones of whole files (group -1) are ignored,
-    because each row group has zones of its own."""
+    """Return the selection of the row groups that ``table``, rows of an index table of "bounds", names. Rows about
+    whole files (group -1) are ignored, because each row group has rows of its own."""
     masks: dict[int, int] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:
@@ -415,7 +421,8 @@ def _zones(table: pa.Table) -> FileSelection:
 
 @lru_cache(maxsize=1024)
 def _group_plan(mask: int) -> AccessPlan:
-    """Return the plan of the row groups whose bits are set; most files of a dataset have the same ones."""
+    """Return the plan that reads the row groups whose bits are set in ``mask``. Plans are cached, because most files
+    of a dataset have the same ones."""
     return AccessPlan.row_groups([group for group in range(mask.bit_length()) if mask >> group & 1])
 
 

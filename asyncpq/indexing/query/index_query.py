@@ -1,8 +1,8 @@
 """An index that a dataset has open, and its answer to a predicate: the files, row groups and rows that may match.
 
-The predicate becomes a tree of key lookups: for each atom, the keys of the rows for which it may have the wanted
-result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at once. Bloom filters are kept by file,
-so the caller reads them once few files are left.
+The predicate becomes a tree of key lookups. For each comparison in it, the lookup finds the keys of the rows for which
+the comparison may have the wanted result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at
+once. Bloom filters are stored by file, so the caller reads them once few files are left.
 
 A segment that is damaged, or has more matching rows than a read may fetch, rules nothing out, as if the lookup had not
 been made.
@@ -59,7 +59,7 @@ from asyncpq.storage.threads import results_of
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """A lookup of the rows of a table with keys in ``ranges``."""
+    """A lookup in the index table ``table``: of the rows with keys in ``ranges``."""
 
     table: IndexTable
     ranges: Ranges
@@ -86,7 +86,7 @@ class _BloomProbe:
 
 @dataclass(slots=True, eq=False)
 class _Combined:
-    """The intersection of the selections of ``args``; if ``either``, their union."""
+    """The intersection of the selections of the nodes ``args``; if ``either``, their union."""
 
     either: bool
     args: tuple[_Node, ...]
@@ -107,7 +107,8 @@ class _Combined:
 
 @dataclass(slots=True, eq=False)
 class _FirstAnswer:
-    """Lookups of the same rows in different tables. The query makes one after another, until one has an answer."""
+    """Lookups that select the same rows in different tables. The query makes one after another, until one
+    succeeds. A lookup fails if it exceeds the limit of rows or meets a damaged segment."""
 
     lookups: tuple[_Lookup, ...]
 
@@ -116,7 +117,7 @@ class _FirstAnswer:
 
     @property
     def due(self) -> tuple[_Lookup, ...]:
-        """The lookups made so far, and the next one if no lookup has an answer yet."""
+        """The lookups made so far, and the next one if none of them succeeded."""
         for position, lookup in enumerate(self.lookups):
             if not lookup.is_asked:
                 return self.lookups[:position] if self.selection() is not None else self.lookups[: position + 1]
@@ -124,7 +125,7 @@ class _FirstAnswer:
 
 
 class _NoRows:
-    """The node for a predicate that no row can match."""
+    """The tree for a predicate that no row can match."""
 
     def selection(self) -> FileSelection | None:
         return FileSelection.none()
@@ -134,7 +135,7 @@ _Node = _Lookup | _BloomProbe | _Combined | _FirstAnswer | _NoRows
 
 
 class _Wanted(NamedTuple):
-    """An atom and the result that it must have."""
+    """A comparison (atom) of the predicate, and the result that it must have."""
 
     atom: Atom
     truth: Truth
@@ -143,9 +144,10 @@ class _Wanted(NamedTuple):
 class IndexQuery:
     """A search for the rows that match one predicate, in the tables of one snapshot.
 
-    ``where`` is a simplified predicate on the dataset's columns, with relative times resolved. A lookup that would
-    read more than ``LimitOptions.max_postings`` rows of one segment has no answer. ``bloom_tables`` may rule out more
-    row groups once few files are left."""
+    ``where`` is a simplified predicate on the dataset's columns, with relative times resolved. A lookup that would read
+    more than ``LimitOptions.max_postings`` rows of one segment is given up, and rules out nothing. ``bloom_tables`` may
+    rule out more row groups once few files are left.
+    """
 
     def __init__(self, read: SnapshotRead, where: Expression) -> None:
         self._read = read
@@ -159,12 +161,12 @@ class IndexQuery:
 
     @property
     def first_tables(self) -> list[IndexTable]:
-        """The tables in which the first step looks up keys."""
+        """The tables in which :meth:`run` looks up keys first."""
         return list(dict.fromkeys([lookup.table for lookup in _due_lookups(self._root)]))
 
     async def run(self, beside: Reads | None = None) -> FileSelection:
-        """Make all lookups at once, then those that replace lookups without an answer, and return the files and rows
-        that may match. ``beside`` are reads that run at the same time and only fill memory. Raises
+        """Make all lookups at once, then those that replace failed lookups, and return the files and
+        rows that may match. ``beside`` are reads that run at the same time and only fill memory. Raises
         StaleSnapshotError if a segment is gone."""
         while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
             await self._look_up(due, beside or ())
@@ -196,12 +198,13 @@ class IndexQuery:
                 lookup.result = select_rows(table, rows, lookup.ranges, every=lookup.every)
 
     def selection(self) -> FileSelection:
-        """Return the files and rows that may match according to the answers so far."""
+        """Return the files and rows that may match according to the lookups made so far."""
         selection = None if self._root is None else self._root.selection()
         return FileSelection(self._manifest.live) if selection is None else selection  # of live files alone
 
     def take_blooms(self, table: IndexTable, filters: pa.Table) -> None:
-        """Rule out row groups with the Bloom filters in ``filters``, rows of ``table`` for the files that are left."""
+        """Rule out row groups with ``filters``, the rows of the Bloom filter table ``table`` for the files that are
+        left."""
         by_file: dict[int, dict[int, bytes]] = {}
         payloads = filters.column("payload")
         for position, key in enumerate(filters.column("key").to_pylist()):
@@ -223,7 +226,7 @@ class IndexQuery:
         return FileSelection(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
 
     def report(self) -> tuple[str, ...]:
-        """Return lines for ``explain()`` that state how many files and rows each table left."""
+        """Return lines for ``explain()`` that say how many files and rows each table did not rule out."""
         lines: dict[str, None] = {}
         total = self._manifest.live.num_rows
         for lookup in _due_lookups(self._root):
@@ -255,7 +258,7 @@ class IndexQuery:
         return self._read.segments(table, below, at_least=least, tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where any of ``args`` is true; None if no lookup can rule out rows."""
+        """Return the lookups for rows where any of the ``args`` is true; None if no lookup can rule out rows."""
         nodes = [self._conjunction([arg]) for arg in args]
         if None in nodes:
             return None
@@ -263,8 +266,8 @@ class IndexQuery:
         return _Combined(True, possible) if possible else _NoRows()
 
     def _conjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where all of ``args`` are true; None if no lookup can rule out rows. The ranges
-        of one column are intersected first."""
+        """Return the lookups for rows where all of the conditions ``args`` are true; None if no lookup can rule out
+        rows. The key ranges of one column are intersected first."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
         for arg in args:
@@ -286,7 +289,7 @@ class IndexQuery:
         return _Combined(False, tuple(nodes)) if nodes else None
 
     def _add_atom(self, nodes: list[_Node], wanted: _Wanted, by_column: dict[str, Ranges]) -> None:
-        """Add the lookups for one atom alone to ``nodes``, and the ranges of its column to ``by_column``."""
+        """Add the lookups for one comparison to ``nodes``, and the key ranges of its column to ``by_column``."""
         atom, truth = wanted
         column = atom.column
         type_ = None if column is None else self._manifest.indexed_types.get(column)
@@ -345,7 +348,7 @@ class IndexQuery:
 
 
 def _due_lookups(node: _Node | None) -> Sequence[_Lookup]:
-    """Return the lookups below ``node`` that were made or are to be made now, in the predicate's order, each once."""
+    """Return the lookups in the tree ``node`` that were made or are due now, in the predicate's order, each once."""
     if isinstance(node, _Lookup):
         return (node,)
     if isinstance(node, _FirstAnswer):
@@ -397,8 +400,8 @@ class OpenIndex:
         self.checked = True
 
     async def renew(self, used: Manifest, operation: Operation) -> None:
-        """Load the newest snapshot, because a segment of the snapshot ``used`` was vacuumed; do nothing if a newer one
-        is loaded already. Raises StaleSnapshotError if there is none."""
+        """Load the newest snapshot, because a segment of the snapshot ``used`` was vacuumed; do nothing if a newer
+        one than ``used`` is loaded already. Raises StaleSnapshotError if there is none."""
         if self.manifest is used:
             await together(operation, [self.head.reload])
 
@@ -425,14 +428,14 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:
-    """Answers of the index and of the caller's own indexes to one predicate."""
+    """The files and rows that may match one predicate, according to the index and to the caller's own indexes."""
 
     selection: FileSelection | None  # files by id; None if there is no index
     query: IndexQuery | None  # the search that found the selection; None if there is no index or no predicate
     own: Sequence[FileSlices]  # answers of the caller's own indexes
 
     def report(self) -> tuple[str, ...]:
-        """Return lines for ``explain()``: the answers of all tables, and of the caller's own indexes."""
+        """Return lines for ``explain()``: what all tables, and the caller's own indexes, ruled out."""
         own = [
             f"of your own: {len(slices.files)} files named{', exactly' if slices.exact else ''}, others {slices.others}"
             for slices in self.own
@@ -445,7 +448,7 @@ async def answer(
 ) -> IndexAnswer:
     """Return the files that may match a request, according to an index's snapshot and the caller's own indexes.
 
-    If the request has no predicate, or lists rows of files, all files may match.
+    If the request has no predicate, or names rows by number, all files may match.
     """
     where = ask.where if ask.prune is None else ask.prune
     if where is None or ask.by_file is not None:
@@ -476,8 +479,9 @@ async def _ask_index(
 async def read_details(
     read: SnapshotRead, ids: Sequence[int], footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
 ) -> list[pa.Table | None]:
-    """Read the footers and Bloom filters of the files ``ids``, which are few, together with ``others``, in one round.
-    Return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``."""
+    """Read the footers and Bloom filters of the files ``ids`` in one round of requests, together with the reads
+    ``others``; return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``. For
+    few files only."""
     footer_reads = footers.reads(ids)
     bloom_tables = () if query is None else query.bloom_tables
     blooms = [read.segments(table, id_ranges(RowRanges.from_rows(ids)), tolerant=True) for table in bloom_tables]

@@ -4,7 +4,7 @@
 gives the files that the index itself lists (view "snapshot").
 
 A listing is compared with the index's entries once for each pair of listing and snapshot. So a warm lookup visits only
-the files that its answer names and those that the index does not know. View "snapshot" looks for a newer snapshot
+the files that the index selects and those that the index does not know. View "snapshot" looks for a newer snapshot
 beside the read's other requests; the other views do so only if there are unknown files.
 """
 
@@ -137,7 +137,8 @@ class IndexedFiles:
         return self.index is not None and not self.index.is_fresh and match is not None and bool(match.unknown)
 
     async def _renewed(self, listed: FileSet, pruned: FileSet, prune: Prune, operation: Operation) -> FileSet:
-        """Return the pruned files of the newest listing. If there is a newer snapshot, the next read uses it."""
+        """Wait for the newer listing, and return its files as ``prune`` restricts them; ``pruned`` if it is the same
+        as ``listed``. If there is a newer snapshot, the next read uses it."""
         if self._is_behind and self.index is not None:
             try:
                 await self.index.advance(operation)
@@ -154,14 +155,14 @@ class IndexedFiles:
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
     def _give_up(self, error: AsyncpqError, operation: Operation) -> None:
-        """Stop using an index that is gone, or whose list of files is damaged."""
+        """Stop using an index that was dropped, or whose list of files is damaged; ``error`` says which."""
         operation.metrics.fall_back(f"the index is not used: {error.message}")
         if self.index is not None:
             logger.warning("reads of %s go on without its index: %s", operation.url, error)
             self.index = self._match = None
 
     async def _pruner(self, ask: ScanRequest, operation: Operation) -> Prune:
-        """Return a function that prunes a listing to the files that may match, according to the index's answer."""
+        """Return a function that restricts a listing to the files that may match, according to the index."""
         restarts = self._runtime.options.limits.max_restarts
         while (index := self.index) is not None:
             manifest = index.head.manifest
@@ -239,7 +240,7 @@ class IndexedFiles:
     async def _ask_with_directory(
         self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
     ) -> tuple[FileDirectory, _Answered]:
-        """Return the directory of all files, and the result of :meth:`_ask`. Both load concurrently."""
+        """Load the directory of all files, and run :meth:`_ask` at the same time; return both results."""
         operation, loop = read.operation, asyncio.get_running_loop()
         beside = operation.part(operation.url, operation.metrics.rounds)
         loading = loop.create_task(load_directory(replace(read, operation=beside)))
@@ -251,7 +252,8 @@ class IndexedFiles:
         return loading.result(), asking.result()
 
     async def _ask(self, index: OpenIndex, read: SnapshotRead, footers: FooterReader) -> _Answered:
-        """Return the index's answer, its selection of files, and their entries by id if they are few."""
+        """Search the index for the request's predicate. Return what it found, its selection of files, and the
+        entries of these files by id if they are few."""
         answered = await answer(read, index, self._own, read.ask)
         selection = answered.selection or FileSelection(read.manifest.live)
         entries: dict[int, FileEntry] = {}
@@ -299,7 +301,8 @@ class IndexedFiles:
 
 
 def _report(answered: IndexAnswer, match: ListingMatch | None, view: View, listed: FileSet) -> tuple[str, ...]:
-    """Return lines for ``explain()``: the answers, the files that the index knows, and what view "snapshot" saves."""
+    """Return lines for ``explain()``: what the index ruled out, how many of the listed files it knows, and what the
+    view "snapshot" would save."""
     lines = [*answered.report()]
     if match is not None:
         lines += match.report()
@@ -363,7 +366,8 @@ class SnapshotFiles:
     async def _renewed(
         self, first: asyncio.Future[tuple[Manifest, FileSet]], ask: ScanRequest, operation: Operation
     ) -> FileSet:
-        """Return the files of ``first``, or those of a newer snapshot if there is one and its files differ."""
+        """Return the files of ``first``, which were found in the loaded snapshot; or those of a newer snapshot if
+        there is one and its files differ."""
         await self.index.advance(operation)
         manifest, first_files = await first
         if self.index.manifest is manifest:
@@ -373,7 +377,7 @@ class SnapshotFiles:
         return first_files if is_same else again
 
     async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
-        """Return the newest loaded snapshot, and its files that may match."""
+        """Load the newest snapshot, and return it with its files that may match."""
         index_reads = operation.part(self.index.backend.description, rounds)
         try:
             for _ in range(self._runtime.options.limits.max_restarts):
@@ -408,8 +412,8 @@ class SnapshotFiles:
 async def entries_of(
     read: SnapshotRead, ids: RowRanges, footers: FooterReader | None = None, query: IndexQuery | None = None
 ) -> dict[int, FileEntry]:
-    """Return the entries of the files ``ids``, by id. For a few files, the same round also reads the footers for
-    ``footers`` and the Bloom filters for ``query``. Raises CorruptIndexError if an entry is missing."""
+    """Return the entries of the files ``ids``, by id. For a few files, the same round of requests also reads the
+    footers for ``footers`` and the Bloom filters for ``query``. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
     wanted = [file for start, stop in zip(ids.starts, ids.stops, strict=True) for file in range(start, stop)]
@@ -474,5 +478,6 @@ def _data_files(
 
 
 def _shown(file: DataFile) -> tuple[str, Validator | None, AccessPlan | None]:
-    """Return the url, version and rows of a file, which tell whether two files are read in the same way."""
+    """Return what decides how a file is read: its url, version and rows. Two files for which these are equal are
+    read in the same way."""
     return file.url, file.validator, None if file.entry is None else file.entry.access

@@ -1,7 +1,8 @@
-"""Convert an atom of a predicate to key ranges, which contain the keys of all rows for which it may have a result.
+"""Convert a comparison of a predicate to key ranges, which contain the keys of all rows for which it may have a result.
 
-Every answer is a superset. Literals are compared as in :mod:`asyncpq.pruning.literals` and in the filter; a literal
-that cannot be compared exactly narrows nothing. ``UNKNOWN_KEY`` is in no range, but every lookup includes it.
+The ranges may contain keys of other rows too. Literals are compared as in :mod:`asyncpq.pruning.literals` and in the
+filter; a literal that cannot be compared exactly narrows nothing. ``UNKNOWN_KEY`` is in no range, but every lookup
+includes it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
 
 
 def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
-    """Return the same keys in ranges that ascend and do not touch; empty ranges are left out."""
+    """Return ranges with the same keys that ascend and do not touch each other; empty ranges are left out."""
     merged: list[KeyRange] = []
     for low, high in sorted(ranges, key=_LOW):
         if high is not None and low >= high:
@@ -111,7 +112,8 @@ def intersected(left: Ranges, right: Ranges) -> Ranges:
 
 
 def is_wide(ranges: Ranges) -> bool:
-    """Return whether the ranges hold nearly all keys, as those of ``!=`` do: a lookup would read nearly all rows."""
+    """Return whether the ranges hold nearly all keys, as those of ``!=`` do, so that a lookup would read nearly all
+    rows."""
     begins = ends = False
     for low, high in ranges:
         begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
@@ -136,7 +138,7 @@ def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The position of a literal in the sorted keys."""
+    """Where a literal stands among the sorted keys of a column."""
 
     low: bytes  # keys of greater and equal values are at or above it
     high: bytes  # keys of less and equal values are below it. Where it is ``low``, no value is equal
@@ -154,7 +156,7 @@ def _at(key: bytes) -> _Place:
 
 
 def _after(key: bytes) -> _Place:
-    """Return the place right after ``key``, for a literal between ``key`` and the next possible key."""
+    """Return the place of a literal that lies between ``key`` and the next possible key."""
     return _Place(key + b"\x00", key + b"\x00")
 
 
@@ -224,7 +226,8 @@ def _durations(unit: int) -> ToKey:
 
 
 def _between(interval: Interval, locate: _Locate) -> KeyRange:
-    """Return the keys of the values in an interval."""
+    """Return the range with the keys of the values in ``interval``; ``locate`` places its ends among the column's
+    keys."""
     low, high = VALUE_TAG, NAN_KEY
     if interval.low is not None:
         place = locate(interval.low)
@@ -236,7 +239,7 @@ def _between(interval: Interval, locate: _Locate) -> KeyRange:
 
 
 def _outside(places: Iterable[_Place]) -> Ranges:
-    """Return the keys of the values that are equal to none of the literals."""
+    """Return ranges with the keys of the values that are equal to none of the literals, which are at ``places``."""
     gaps: list[KeyRange] = []
     low = VALUE_TAG
     for place in sorted((place for place in places if place.exact), key=lambda place: place.low):
@@ -286,14 +289,15 @@ def composite_ranges(
 
 
 def _component(key: bytes, type_: pa.DataType) -> bytes:
-    """Return the bytes of one column's key in a composite key (:func:`asyncpq.indexing.key_encoding.composite`)."""
+    """Return the bytes that stand for one column's ``key`` in a composite key
+    (:func:`asyncpq.indexing.key_encoding.composite`)."""
     if key[:1] != VALUE_TAG or not is_variable(type_):
         return key
     return _cut(key, type_) + END
 
 
 def _cut(cut: bytes, type_: pa.DataType) -> bytes:
-    """Return the bound for composite keys that separates one column's keys at the same place as the bound ``cut``."""
+    """Convert a bound between keys of one column, ``cut``, to the bound between composite keys at the same place."""
     if cut[:1] != VALUE_TAG:
         return cut
     if is_variable(type_):

@@ -19,7 +19,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ChosenFiles:
-    """The files of another provider for which ``reads`` is true.
+    """The files of another provider, without those for which ``reads(file)`` is false.
 
     Implements :class:`asyncpq.datasets.providers.FileProvider`.
     """
@@ -56,10 +56,10 @@ class ChosenFiles:
 
 
 def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[DataFile], bool]:
-    """Return which files Spark reads: those with bytes, and below a folder ``root`` with partitions those in partition
-    folders. ``root`` is None for patterns and lists of files.
+    """Return a function that says whether Spark reads a file. Spark reads files that are not empty; if the folder
+    ``root`` has partition folders, only files in these. ``root`` is None for patterns and lists of files.
 
-    Raises PartitionError, as Spark, if the folders of two files have different columns.
+    Raises PartitionError, as Spark does, if the folders of two files have different partition columns.
     """
 
     def columns_in(file: DataFile) -> tuple[str, ...]:

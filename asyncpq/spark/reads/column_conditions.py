@@ -1,7 +1,7 @@
 """Columns of PySpark such as ``F.col("id") == 17`` as predicates, for pruning. Spark itself filters the rows by them.
 
 A column is a tree of calls, names and literals: objects of the JVM in classic Spark, messages of Spark Connect's
-protocol otherwise. A part that has no predicate of its meaning becomes :class:`Unknown`.
+protocol otherwise. A part that asyncpq cannot express as a predicate becomes :class:`Unknown`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _NO_VALUE: Final = object()
 
 
 def _of_java(value: Any) -> Any:
-    """Return the value of a literal of the JVM, ``_NO_VALUE`` for other types."""
+    """Return the Python value of a JVM literal; ``_NO_VALUE`` if it has a type that asyncpq does not support."""
     if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, bytearray):
@@ -109,7 +109,7 @@ def _of_message(message: Any) -> _Node:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a dotted name, of which some may be in backquotes."""
+    """Split a dotted name into its parts, which may be in backquotes."""
     return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)]
 
 
@@ -167,7 +167,8 @@ _OF_TEXT: Final[dict[str, Callable[[str, str], Expression]]] = {
 
 
 def _call(function: str, arguments: Sequence[_Node]) -> Expression | None:
-    """Return the predicate of a call whose first argument is a column, or of a comparison in any order."""
+    """Return the predicate of a call of ``function``, such as a comparison with its operands in either order, or a
+    function of a column; None if asyncpq has none."""
     first, *others = arguments or (None,)
     if isinstance(first, _Value) and len(others) == 1 and function in _COMPARISONS:
         first, others = others[0], [first]
@@ -199,5 +200,5 @@ def _null_safe(name: str, value: Any) -> Expression:
 
 
 def _named(node: _Name, make: Callable[[str], Expression]) -> Expression | None:
-    """Return the predicate on a column; None if a part of its name has a dot."""
+    """Return ``make(path)`` for the dotted path of a column; None if one of the names in it contains a dot."""
     return None if any("." in part for part in node.parts) else make(".".join(node.parts))

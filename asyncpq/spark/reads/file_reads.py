@@ -85,8 +85,8 @@ def _as_lake(field: pa.Field) -> TableField:
 
 
 def _inside(field: pa.Field, name: str, dtype: pa.DataType | None, conf: ReadConf) -> TableField:
-    """Return how to read the lake column ``field``, or a part of one, from a file that stores it as ``name`` with the
-    type ``dtype``. The parts of a nested column come in the order of the lake's type."""
+    """Return how to read the lake column ``field``, or a part of one, from a file that stores it as ``name`` with
+    the type ``dtype`` (None: unsupported). The children of a nested column come in the order of the lake's type."""
     if dtype is None or pa.types.is_null(dtype) or dtype.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
@@ -102,8 +102,9 @@ def _inside(field: pa.Field, name: str, dtype: pa.DataType | None, conf: ReadCon
 
 
 def _own_children(wanted: pa.DataType, dtype: pa.DataType, conf: ReadConf) -> list[TableField]:
-    """Return the parts of a nested column as stored in the file, in the order of the type ``wanted``. Empty if one type
-    is not a struct, list or map like the other: converting the column raises the error later."""
+    """Return how to read the children of a nested column from a file that stores it with the type ``dtype``, in the
+    order of the lake's type ``wanted``. Empty if the two are not both structs, lists or maps: converting the column
+    then raises the error."""
     if isinstance(wanted, pa.StructType) and isinstance(dtype, pa.StructType):
         names = [child.name for child in dtype]
         places = [find_name(names, child.name, conf) for child in wanted]
@@ -122,10 +123,11 @@ def _own_children(wanted: pa.DataType, dtype: pa.DataType, conf: ReadConf) -> li
 
 
 def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf: ReadConf) -> Expression | None:
-    """Return the part of a condition that a file or index with the columns ``own`` can evaluate.
+    """Return the part of the condition ``where``, on the columns of ``lake``, that can be evaluated on a file or index
+    with the columns ``own``.
 
-    ``where`` refers to the columns of ``lake``. The returned condition is true for all rows for which ``where`` is
-    true. None if no part can be evaluated, or if ``where`` is None.
+    The returned condition is true for all rows for which ``where`` is true. None if no part can be evaluated, or if
+    ``where`` is None.
     """
 
     def atom(expr: Atom) -> Expression | None:
@@ -147,8 +149,8 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
 
 
 def _moved(atom: Atom, dtype: pa.TimestampType) -> Atom | None:
-    """Return the comparison with its timestamps converted to UTC, or to no zone, as ``dtype`` requires. None if the
-    atom does not compare a single column with timestamps only."""
+    """Return the comparison ``atom`` with its timestamps converted to UTC, or to no zone, as ``dtype`` requires.
+    None if it does not compare a single column with timestamps only."""
 
     def moment(value: Any) -> dt.datetime | None:
         if not isinstance(value, dt.datetime):
@@ -162,8 +164,8 @@ def _moved(atom: Atom, dtype: pa.TimestampType) -> Atom | None:
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
-    """Return whether exactly one of two timestamp types has a zone, and both denote the same moments. Spark reads
-    timestamps without a zone as UTC, unless its settings convert INT96."""
+    """Return whether exactly one of two timestamp types, in the file and in the lake, has a zone, and both denote
+    the same moments. Spark reads timestamps without a zone as UTC, unless its settings convert INT96."""
     if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
         return False
     other_zone = (have.tz is None) is not (asked.tz is None)
@@ -203,7 +205,7 @@ def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
 
 
 class FileTraits(NamedTuple):
-    """What is true of some of the files that were opened. Picklable."""
+    """Facts about the files that were opened: each is true if it holds for at least one. Picklable."""
 
     needs_jvm_zone: bool = False  # see asyncpq.spark.reads.planning.LakePlan
     has_old_dates: bool = False  # dates of the calendar of Spark before 3.0
@@ -214,11 +216,10 @@ class FileTraits(NamedTuple):
 
 
 class SparkRequests:
-    """The request for each file of a read, whose columns may differ from the lake's.
+    """Makes the request for each file of a read, because its columns may differ from the lake's.
 
-    Implements :class:`asyncpq.datasets.dataset_files.FileRequests`.
-
-    With ``are_planned``, a file without the rows that its index entry selects raises ObjectChangedError.
+    Implements :class:`asyncpq.datasets.dataset_files.FileRequests`. With ``are_planned``, the files are those of a
+    plan: a file that lacks rows of its plan raises ObjectChangedError.
     """
 
     def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
@@ -234,8 +235,9 @@ class SparkRequests:
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """Set the fields under which an opened file stores the columns. Raises AmbiguousColumnError if a column to read
-        matches several columns of the file, and ObjectChangedError if the file lacks planned rows."""
+        """Set ``opened.file.fields`` to the fields as which the file stores the lake's columns. Raises
+        AmbiguousColumnError if a column to read matches several columns of the file, and ObjectChangedError if the
+        file lacks planned rows."""
         self._same.accept(opened)
         fields = self._columns_of(opened)[0].fields
         if fields is not None:
@@ -250,11 +252,12 @@ class SparkRequests:
                 ) from error
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """Return the scan request for a file, whose condition refers to the types that the file stores."""
+        """Return the scan request for a file, with the condition in terms of the columns as the file stores them."""
         return self._columns_of(opened)[1]
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """Return whether a file may contain matching rows; True if its request differs from the lake's."""
+        """Return whether a file may contain matching rows, by its footer; True if its request differs from the
+        lake's."""
         own, request = self._columns_of(opened)
         if request is not self._ask:
             return True
@@ -262,8 +265,8 @@ class SparkRequests:
         return (self._same if own.fields is None else self._other).may_match(opened)
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Return the number of ``fields`` in ``variants``, counted from 1, and add them if they are new. 0 if
-        ``fields`` is None: the file has the dataset's columns."""
+        """Return the position of ``fields``, the columns as a file stores them, in ``variants``, counted from 1; add
+        them if they are new. 0 if ``fields`` is None, because the file stores the columns as the dataset has them."""
         if fields is None:
             return 0
         if fields not in self.variants:
@@ -286,7 +289,7 @@ class SparkRequests:
         return own, request
 
     def _tops(self) -> set[str]:
-        """Return names of the top-level columns that the request reads, perhaps with some that it does not read."""
+        """Return the names of the top-level columns that the request reads; the result may contain a few others."""
         request, names = self._ask, self._schema.names
         if request.columns is None:
             return set(names)
@@ -331,11 +334,11 @@ class PartitionTypes:
 
 
 class SparkFiles:
-    """The files of another provider, with partition values of Spark's types.
+    """The files of another provider, ``source``, with partition values of Spark's types.
 
-    Implements :class:`asyncpq.datasets.providers.FileProvider`. ``schemas`` are the lake's and the index's, which has
-    the columns from when it was built: it gets only conditions that these columns can evaluate. None: it gets all.
-    With ``typed``, the files of ``source`` have Spark's values already.
+    Implements :class:`asyncpq.datasets.providers.FileProvider`. ``schemas`` are the columns of the lake and those of
+    the index, which are from when it was built: the index gets only conditions that these columns can evaluate. None:
+    it gets all. With ``typed``, the files of ``source`` have Spark's values already.
     """
 
     def __init__(
@@ -385,7 +388,8 @@ class SparkFiles:
         return files if self._is_typed else files._replace(files=[self._typed(file) for file in files.files])
 
     def _asked(self, where: Expression | None) -> Expression | None:
-        """Return the part of a condition that the source can evaluate with its own partition values and columns."""
+        """Return the part of the condition ``where`` that ``source`` can evaluate with its own partition values and
+        columns."""
         if where is not None and self._dtypes:
             where = implied(where, lambda atom: atom if self._dtypes.keys().isdisjoint(columns(atom)) else None)
         return where if self._schemas is None else condition_on(where, *self._schemas, self._conf)

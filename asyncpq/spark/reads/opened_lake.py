@@ -1,4 +1,4 @@
-"""Open a dataset on the driver for a plan, with its columns as Spark has them."""
+"""Open a dataset on the driver for a read plan, and find out which columns Spark sees in it."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ class OpenLake:
         return self.state.source.view is View.SNAPSHOT
 
     def columns(self, wanted: Sequence[str]) -> list[int]:
-        """Return positions in ``struct`` of the named top-level columns, without names that do not exist. Names are
-        compared with Spark's case sensitivity."""
+        """Return the positions in ``struct`` of the top-level columns named in ``wanted``; names that do not exist
+        are skipped. Names are compared with Spark's case sensitivity."""
         names = self.struct.names
         places = (find_name(names, name, self.conf) for name in wanted)
         return [place for place in places if place is not None]
 
     def known_top(self, path: str) -> str:
-        """Return the name in ``struct`` of the top-level column of a name or dotted path. Raises ColumnNotFoundError if
-        the column does not exist."""
+        """Return the name that ``struct`` has for the top-level column of ``path``, a name or dotted path. Raises
+        ColumnNotFoundError if the column does not exist."""
         places = self.columns([path]) or self.columns([first_name(path)])
         if not places:
             raise self.missing(path)
@@ -126,7 +126,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
 
     Raises:
         AsyncpqError: :meth:`asyncpq.Session.open_dataset` failed, or Spark does not support the type of a column.
-        SchemaMismatchError: a setting asks to merge the files' schemas, and Spark cannot merge the types of a column.
+        SchemaMismatchError: a setting says to merge the files' schemas, and Spark cannot merge a column's types.
     """
     if conf.ignore_corrupt_files:
         target = replace(target, on_bad_file="skip")
@@ -145,7 +145,8 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
-    """Open the dataset. If the types of its first file contradict the index, use the types of the caller's schema."""
+    """Open the dataset. If the types of its first file contradict those in the index, open it with the types of the
+    caller's schema."""
     try:
         return await session.open_dataset(target.target, **options)
     except errors.SchemaMismatchError:
@@ -199,7 +200,8 @@ class _LakeOpener:
         return struct
 
     def differs(self, struct: StructType) -> str:
-        """Return why Spark's own reader may not return the columns ``struct`` from these files; "" if it does."""
+        """Return why Spark's own reader may not return the columns ``struct`` from these files; "" if it certainly
+        does."""
         target = self._target
         if self._is_table:
             return "a table defines the files' columns and may delete rows"
@@ -239,7 +241,7 @@ class _LakeOpener:
         return self._with_partition_types(self._known_struct(first))
 
     def _choose(self, reads: Callable[[DataFile], bool]) -> None:
-        """Leave out the files that Spark does not read."""
+        """Leave out the files for which ``reads`` is false, because Spark does not read them."""
         self._reads = reads
         known = self.state.source.known
         if known is not None and not all(map(reads, known.files)):
@@ -248,7 +250,8 @@ class _LakeOpener:
     # -- columns ----------------------------------------------------------------------------------
 
     def _with_partitions(self, asked: StructType, inferred: StructType) -> StructType:
-        """Return the caller's columns, then the partition columns, as Spark orders them."""
+        """Return the columns ``asked``, from the caller, followed by the other partition columns of ``inferred``, as
+        Spark orders them."""
         known = [find_name(asked.names, name, self._conf) for name in self.partitions]
         data = [field for at, field in enumerate(asked.fields) if at not in known]
         partitions = [
@@ -258,8 +261,8 @@ class _LakeOpener:
         return StructType([*data, *partitions])
 
     def _with_partition_types(self, columns: StructType) -> StructType:
-        """Return the files' columns, then the remaining partition columns. A file's column with the name of a partition
-        column gets the partition column's type."""
+        """Return ``columns``, those of the files, followed by the other partition columns. A file's column with the
+        name of a partition column gets the partition column's type."""
         key = self._conf.key
         rest = {name: self._partition_field(name) for name in self.partitions}
         by_key = {key(name): name for name in self.partitions}
@@ -427,12 +430,14 @@ class _LakeOpener:
 
 
 def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
-    """Return a dataset's state whose files may lack columns, have other types and, if a setting says so, be missing."""
+    """Return a copy of the dataset's state for Spark's rules: files may lack columns, store other types and, if a
+    setting says so, be missing."""
     return replace(dataset.state, unifier=None, skips_missing=conf.ignore_missing_files)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
-    """Return the columns of an index that lists no files: Spark's schema in the metadata, or else Arrow's types."""
+    """Return the columns of a lake whose index lists no files: those of Spark's schema in the index's metadata, or
+    else of its Arrow types."""
     text = (schema.metadata or {}).get(ROW_METADATA_KEY.encode())
     written = None if text is None else row_schema(text.decode("utf-8", "replace"))
     if written is not None and [conf.key(name) for name in written.names] == [conf.key(name) for name in schema.names]:

@@ -1,4 +1,5 @@
-"""Pack planned files into splits. A plan that is too large to send to the tasks is written to the work folder."""
+"""Pack planned files into splits: the files and rows that one task reads. A plan that is too large to send to the
+tasks is written to the work folder, an object store's or disk's folder that driver and executors reach."""
 
 from __future__ import annotations
 
@@ -48,9 +49,9 @@ _PIECES: Final = 64  # pieces grow with the plan: its second half has about so m
 
 
 class SplitPacker:
-    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
-    single row group that is larger forms a larger piece. ``cost`` is the cost (:func:`cost_of`) of the plan's other
-    files."""
+    """Packs planned files, in the order of :meth:`add`, into pieces: encoded files that a split contains as a whole.
+    A piece has at most ``split_bytes`` bytes of data to read, unless a single row group is larger. ``cost`` is the
+    estimated cost (:func:`cost_of`) of the plan's other files: pieces of a costly plan are larger."""
 
     def __init__(self, split_bytes: int, cost: int = 0) -> None:
         self._split_bytes = split_bytes
@@ -60,7 +61,7 @@ class SplitPacker:
         self._total_cost = cost
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
-        """Add a file, and yield the pieces that its data completes."""
+        """Add a file, and yield the pieces that are complete with it."""
         for part in _divided(file):
             cost, least = cost_of(part), _least_bytes(part)
             # small at first, since the size of a split depends on the total; doubled, so that splits have whole pieces
@@ -86,12 +87,13 @@ class SplitPacker:
 
 
 def cost_of(file: PlannedFile) -> int:
-    """Return the cost of reading a file, in bytes."""
+    """Return the cost of reading a file as a number of bytes: those that it fetches, at least ``FILE_COST_BYTES``."""
     return max(file.num_bytes, FILE_COST_BYTES)
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """Yield the file unchanged, or in parts if it has too many row ranges for one split."""
+    """Yield the planned file unchanged; or, if it has too many row ranges for one split, several that share its
+    rows."""
     if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
         yield file
         return
@@ -105,7 +107,7 @@ def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
 
 
 def _least_bytes(file: PlannedFile) -> int:
-    """Return an upper bound of the encoded size of a file without payloads, in bytes."""
+    """Return an upper bound of the encoded size, in bytes, of a planned file without its footer and page locations."""
     ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
     validator = file.validator
     named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
@@ -113,13 +115,14 @@ def _least_bytes(file: PlannedFile) -> int:
 
 
 def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """Return the files, without the footer payloads that do not fit into a split. Earlier files have priority."""
+    """Return the planned files such that they fit into one split. Where space is short, files lose their payloads
+    (footer and page locations), which tasks then fetch; earlier files keep them first."""
     space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
     return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
 
 
 def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
-    """Choose the large form of each item while ``space`` lasts, else the small form.
+    """Choose a form of each item: the large one while ``space`` bytes last, otherwise the small one.
 
     ``items``: (bytes by which the large form exceeds the small one, large form, small form).
     """
@@ -133,8 +136,8 @@ def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
 def group_pieces(
     pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
 ) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are smaller,
-    down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
+    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are
+    smaller, down to ``LEAST_SPLIT_BYTES``, if otherwise fewer than ``parallelism`` tasks would get one."""
     if not pieces:
         return []
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
@@ -158,7 +161,8 @@ def group_pieces(
 
 
 def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
-    """Return the pieces of a split, without the payloads of the last ones if the split would be too large."""
+    """Return the pieces of a split such that they fit into it: the last ones lose their payloads if there is no
+    space."""
     space = MOST_SPLIT_BYTES - 4 * len(split)
     if sum(map(_data_bytes, split)) <= space:
         return tuple(split)
@@ -177,14 +181,15 @@ def _data_bytes(piece: SplitPiece) -> int:
 
 
 def _lake_folder(lake: str, file: str) -> str:
-    """Return the url of the lake's folder, with its final slash; of the file's folder if the lake is no folder."""
+    """Return the url of the folder ``lake``, with its final slash, if ``file`` is inside it; else of the file's
+    folder."""
     root = lake if lake.endswith("/") else f"{lake}/"
     return root if file.startswith(root) else file.rpartition("/")[0] + "/"
 
 
 class PieceStore:
-    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder. Of written
-    pieces, only the places in the work folder stay in memory."""
+    """Collects the pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder, and
+    only their places there stay in memory."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self.versions: dict[str, Validator | None] = {}  # of the first files, by url
@@ -204,8 +209,8 @@ class PieceStore:
         self._objects = 0
 
     async def add(self, file: PlannedFile) -> None:
-        """Pack a file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and the lake
-        cannot be written."""
+        """Add a planned file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and
+        the lake cannot be written."""
         is_next_part = file.url == self._last_url
         self._count({} if is_next_part else {file.url: file.validator}, file.num_rows)
         self._last_url = file.url
@@ -214,7 +219,8 @@ class PieceStore:
     async def add_packed(
         self, pieces: Sequence[SplitPiece], versions: Mapping[str, Validator | None], num_rows: int
     ) -> None:
-        """Add files that another process has packed, as :meth:`add` does."""
+        """Add pieces that another process has packed. ``versions``: the versions of their files by url;
+        ``num_rows``: the number of their rows. Raises the errors of :meth:`add`."""
         self._count(versions, num_rows)
         await self._keep(itertools.chain(self._packer.finish(), pieces))
 

@@ -1,4 +1,4 @@
-"""How a plan reads one file: the parts of the file that may match, with the metadata that tasks need."""
+"""Plan the read of one file: which of its rows may match, with the metadata that tasks need to read them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PAYLOAD_FILE: Final = 0  # id of the file in the keys of its payloads
 
 
 def plan_unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
-    """Return the plan to read a whole file; None if the file must be opened for planning. ``most_bytes`` is the maximum
-    size of such a file. ``share`` is the estimated fraction of its bytes that is read."""
+    """Return the plan to read a whole file without opening it; None if the file must be opened for planning, such as
+    a file of more than ``most_bytes`` bytes. ``share`` is the estimated fraction of its bytes that is read."""
     validator, entry = file.validator, file.entry
     if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
         return None
@@ -44,7 +44,8 @@ def plan_unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile 
 
 
 async def plan_opened(requests: SparkRequests, split_bytes: int, opened: OpenedFile) -> list[PlannedFile]:
-    """Return the parts of an opened and pruned file to read; empty if pruning excluded the whole file."""
+    """Return the plans of a file that was opened and pruned: one for each run of row groups that one split may read.
+    Empty if pruning excluded the whole file."""
     if opened.plan is None:
         return []
     version, file = opened.version, opened.file
@@ -83,8 +84,8 @@ async def plan_opened(requests: SparkRequests, split_bytes: int, opened: OpenedF
 
 
 def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
-    """Yield runs of consecutive row groups that all need the filter or all do not, of at most ``split_bytes`` bytes. A
-    larger row group forms a run of its own."""
+    """Divide row groups into runs of consecutive ones, of at most ``split_bytes`` bytes, whose rows either all need
+    the filter or all match. A larger row group forms a run of its own."""
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
@@ -112,8 +113,8 @@ def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
 
 
 def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
-    """Return the encoded parts of the footer that reading these leaves requires, keyed by leaf. Empty if they exceed
-    the size limits: then the task reads the footer itself."""
+    """Return the encoded entries of the footer that reading these leaves requires, keyed by leaf. Empty if they
+    exceed the size limits: then the task reads the footer itself."""
     metadata = version.metadata
     chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
     if sum(len(chunk) for pieces in chunks.values() for chunk in pieces) > _MOST_FOOTER_BYTES:
@@ -129,7 +130,7 @@ def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
 
 
 def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
-    """Return the encoded page locations that the plan uses, keyed by leaf."""
+    """Return the encoded page locations of the planned row groups, keyed by leaf."""
     made: dict[int, dict[int, MadeIndex]] = {}
     for group in groups:
         for column in group.columns:

@@ -1,4 +1,4 @@
-"""Plan many files in Spark tasks: executors read the footers, judge them, and pack what may match.
+"""Plan many files in Spark tasks: executors read the footers, prune row groups, and pack the others into pieces.
 
 The driver sends files and a condition, and gets encoded pieces of the plan, the versions of their files, and the
 statistics of the footers. It asks for the files in jobs of ``JOB_FILES``, so it never holds the results of all files at
@@ -74,7 +74,7 @@ class PlanFiles:
                 yield pa.record_batch(arrays, _RESULTS)
 
     async def plan(self, files: Sequence[DataFile], session: Session) -> PlannedChunk:
-        """Plan files, as the driver plans fewer ones."""
+        """Plan ``files`` in this task's session, as the driver does for plans of fewer files."""
         lake, runtime = self.lake, session.runtime
         source = GivenFiles(files, view=View(lake.view), description=lake.description)
         state = DatasetState(
@@ -110,7 +110,8 @@ class PlanFiles:
 
 
 def _sent(metrics: ReadMetrics) -> ReadMetrics:
-    """Return the counts of a task that the driver adds to those of the plan, which has counted the files itself."""
+    """Return a copy of a task's metrics with the counts that the driver adds to its own, without counts of files,
+    which the driver has made already."""
     counts = metrics.counts()
     names = ReadMetrics.__dataclass_fields__.keys() & counts.keys() - {"files_total", "files_ruled_out"}
     return ReadMetrics(**{name: counts[name] for name in names})
@@ -154,7 +155,8 @@ class PlanningJobs:
 
 
 def is_planned_by_tasks(file: DataFile) -> bool:
-    """Return whether a task can plan a file. Deletes and footers of an index are read on the driver."""
+    """Return whether a task can plan the file. Files with deleted rows, or with a footer in an index, are planned on
+    the driver."""
     return (
         file.content is None
         and file.deletes is None
@@ -164,5 +166,5 @@ def is_planned_by_tasks(file: DataFile) -> bool:
 
 
 def _shipped(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return files without what their tasks do not need."""
+    """Return copies of the files without the attributes that tasks do not need."""
     return [replace(file, bounds={}) for file in files]

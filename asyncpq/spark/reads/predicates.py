@@ -66,7 +66,7 @@ class Condition:
         return str(self._terms) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
-        """Return names of the top-level columns that the condition reads, perhaps with some that it does not read."""
+        """Return the names of the top-level columns that the condition reads; the result may contain a few others."""
         if self._sql is not None:
             return [field.name for field in struct.fields if may_name(self._sql, field.name)]
         if self._column is not None:
@@ -93,12 +93,16 @@ class Condition:
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
 
     def times(self) -> set[dt.datetime]:
-        """Return the wall-clock times, without a zone, that the condition may compare with instants."""
+        """Return the wall-clock times, without a zone, in the condition, which may have to be compared with points
+        in time."""
         return wall_clock_times(self._terms)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
         """Return the predicate for pruning; None if the condition excludes no data, which is logged with the reason.
-        ``instants`` maps wall-clock times to instants: see :func:`instants_of`."""
+
+        ``struct`` and ``schema`` are the lake's columns in Spark and in Arrow. ``instants`` maps wall-clock times to
+        points in time: see :func:`instants_of`.
+        """
         lake = self._columns(struct, conf, schema)
         if self._sql is not None:
             terms = read_condition(self._sql, conf, lake.dtype)
@@ -110,7 +114,7 @@ class Condition:
         return pruned
 
     def why_unused(self) -> str:
-        """Return the reason why the condition skips no data, if it skips none."""
+        """Return the reason why the condition skips no data. Only meaningful if :meth:`terms` returned None."""
         reasons = dict.fromkeys(atom.reason for atom in atoms(self._terms) if isinstance(atom, Unknown))
         return "; ".join(reasons) or "all rows may match, or Spark may compare the column as another type"
 
@@ -124,7 +128,8 @@ class Condition:
 
 
 def filter_column(where: object, frame: DataFrame) -> Column:
-    """Return a condition on a DataFrame as a Spark column; ExpressionError if Spark has no equivalent condition."""
+    """Return a condition on the columns of ``frame`` as a Spark column. Raises ExpressionError if Spark has no
+    equivalent condition."""
     return Condition(where).column(frame.schema, ReadConf.of(frame.sparkSession))
 
 
@@ -137,15 +142,15 @@ def quoted(name: str) -> str:
 
 
 def fixed_instants(times: set[dt.datetime], conf: ReadConf) -> dict[dt.datetime, dt.datetime]:
-    """Map wall-clock times to instants if the session's time zone is UTC; empty for other zones."""
+    """Map wall-clock times to points in time in UTC, if the session's time zone is UTC; empty for other zones."""
     if conf.session_time_zone in _FIXED_ZONES:
         return {moment: moment.replace(tzinfo=dt.UTC) for moment in times}
     return {}
 
 
 def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) -> dict[dt.datetime, dt.datetime]:
-    """Map wall-clock times of the session's time zone to instants, without times that Spark cannot convert. Spark
-    converts the times in a query, since Python's time zone data may differ from Spark's."""
+    """Map wall-clock times of the session's time zone to points in time in UTC, without times that Spark cannot
+    convert. Spark converts the times in a query, since Python's time zone data may differ from Spark's."""
     if not times or (known := fixed_instants(times, conf)):
         return known if times else {}
     moments = sorted(times)

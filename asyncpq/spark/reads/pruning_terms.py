@@ -53,7 +53,8 @@ class LakeColumn(NamedTuple):
 
 
 class LakeColumns:
-    """Finds columns by name with Spark's case sensitivity, in Spark's ``struct`` and asyncpq's ``schema`` of a dataset.
+    """Finds columns by name with Spark's case sensitivity. ``struct`` and ``schema`` are the dataset's columns in Spark
+    and in Arrow.
 
     ``by_fields``: a dot always precedes the name of a field, as in Spark; otherwise a column may be named "a.b".
     """
@@ -70,8 +71,8 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """Return the position of a path's top-level column (the longest match), and the names of fields inside. The
-        position is None if no column or several columns match."""
+        """Split a dotted path. Return the position of its top-level column (the longest name that matches; None if
+        no column or several match), and the names of the fields inside."""
         places, parts = self._top(path)
         return (places[0] if len(places) == 1 else None), parts
 
@@ -103,8 +104,8 @@ class LakeColumns:
         return dtype
 
     def find(self, path: str) -> LakeColumn | None:
-        """Return the column or field of a path. None if no column or several columns match, or if comparisons of the
-        column's type cannot prune."""
+        """Return the column or field that a dotted path names. None if no column or several columns match, or if
+        comparisons of the column's type cannot prune."""
         place, parts = self.split(path)
         if place is None:
             return None
@@ -125,15 +126,15 @@ class LakeColumns:
 
 
 def _is_by_bytes(dtype: T.DataType) -> bool:
-    """Return whether Spark compares values of the type without a collation; False only for collated strings."""
+    """Return whether Spark compares values of the type without a collation; False only for strings with a collation."""
     return not isinstance(dtype, T.StringType) or bool(dtype.isUTF8BinaryCollation())
 
 
 def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
-    """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match. Unknown nodes
-    do not prune, and neither do wall-clock times that are missing in ``instants``."""
+    """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match. Parts of
+    the condition that are :class:`Unknown`, or that have a wall-clock time missing in ``instants``, do not prune."""
     terms = analysis.follow(
         condition, analysis.Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction
     )
@@ -144,7 +145,7 @@ def pruning_terms(
 
 
 class _Terms:
-    """Translates single atoms of a condition into predicates for pruning."""
+    """Translates the comparisons of a condition, one by one, into predicates for pruning."""
 
     def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
@@ -152,8 +153,8 @@ class _Terms:
         self._instants = instants
 
     def of_atom(self, atom: Expression, truth: analysis.Truth) -> Expression | None:
-        """Return a predicate that is true for every row for which the atom's result is ``truth``. None if asyncpq
-        cannot express a predicate that excludes rows."""
+        """Return a predicate that is true for every row for which the comparison ``atom`` has the result ``truth``.
+        None if asyncpq cannot express a predicate that excludes rows."""
         column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
         if column is None or not isinstance(atom, tree.Atom) or isinstance(column.dtype, T.StructType):
             return None
@@ -180,7 +181,8 @@ class _Terms:
             return None
 
     def _domain(self, column: LakeColumn, atom: tree.Atom) -> analysis.ValueDomain:
-        """Return the domain in which Spark compares the column with the atom's literals, all cast to one type."""
+        """Return the rules by which Spark compares the column with the literals of ``atom``, after casting all to
+        one type."""
         dtype, values = column.dtype, [value for value in atom.literals if value is not None]
         if len(values) > 1 or isinstance(atom, (tree.In, tree.KeyIn)):
             is_time = isinstance(dtype, (T.DateType, T.TimestampType, T.TimestampNTZType))
@@ -282,8 +284,8 @@ def _interval(name: str, part: analysis.Interval) -> Expression | None:
 
 
 def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval | None:
-    """Return the interval that contains the same values of the column, with ends that its type has; None if there is no
-    such value."""
+    """Return the interval with the same values of the column, but with ends that are values of its type; None if the
+    column can have no such value."""
     low, high, low_open, high_open = part
     if (ends := _ends(column.stored)) is not None:
         least, greatest = ends
@@ -305,7 +307,8 @@ def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval |
 
 
 def _is_covered(stored: pa.DataType, dtype: T.IntegralType) -> bool:
-    """Return whether Spark's type ``dtype`` has enough bits for all stored integers; else Spark keeps the low bits."""
+    """Return whether Spark's type ``dtype`` can hold every integer of the type ``stored``; otherwise Spark keeps
+    only the low bits."""
     if not pa.types.is_integer(stored):
         return False
     return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(dtype)])
@@ -435,7 +438,8 @@ def wall_clock_times(condition: Expression) -> set[dt.datetime]:
 
 
 class _SessionZone(dt.tzinfo):
-    """Marks a wall-clock time of the session's time zone that denotes an instant, whatever the column's type."""
+    """Marks a wall-clock time in a condition that means a point in time in the session's time zone, whatever the
+    column's type."""
 
     def utcoffset(self, moment: dt.datetime | None) -> None:
         return None

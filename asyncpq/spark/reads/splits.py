@@ -1,7 +1,7 @@
 """Splits: what each task reads, encoded by the driver, and how tasks read it as batches of Spark's types.
 
-A split lists pinned file versions and their rows, in one Arrow IPC record batch with one row a file and partition
-values in JSON. So splits in the work folder are never unpickled.
+A split lists file versions and the rows to read from them, in one Arrow IPC record batch: one row for each file, with
+partition values in JSON. So splits in the work folder are never unpickled.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One version of a file, and the rows to read from it."""
+    """The plan to read one version of a file: its rows, and the metadata that a task needs."""
 
     url: str
     validator: Validator | None  # None only with `content`
@@ -94,17 +94,19 @@ class PlannedFile:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of the contents of ``footers`` and ``pages``, in bytes."""
+        """Size of ``footers`` and ``pages``, the metadata that the plan contains, in bytes."""
         return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
 
     def without_payloads(self) -> PlannedFile:
-        """Return a copy of the planned file without ``footers`` and ``pages``."""
+        """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches from the
+        file."""
         return replace(self, footers={}, pages={})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeScan:
-    """The part of a plan that all splits of a scan share. Picklable, and free of secrets."""
+    """The part of a plan that all splits of a scan share: columns, condition and settings. Picklable, and free of
+    secrets."""
 
     url: str  # of the dataset
     description: str
@@ -122,7 +124,7 @@ class LakeScan:
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """Encoded files that form a split or a part of one."""
+    """Encoded planned files, which go into one split together. Several pieces may form a split."""
 
     data: bytes | None  # see :func:`decode_files`; None if the piece is in the work folder
     num_bytes: int  # compressed bytes of data in the files
@@ -135,7 +137,8 @@ class SplitPiece:
 
 
 def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
-    """Encode a split as bytes. Pieces in the work folder are encoded as references to their byte ranges."""
+    """Encode the pieces of a split as bytes. Pieces that are in the work folder are encoded as references to their
+    byte ranges."""
     parts = [
         piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces
     ]
@@ -143,7 +146,8 @@ def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
 
 
 def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
-    """Decode the result of :func:`pack_split`. Each item is a piece's data, or its url, first byte and stop."""
+    """Decode the result of :func:`pack_split`. Each item is a piece's data; or, for a piece in the work folder, its
+    url and the start and stop of its bytes."""
     pieces: list[bytes | tuple[str, int, int]] = []
     stop = 0
     while stop < len(data):
@@ -252,7 +256,7 @@ async def _opened(lake: LakeScan, split: bytes, session: Session) -> sessions.Ba
 
 
 async def _batches(session: Session, lake: LakeScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
-    """Yield the batches of all files. Consecutive files that all need the filter, or all do not, share a scan."""
+    """Yield the batches of all files. Consecutive files share a scan if they all need the filter, or all do not."""
     for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
         async with _split_scan(session.runtime, lake, list(group), filtered=filtered) as scan:
             async for batch in scan:
@@ -303,7 +307,8 @@ def spark_stream(
 ) -> RecordBatchStream:
     """Return the stream of the rows of ``files``, in batches of Spark's types.
 
-    ``combine_rows``: small tables are combined to tables of so many rows; 0 leaves them as they are.
+    ``batch_size``: maximum rows of a batch. ``combine_rows``: small tables are combined to tables of about this number
+    of rows; 0 leaves them as they are.
     """
     return RecordBatchStream(
         state.runtime,
@@ -318,7 +323,7 @@ def spark_stream(
 
 
 def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
-    """Convert a planned file to a dataset file that is pinned to the planned version and rows."""
+    """Convert a planned file to a dataset file, of which only the planned version and rows may be read."""
     validator = file.validator
 
     async def known(operation: Operation) -> KnownVersion | None:
@@ -344,14 +349,16 @@ def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
 
 
 def columns_of(lake: LakeScan) -> DatasetColumns:
-    """Return the dataset's columns, with a token by which splits of the same lake share cached derived data."""
+    """Return the lake's columns, with a token that is the same for all splits of the lake in this process, so that
+    they share cached data."""
     digest = hashlib.sha256(lake.schema.serialize().to_pybytes())
     digest.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
     return DatasetColumns(lake.schema, lake.fields, digest.digest())
 
 
 class SparkTables:
-    """Converts the tables of one read to the types of a ``StructType`` in JSON."""
+    """Converts the tables of one read to the columns of a Spark schema, which is given as the JSON of a
+    ``StructType``."""
 
     def __init__(self, struct: str, conf: ReadConf) -> None:
         self._struct = spark_struct(struct)
@@ -360,7 +367,7 @@ class SparkTables:
         self._last: tuple[pa.Schema, FileDates, Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
 
     def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
-        """Return the converted tables of a file, without empty ones. Errors name the file."""
+        """Return the tables of ``rows``, converted to Spark's types, without empty ones. Errors name the file."""
         version, conf = rows.file.version, self._conf
         with located(url=version.url):
             dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
@@ -375,7 +382,7 @@ class SparkTables:
 
 
 def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
-    """Return ``dates`` with the file's field names replaced by the lake's column names."""
+    """Return ``dates``, which name fields as the file does, with the lake's column names instead."""
     names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
     if not names:
         return dates

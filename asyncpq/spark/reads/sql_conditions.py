@@ -1,7 +1,8 @@
 """Conditions in Spark's SQL as predicates, for pruning.
 
-sqlglot parses the text. A part that Spark and sqlglot may read differently, or that has no predicate of its meaning,
-becomes :class:`Unknown`: it excludes no data, and the other parts still do. Spark itself filters the rows by the text.
+sqlglot parses the text. A part that Spark and sqlglot may read differently, or that asyncpq cannot express as a
+predicate, becomes :class:`Unknown`: it excludes no data, and the other parts still do. Spark itself filters the rows by
+the text.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Unknown(Expression):
 def read_condition(text: str, conf: ReadConf | None = None, type_of: TypeOf = lambda path: None) -> Expression:
     """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate.
 
-    Casts that keep all values of a column's type, which ``type_of`` returns, are left out. Raises UsageError if
+    A cast of a column is left out if it keeps all values; ``type_of`` returns the column's type. Raises UsageError if
     sqlglot is not installed.
     """
     try:
@@ -98,11 +99,12 @@ def may_name(text: str, column: str) -> bool:
 
 
 class _DoubtfulError(Exception):
-    """The text has a token that Spark and sqlglot may read differently."""
+    """Raised for text with a token that Spark and sqlglot may read differently."""
 
 
 def _plain(text: str, conf: ReadConf) -> Iterator[str]:
-    """Yield the parts of the text in the syntax that Spark and sqlglot share. Raises _DoubtfulError."""
+    """Yield the text, token by token, in the syntax that Spark and sqlglot share. Raises _DoubtfulError if it has
+    none."""
     start = 0
     for token in _TOKEN.finditer(text):
         yield text[start : token.start()]
@@ -133,7 +135,7 @@ def _string(token: str, conf: ReadConf) -> str:
 
 
 def _uncast(node: Any, type_of: TypeOf) -> Any:
-    """Return the column in place of its cast to a type that holds the same values; else the node itself."""
+    """Return the inner column if ``node`` casts it to a type that holds the same values; else ``node`` itself."""
     if kind_of(node) not in ("Cast", "TryCast") or (name := _name(node.this)) is None:
         return node
     target, dtype = node.to.this.name, type(type_of(name))

@@ -19,7 +19,8 @@ _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
 
 
 def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
-    """Return the Arrow field with which asyncpq reads a column so that Spark gets the type of ``asked``.
+    """Return the Arrow field with which asyncpq reads a column so that Spark gets the type of ``asked``. ``known`` is
+    the column in the dataset's schema.
 
     A part whose type in ``known`` Spark already reads as the requested type keeps its type. Other parts get the Arrow
     type that corresponds to the requested type.
@@ -35,8 +36,8 @@ def lake_column(asked: StructField) -> pa.Field:
 
 
 def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
-    """Return the column with UTC in place of timestamps without a zone that Spark reads as instants, such as INT96.
-    Later files may store the column's timestamps with a zone."""
+    """Return ``known`` with UTC as the zone of those timestamps without a zone that Spark reads as points in time,
+    such as INT96. So files that store the column's timestamps with a zone fit too."""
     return _field(known, asked, ReadConf(case_sensitive=True), _instants)
 
 

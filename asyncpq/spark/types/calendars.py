@@ -55,7 +55,7 @@ _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
 
 @dataclass(frozen=True)
 class FileDates:
-    """The calendars and time zones with which Spark reads the dates and timestamps of a file."""
+    """The calendars and time zones in which a file stores its dates and timestamps, as Spark determines them."""
 
     datetime: RebaseCalendar = _AS_IT_IS  # of DATE and TIMESTAMP
     int96: RebaseCalendar = _AS_IT_IS
@@ -65,8 +65,8 @@ class FileDates:
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
-    """Return the calendars of a file, according to its writer's metadata and the settings. Raises InvalidOptionError if
-    INT96 values depend on the session's time zone, and that zone is unknown."""
+    """Return the calendars of a file, according to the metadata of the file's writer and the settings. Raises
+    InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown."""
     written = metadata.key_value_metadata
     schema = metadata.schema
     fields: dict[bool, set[str]] = {True: set(), False: set()}  # with timestamps, by whether they are INT96
@@ -103,7 +103,8 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
 
 
 def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
-    """Return int32 days since 1970-01-01, rebased to the Gregorian calendar; see :func:`rebase_micros` for errors."""
+    """Convert int32 days since 1970-01-01 in ``calendar`` to the Gregorian calendar; see :func:`rebase_micros` for
+    errors."""
     if not _has_old(days, calendar, _DAY_SWITCHES[-1]):
         return days
     if calendar.mode == "EXCEPTION":
@@ -112,7 +113,7 @@ def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
 
 
 def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
-    """Return int64 microseconds since 1970-01-01T00:00:00Z, rebased to the Gregorian calendar.
+    """Convert int64 microseconds since 1970-01-01T00:00:00Z in ``calendar`` to the Gregorian calendar.
 
     Values before 1900 (days: before 1582-10-15) in an unknown calendar or zone, or in a zone without a table in Spark,
     and values before 0001-01-01 raise UnsupportedFeatureError. Its hint names Spark's setting for ``kind``.
@@ -144,7 +145,8 @@ def _has_old(values: pa.Array, calendar: RebaseCalendar, last_switch: int) -> bo
 
 
 def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int, ...]) -> pa.Array:
-    """Return each value plus the difference of the last switch that is not after this value."""
+    """Return each value plus the item of ``differences`` at the last of the ascending times ``switches`` that is not
+    after the value."""
     if pc.min(values).as_py() < switches[0]:
         raise UnsupportedFeatureError(
             "the column has values before 0001-01-01 in the calendar of old Spark versions",

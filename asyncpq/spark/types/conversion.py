@@ -85,7 +85,8 @@ _types: Any = pa.types  # its functions lack annotations
 
 
 class NestedConversion:
-    """Creates conversions of nested columns. ``conf`` decides how names are compared; ``leaf`` converts leaves."""
+    """Makes functions that convert nested columns. ``conf`` decides how names are compared; ``leaf`` makes the
+    function that converts a leaf."""
 
     def __init__(self, conf: ReadConf, leaf: Leaf) -> None:
         self._conf = conf
@@ -195,7 +196,8 @@ def _applied(convert: Convert | None, array: pa.Array) -> pa.Array:
 def _from_children(
     dtype: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
 ) -> pa.Array:
-    """Return a nested array of the type ``dtype`` with these children, and the length and nulls of ``array``."""
+    """Return a nested array of the type ``dtype`` with these children, and with the length and nulls of ``array``.
+    ``offsets``: where the elements of each list or map begin; None for structs."""
     buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
     return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, 0, children)
 
@@ -249,7 +251,8 @@ def converter(
 def _column(
     source: pa.Schema, field: T.StructField, arrow: pa.Field, conf: ReadConf, dates: FileDates
 ) -> tuple[int | None, Convert | None]:
-    """Return the position of a column in ``source`` (None if missing) and its conversion (None if unchanged)."""
+    """Return the position in ``source`` of the column that ``field`` asks for (None if missing), and the function
+    that converts it to ``arrow`` (None if it stays unchanged)."""
     if conf.field_ids and FIELD_ID_KEY in (field.metadata or {}):
         raise UnsupportedFeatureError(
             "the schema has field ids, and asyncpq does not support matching columns by field id",
@@ -335,8 +338,8 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
 
 
 def _file_leaf(source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
-    """Return the conversion of a leaf from Spark's Arrow type to the file's; None if the types are equal. The types may
-    differ in time zones, units of times, and the size of offsets."""
+    """Return the function that converts a leaf from Spark's Arrow type ``source`` to the file's type ``arrow``; None
+    if the types are equal. They may differ in time zones, units of times, and the size of offsets."""
     if source.equals(arrow):
         return None
     if is_spatial(target):

@@ -31,7 +31,8 @@ _MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class LeafRules(NamedTuple):
-    """Properties of a column in a file that its Arrow type does not contain."""
+    """Facts about a column in a file that its Arrow type does not show, and that decide how Spark converts its
+    values."""
 
     dates: FileDates  # calendars of the file
     is_int96: bool  # the timestamps were stored as INT96, whatever type asyncpq gave them
@@ -221,7 +222,8 @@ def _micros_of_int96(array: pa.Array) -> pa.Array:
 
 
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
-    """Convert microseconds of INT96 values to instants, as times in UTC or as wall-clock times of a zone."""
+    """Convert microseconds of INT96 values to times in UTC; or, if Spark's settings say so, to wall-clock times of a
+    zone."""
     zone = rules.dates.int96_zone
     if zone is None:
         return micros.view(_UTC)

@@ -76,7 +76,8 @@ def row_schema(text: str | None) -> T.StructType | None:
 
 
 def _safe(value: Any, depth: int) -> Any:
-    """Return the JSON of a type, with user-defined types that pyspark would import replaced by their storage types."""
+    """Return the JSON of a type with user-defined types replaced by their storage types, so that pyspark imports no
+    class that the file names. ``depth``: levels of nesting so far."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"the type is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str) and _UNKNOWN_TO_PYSPARK.fullmatch(value):
@@ -153,7 +154,8 @@ def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
 
 
 def _repeated(node: _Node) -> _Node | None:
-    """Return the repeated child of a group; None if the group has several children, or one that is not repeated."""
+    """Return the only child of a group if it is repeated; None if the group has several children, or one that is not
+    repeated."""
     child = node.children[0] if len(node.children) == 1 else None
     return None if child is None or child.element.repetition is not Repetition.REPEATED else child
 

@@ -28,7 +28,7 @@ _NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 
 def _setting(default: Any, key: str) -> Any:
-    """Declare an attribute with its default and the name of its Spark setting."""
+    """Declare a dataclass field with its default and the name of the Spark setting that it is read from."""
     return dataclasses.field(default=default, metadata={"key": key})
 
 
@@ -96,7 +96,7 @@ def jvm_time_zone(spark: SparkSession) -> str:
 
 @contextmanager
 def within(name: str) -> Iterator[None]:
-    """Prefix the ``column`` of an AsyncpqError that is raised in the context with the field ``name``."""
+    """Put the name ``name`` and a dot before the ``column`` of an AsyncpqError that the block raises."""
     try:
         yield
     except AsyncpqError as error:
@@ -105,8 +105,8 @@ def within(name: str) -> Iterator[None]:
 
 
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
-    """Return the position in ``names`` of a column, under Spark's case sensitivity; None if no column matches. Raises
-    AmbiguousColumnError if several columns match, which differ only in case."""
+    """Return the position of the column ``wanted`` in ``names``, under Spark's case sensitivity; None if no column
+    matches. Raises AmbiguousColumnError if several columns match, which differ only in case."""
     key = conf.key(wanted)
     places = [place for place, name in enumerate(names) if conf.key(name) == key]
     if len(places) > 1:
@@ -197,7 +197,8 @@ def nullable_struct(schema: T.StructType) -> T.StructType:
 
 
 def without_char_and_varchar(schema: T.StructType) -> T.StructType:
-    """Return the schema with STRING for CHAR and VARCHAR, and these types in the metadata of top-level fields."""
+    """Return the schema with STRING instead of CHAR and VARCHAR; top-level fields name the original type in their
+    metadata."""
     fields = []
     for field in schema.fields:
         dtype = with_leaves(

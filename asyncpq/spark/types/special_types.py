@@ -49,16 +49,16 @@ def is_spatial(dtype: T.DataType) -> bool:
 
 
 def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
-    """Return the Thrift fields of an element's LogicalType, keyed by field id. ``annotation`` is the field id of the
-    expected type in parquet.thrift. Empty if the element has another type."""
+    """Return the Thrift fields of an element's LogicalType, keyed by field id; empty if its type is not
+    ``annotation``, a field id of LogicalType in parquet.thrift."""
     union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
     fields = union.get(annotation) if isinstance(union, dict) else None
     return fields if isinstance(fields, dict) else {}
 
 
 def spatial_type(metadata: FileMetadata, element: SchemaElement, dtype: LogicalKind) -> T.DataType:
-    """Return Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation. Raises UnsupportedFeatureError if Spark
-    does not support the annotation's reference system or algorithm."""
+    """Return Spark's type for a column with the GEOMETRY or GEOGRAPHY annotation ``dtype``. Raises
+    UnsupportedFeatureError if Spark does not support the annotation's reference system or algorithm."""
     fields = logical_parameters(metadata, element, _GEOMETRY if dtype is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
     crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
@@ -110,7 +110,8 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 
 
 def wkb_field(field: T.StructField) -> pa.Field:
-    """Return the Arrow field of a file, which asyncpq writes as Parquet's GEOMETRY or GEOGRAPHY."""
+    """Return the Arrow field with which asyncpq writes the spatial column ``field`` as Parquet's GEOMETRY or
+    GEOGRAPHY."""
     dtype = field.dataType
     check_spatial(dtype)
     text = dtype.jsonValue()
@@ -129,7 +130,8 @@ def _is_months(dtype: T.DataType) -> bool:
 
 
 def as_stored(dtype: T.DataType) -> T.DataType:
-    """Return the type as inferred from a file's Arrow type, with BINARY for GEOMETRY and GEOGRAPHY, INT for months."""
+    """Return the type that would be inferred from the Arrow type in which a file stores it: BINARY for GEOMETRY and
+    GEOGRAPHY, INT for intervals of months."""
     return with_leaves(without_months(dtype), lambda leaf: T.BinaryType() if is_spatial(leaf) else leaf)
 
 
@@ -159,7 +161,8 @@ def _contains(dtype: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _has_months(column: Column, dtype: T.DataType) -> Column:
-    """Return a column of whether any number of months for an INTERVAL YEAR is not whole years; never null."""
+    """Return a boolean column that is true where an INTERVAL YEAR in ``column`` is not a whole number of years;
+    never null."""
     if isinstance(dtype, T.StructType):
         fields = [(name, inner) for name, inner in inner_types(dtype) if _contains(inner, _YEARS)]
         return reduce(or_, [_has_months(column[name], inner) for name, inner in fields], F.lit(False))
@@ -200,13 +203,14 @@ def spark_type(dtype: pa.DataType) -> T.DataType | None:
 
 
 def tells_more(dtype: T.DataType) -> bool:
-    """Return whether a Spark type cannot be inferred from its Arrow type alone: see :func:`with_untold`."""
+    """Return whether a Spark type is more specific than the type that Spark infers from its Arrow form; see
+    :func:`with_untold`."""
     return has_variant(dtype) or as_stored(dtype) != dtype
 
 
 def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.DataType:
-    """Return ``known``, a type inferred from Arrow, with the types that Arrow lacks taken from ``inferred``. These are
-    VARIANT, GEOMETRY, GEOGRAPHY and intervals of months. ``inferred`` is the type in a file's Spark schema."""
+    """Return ``known``, a type inferred from Arrow, in which the types that Arrow cannot express (VARIANT, GEOMETRY,
+    GEOGRAPHY and intervals of months) are taken from ``inferred``, the type in a file's Spark schema."""
     if isinstance(inferred, T.VariantType) or (as_stored(inferred) == known != inferred):
         return inferred
     if isinstance(known, T.StructType) and isinstance(inferred, T.StructType):
@@ -225,7 +229,8 @@ def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.Da
 
 
 def struct_of(schema: pa.Schema) -> T.StructType:
-    """Return Spark's types for columns with Arrow types only, such as columns of tables and partition columns."""
+    """Return the columns with the types that Spark has for their Arrow types, for columns of which nothing else is
+    known, such as those of tables and partition columns."""
     return nullable_struct(from_arrow_schema(pa.schema([field.with_type(_taken(field.type)) for field in schema])))
 
 

@@ -98,7 +98,8 @@ class DeltaCatalog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(FileList):
-    """A version of a table. A column's statistics are parsed off the event loop when a predicate first names it."""
+    """One version of a Delta table. A column's statistics are parsed, in a thread, when a predicate first names the
+    column."""
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
@@ -117,9 +118,9 @@ class DeltaSnapshot(FileList):
 
 
 async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -> int:
-    """Return the newest version committed at or before ``time``.
+    """Return the newest version that was committed at or before ``time``.
 
-    Timestamps that do not increase are corrected: each version is at least 1 ms younger than the one before.
+    The commits' timestamps may go back: a version then counts as committed 1 ms after the one before it.
     """
     latest_ms = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     versions = sorted(listing.commits)
@@ -176,7 +177,10 @@ class _AddDecoder:
         by_name = {leaf.name: leaf for leaf in top.values()}
         missing = [name for name in partition_columns if name not in by_name]
         if missing:
-            raise CorruptFileError(f"the Delta schema has no partition column {missing[0]!r}", url=root.shown)
+            raise CorruptFileError(
+                f"the Delta table is partitioned by a column that its schema lacks: no partition column {missing[0]!r}",
+                url=root.shown,
+            )
         self._partition = tuple(by_name[name] for name in partition_columns)
         self._names = frozenset(leaf.path[0] for leaf in self._partition)
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}

@@ -95,7 +95,9 @@ class DeltaRoot:
         try:
             return unquote(path, errors="strict")
         except UnicodeDecodeError as error:
-            raise CorruptFileError(f"path {path!r} is not url-encoded UTF-8", url=self.shown) from error
+            raise CorruptFileError(
+                f"the Delta log has the path {path!r}, which is not url-encoded UTF-8", url=self.shown
+            ) from error
 
     @property
     def _protocol(self) -> str:
@@ -133,7 +135,7 @@ class VectorDescriptor:
 
     @property
     def unique_id(self) -> str:
-        """A text that distinguishes the deletion vectors of one data file."""
+        """An id, made of storage type, text and offset, that differs between the deletion vectors of one data file."""
         return f"{self.storage}{self.text}" if self.offset is None else f"{self.storage}{self.text}@{self.offset}"
 
     def resolve(self, root: DeltaRoot, data_url: str) -> DeletionVector:
@@ -154,7 +156,9 @@ class VectorDescriptor:
                     f"asyncpq does not support deletion vectors of storage type {self.storage!r}", url=url
                 )
         except ValueError as error:
-            raise CorruptFileError(f"malformed deletion vector {self.text[:64]!r}: {error}", url=root.shown) from error
+            raise CorruptFileError(
+                f"the Delta log has a malformed deletion vector, {self.text[:64]!r}: {error}", url=root.shown
+            ) from error
         start = self.offset or 0
         return DeletionVector(
             url=url,
@@ -205,7 +209,8 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def num_records(stats: str | pa.StructScalar | None) -> int | None:
-    """Return the number of rows in the file, deleted rows included; None if the statistics do not have it."""
+    """Return the number of rows in the file, deleted rows included; None if ``stats``, the statistics of an ``add``
+    action, lack it."""
     if isinstance(stats, str) and (match := _NUM_RECORDS.match(stats)) is not None:
         return int(match[1])  # most writers put it first: the rest is parsed when a predicate needs it
     return _count(_value_at(_parsed(stats), ("numRecords",)))
@@ -259,7 +264,8 @@ class DeltaStatistics(Mapping[str, ColumnBounds]):
 
 
 def _parsed(stats: str | pa.StructScalar | dict[str, Any] | None) -> pa.StructScalar | dict[str, Any]:
-    """Return the statistics as a dict or struct; an empty dict if the statistics are missing or malformed."""
+    """Return the statistics of an ``add`` action as a dict or struct; an empty dict if they are missing or
+    malformed."""
     if isinstance(stats, (pa.StructScalar, dict)):
         return stats
     try:
@@ -286,7 +292,8 @@ def _count(value: Any) -> int | None:
 
 
 def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
-    """Return a bound in the column's type, widened by as much as a writer may have rounded it; None if unknown.
+    """Return the bound ``value`` of a column's statistics in the column's type, widened by as much as a writer may have
+    rounded it; None if unknown.
 
     ``side``: -1 for an entry of ``minValues``, 1 for one of ``maxValues``.
     """

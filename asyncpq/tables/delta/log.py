@@ -134,7 +134,7 @@ class AddAction:
 
 @dataclass(slots=True)
 class DeltaState:
-    """The state of a table after the actions of its log: protocol, metadata and live files."""
+    """The state of a table after the actions of its log: protocol, metadata and current files."""
 
     protocol: dict[str, Any] | None = None  # the newest; so is ``metadata``
     metadata: dict[str, Any] | None = None
@@ -217,7 +217,10 @@ class DeltaLog:
             check_protocol(newest, self._root.shown)
         sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
         if await self._replay_parts(sidecars, state, newest is None):
-            raise CorruptFileError("a sidecar file of the Delta log names other sidecars", url=self._root.shown)
+            raise CorruptFileError(
+                "a sidecar file of the Delta log names other sidecars, which the protocol does not allow",
+                url=self._root.shown,
+            )
         for name, content in commits:
             for number, action in enumerate(self._actions(name, content)):
                 self._apply(state, action, name)
@@ -259,9 +262,10 @@ class DeltaLog:
         return list(await call_each(content, names, at_once=_CONCURRENT_COMMITS))
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
-        """Decode the actions of a file: one on each line, as the protocol says, or JSON objects over several lines.
+        """Decode the actions of one file of the log: one on each line, as the protocol says, or JSON objects over
+        several lines.
 
-        ``part``: skip one-line actions without these bytes.
+        ``part``: bytes that an action must contain; one-line actions without them are skipped. Empty: decode all.
         """
         begin = 0
         for number, line in enumerate(content.splitlines(keepends=True), 1):
@@ -306,9 +310,10 @@ class DeltaLog:
     # -- checkpoints ------------------------------------------------------------------------------
 
     async def _replay_parts(self, names: Sequence[str], state: DeltaState, has_protocol: bool) -> list[str]:
-        """Apply the parts of a checkpoint; return the names of its sidecars.
+        """Apply the files of a checkpoint, ``names``, to ``state``; return the names of the sidecar files that they
+        refer to.
 
-        ``has_protocol``: the checkpoint's protocol is the table's, as no commit has a newer one.
+        ``has_protocol``: the checkpoint's protocol is the table's, because no later commit has a newer one.
         """
         sidecars: list[str] = []
         for begin in range(0, len(names), _CONCURRENT_PARTS):
@@ -326,7 +331,8 @@ class DeltaLog:
         return sidecars
 
     def _sidecar(self, action: Any, name: str) -> str:
-        """Return the name of a sidecar file in the log's folder.
+        """Return the name, in the log's folder, of the file that a checkpoint's ``sidecar`` action refers to. ``name``:
+        the checkpoint's file, for messages.
 
         Folders in the action's path are ignored: the file is always in ``_sidecars``.
         """
@@ -347,7 +353,7 @@ class DeltaLog:
         return _checkpoint_actions(table, parsed)
 
     async def _columns(self, url: str, columns: Sequence[str]) -> pa.Table:
-        """Read those of ``columns`` that the checkpoint at ``url`` has."""
+        """Read those of ``columns`` that the checkpoint at ``url`` has; an empty table if it has none."""
         wanted = list(columns)
         while wanted:
             try:

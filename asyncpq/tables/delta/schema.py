@@ -85,7 +85,7 @@ class MappingMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeltaLeaf:
-    """A primitive column, or a primitive part of a struct: what statistics and partition values can describe."""
+    """A primitive column, or a primitive field of a struct: only these have statistics and partition values."""
 
     name: str  # dotted path in the table
     path: tuple[str, ...]  # physical names, from the top
@@ -105,7 +105,7 @@ def check_protocol(protocol: Any, url: str) -> None:
     for key in ("readerFeatures", "writerFeatures"):
         features = protocol.get(key) or ()
         if not isinstance(features, (list, tuple)) or not all(isinstance(name, str) for name in features):
-            raise CorruptFileError(f"the Delta protocol has {key} that is not a list of names", url=url)
+            raise CorruptFileError(f"the Delta protocol is malformed: {key} is not a list of names", url=url)
     unknown = sorted(set(protocol.get("readerFeatures") or ()) - READER_FEATURES)
     if unknown:
         names = ", ".join(map(repr, unknown))
@@ -121,7 +121,8 @@ class ColumnMapping:
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
-        """Decode the mapping of a table with these properties. Its feature may be in either list of the protocol."""
+        """Decode the column mapping from a table's protocol and its properties, ``configuration``. The protocol may
+        name the feature in either of its lists of features."""
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
         mode = str(configuration.get("delta.columnMapping.mode") or "none").lower()

@@ -1,6 +1,7 @@
 """DuckLake tables: one snapshot's columns, files, bounds and deleted rows, from the SQL catalog.
 
-A snapshot lacks some rows of its data files: deleted rows, and later rows of merged files.
+A snapshot does not contain all rows of its data files: it lacks deleted rows, and rows of merged files that were
+inserted after the snapshot.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class DuckLakeDeletes:
 
     @property
     def identity(self) -> Hashable:
-        """The object itself: files are immutable, but which of their rows are deleted depends on all fields."""
+        """This object itself, as the cache key: which rows are deleted depends on all of its fields."""
         return self
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
@@ -71,7 +72,9 @@ class DuckLakeDeletes:
         if file_format == "puffin":
             blob = await reader.read_bytes(url)
             if blob[:4] == _PUFFIN_MAGIC:
-                raise UnsupportedFeatureError("asyncpq does not support DuckLake deletion vectors of several snapshots")
+                raise UnsupportedFeatureError(
+                    "asyncpq does not support DuckLake deletion vectors that contain deletes of several snapshots"
+                )
             return await asyncio.to_thread(decode_vector, unframed(blob))
         table = await reader.read_table(url)
         return await asyncio.to_thread(self._positions, table, url)
@@ -98,7 +101,8 @@ class DuckLakeDeletes:
 
 
 def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
-    """Return the deletes keyed by data file id. Files whose rows are all in the snapshot are left out."""
+    """Return which rows of each data file the snapshot does not contain, keyed by data file id; without files of
+    which it contains all rows."""
     files: dict[int, list[tuple[str, str]]] = {}
     for row in state.delete_files:
         files.setdefault(row["data_file_id"], []).append((state.url_of(row), str(row["format"]).lower()))
@@ -125,10 +129,11 @@ def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
 
 
 def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
-    """Decode the ``partial_file_info`` of a merged file, before format 0.4.
+    """Decode ``info``, the ``partial_file_info`` of a merged file in formats before 0.4: which of its rows ``snapshot``
+    contains.
 
-    Returns the snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
-    (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other item, and if all rows are visible.
+    ``partial_max:<id>`` gives (id of the snapshot that inserted the last row, None). ``<snapshot>:<rows up to it>``
+    pairs, joined by ``|``, give (None, number of rows that the snapshot contains), or (None, None) if it contains all.
     """
     try:
         pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
@@ -137,7 +142,9 @@ def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None
         visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
         return None, (None if len(visible) == len(pairs) else max(visible, default=0))
     except ValueError:
-        raise CorruptFileError(f"partial_file_info {info!r} has an unknown format", url=safe_url(url)) from None
+        raise CorruptFileError(
+            f"the catalog's partial_file_info of the file, {info!r}, has an unknown format", url=safe_url(url)
+        ) from None
 
 
 _T = TypeVar("_T")
@@ -304,5 +311,6 @@ class DuckLakeSnapshot:
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:
-    """Call in a daemon thread, so that the process can end although the database never answers."""
+    """Run ``call`` in a daemon thread, and return its result. Such a thread does not keep the process alive if the
+    database never answers."""
     return await Threads(1, "asyncpq_ducklake").start(call, *arguments)

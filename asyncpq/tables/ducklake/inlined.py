@@ -35,7 +35,8 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[TableField], table: str) -> DataFile:
-    """Return a file in memory with the inlined rows, and the columns that the table had when the rows were written.
+    """Return a file in memory with the rows ``inlined``, and with the columns that the table had when the rows were
+    written.
 
     Raises UnsupportedFeatureError, which names the column and the table, if a value cannot be converted.
     """
@@ -79,9 +80,10 @@ def _with_id(field: TableField) -> pa.Field:
 def _columns_then(
     inlined: InlinedRows, state: DuckLakeState, wanted: Collection[int | None], table: str
 ) -> dict[int, DuckLakeColumn]:
-    """Return the wanted columns, as they were when the rows were written, keyed by position in the rows.
+    """Return the columns with ids in ``wanted``, as they were when the rows were written, keyed by position in the
+    rows.
 
-    ``wanted``: column ids. Raises CorruptFileError if a name does not match one column of the table.
+    Raises CorruptFileError if the name of an inlined column does not match exactly one column of the table.
     """
     begin = state.schema_begins.get(inlined.schema_version)
     columns: dict[int, DuckLakeColumn] = {}
@@ -91,7 +93,8 @@ def _columns_then(
             matching = [row for row in matching if _covers(row, begin)]
         if len(matching) != 1:
             raise CorruptFileError(
-                f"{inlined.name} has a column {name!r} that matches {len(matching)} columns of the table", column=name
+                f"the catalog's {inlined.name} has a column {name!r} that matches {len(matching)} columns of the table",
+                column=name,
             )
         if matching[0]["column_id"] in wanted:
             snapshot = matching[0]["begin_snapshot"] if begin is None else begin
@@ -149,9 +152,10 @@ def _scalar(value: Any, type_name: str) -> Any:
 
 
 def parse_nested(text: str, column: DuckLakeColumn) -> Any:
-    """Parse the text of a list, struct or map into a list, a dict or a list of pairs, with scalars as texts.
+    """Parse the text of a list, struct or map into a list, a dict, or a list of (key, value) pairs, with scalars as
+    texts.
 
-    Raises ValueError if DuckDB does not write values like this, or reads a different value back.
+    Raises ValueError for a text that DuckDB would not write, or that it would read back as another value.
     """
     parser = _NestedParser(text)
     value = parser.value(column, is_literal=column.type_name == "struct")
@@ -160,7 +164,7 @@ def parse_nested(text: str, column: DuckLakeColumn) -> Any:
 
 
 class _NestedParser:
-    """A parser of one text, from left to right."""
+    """A parser of one text of a nested value, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -247,7 +251,7 @@ class _NestedParser:
         return _ESCAPE.sub(r"\1", quoted[1])
 
     def _ends(self, position: int) -> bool:
-        """Return whether a word ends at ``position``."""
+        """Return whether a word ends at ``position``: after spaces, the text ends or has one of ``,]}=``."""
         space = _SPACE.match(self._text, position)
         assert space is not None  # it matches the empty text
         return space.end() == len(self._text) or self._text[space.end()] in ",]}="

@@ -154,7 +154,8 @@ def _bound(text: str | None, type_name: str) -> Scalar:
 
 
 def _whole(value: Scalar, micros: int, up: int) -> Scalar:
-    """Round a bound of timestamps outwards to the coarser unit in which they are read."""
+    """Round the bound ``value`` of timestamps to whole units of ``micros`` microseconds, in which the column is
+    read: up if ``up`` is 1, down if it is 0. None if the bound is unknown or leaves Python's range."""
     if not isinstance(value, dt.datetime):
         return None
     beyond = value.microsecond % micros
@@ -167,7 +168,8 @@ def _whole(value: Scalar, micros: int, up: int) -> Scalar:
 
 
 def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | None:
-    """Widen the bound of a float.
+    """Widen the bound of a float column with ``choose``: ``min`` for a lower bound, ``max`` for an upper one. None if
+    the bound is not a float.
 
     The text may come from a time when the column was FLOAT and then means that float: the double 0.1 is less than the
     float 0.1. Zero has no sign in statistics.
@@ -189,7 +191,7 @@ def _single(text: str) -> float:
 
 
 def _blob(text: str) -> bytes:
-    r"""Parse bytes; bytes that are not printable ASCII are written as ``\xAA``."""
+    r"""Parse the text of a blob, in which bytes that are not printable ASCII are written as ``\xAA``."""
     return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
 
 
@@ -302,10 +304,10 @@ def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ..
 
 
 def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
-    """Return the rows of the primitive columns and struct parts that can have bounds, keyed by dotted path.
+    """Return the rows of the primitive columns and struct fields that can have bounds, keyed by dotted path.
 
-    Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that
-    name two columns. ``columns``: rows of the snapshot. ``ever``: rows of all snapshots.
+    Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that name
+    two columns. ``columns``: rows of ``ducklake_column`` for the snapshot; ``ever``: those for all snapshots.
     """
     retyped = {row["column_id"] for row in ever if row["column_type"] != "varchar"}
     leaves = list(_leaf_paths(_by_parent(columns), None, ""))
@@ -365,7 +367,8 @@ def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
 
 
 def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
-    """Parse the ``initial_default``: the column's value in files without the column. None is null."""
+    """Parse the ``initial_default`` of a row of ``ducklake_column``: the value in files without the column. None is
+    null."""
     text = row["initial_default"]
     if text is None:
         return None
@@ -390,10 +393,10 @@ def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
 def mapped_fields(
     fields: Sequence[TableField], names: Sequence[Row], types: Mapping[int, str], url: str
 ) -> tuple[tuple[TableField, ...], dict[str, Any]]:
-    """Return the table's columns as a file has them that was added with ``ducklake_add_data_files``.
+    """Return two items for a file that was added with ``ducklake_add_data_files``: the table's columns, with their
+    names in this file; and the partition values in the directories ``key=value`` of ``url``, keyed by column.
 
-    The second item: the partition values in the directories ``key=value`` of ``url``, keyed by column. ``names``: rows
-    of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names keyed by column id.
+    ``names``: rows of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names keyed by column id.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}

@@ -55,7 +55,7 @@ class DuckLakeState:
     names_by_mapping: Mapping[int, Sequence[Row]]  # rows of ``ducklake_name_mapping``, by mapping id
 
     def visible(self, row: Row) -> bool:
-        """Return whether a row with ``begin_snapshot`` and ``end_snapshot`` is in the snapshot."""
+        """Return whether the snapshot contains ``row``, according to its ``begin_snapshot`` and ``end_snapshot``."""
         end = row.get("end_snapshot")
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 
@@ -237,7 +237,8 @@ class _Tables:
         return inspect(self._connection).has_table(name, schema=self._schema)
 
     def rows(self, name: str, *, snapshot: int | None = None, **equal: Any) -> Sequence[Row]:
-        """Return the rows of a table whose columns are equal to ``equal``. ``snapshot``: only rows in this snapshot."""
+        """Return the rows of the catalog table ``name`` in which each column named in ``equal`` has the given value.
+        ``snapshot``: only rows that this snapshot contains."""
         from sqlalchemy import column, literal_column, or_, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
@@ -248,7 +249,8 @@ class _Tables:
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
     def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """Return column names and rows of a table. The database casts the columns ``as_text`` to text."""
+        """Return the column names and the rows of the catalog table ``name``. The database casts the columns
+        ``as_text`` to text."""
         from sqlalchemy import String, cast, column, literal_column, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))

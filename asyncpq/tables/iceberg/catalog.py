@@ -165,7 +165,9 @@ class IcebergCatalog:
         else:
             return metadata.current_snapshot()
         if snapshot is None:
-            raise InvalidOptionError(f"{name} has no {wanted}", hint="It may have expired: see the table's history.")
+            raise InvalidOptionError(
+                f"{name} has no {wanted}", hint="Choose another one from the table's history: it may have expired."
+            )
         return snapshot
 
 
@@ -257,7 +259,13 @@ class _ManifestFiles:
     ) -> None:
         """Convert the entries of manifests to data files.
 
-        ``bounded``: the leaves whose bounds are decoded. ``equality``: the index that equality deletes are added to.
+        Args:
+            manifests: pairs of a manifest and its entries, of data and delete files.
+            schema: schema of the snapshot.
+            specs: the table's partition specs, by id.
+            bounded: the leaves whose bounds are decoded, by dotted path.
+            equality: the index that equality deletes are added to.
+            table: the table's name, for messages.
         """
         data: list[ManifestFileEntry] = []
         deletes: list[ManifestFileEntry] = []
@@ -272,7 +280,8 @@ class _ManifestFiles:
         self._files = [self._data_file(entry, index) for entry, _ in self._entries]
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
-        """Return the files that a filter keeps. If it keeps all, the result is always the same object, for caches."""
+        """Return the files that ``partitions`` keeps. If it keeps all, the result is always the same object, so that
+        caches recognise it."""
         if all(partitions.keeps_all(spec) for spec in self._specs.values()):
             return self._files
         pairs = zip(self._files, self._entries, strict=True)
@@ -280,7 +289,8 @@ class _ManifestFiles:
         return self._files if len(kept) == len(self._files) else kept
 
     def _data_file(self, entry: ManifestFileEntry, index: DeleteIndex) -> DataFile:
-        """Convert one entry. A file that cannot be read carries its error, since a read may not need the file."""
+        """Convert one manifest entry to a data file. If the file cannot be read, it carries the error, which is
+        raised only if a read needs the file. ``index`` has the snapshot's deletes."""
         unreadable: AsyncpqError | None = None
         partition: dict[str, Any] = {}
         deletes: Deletes | None = None
@@ -312,7 +322,8 @@ class _ManifestFiles:
         )
 
     def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
-        """Return the values of the columns that have one value in the whole file, keyed by column name."""
+        """Return the values of the columns that have one value in the whole file (identity partitions), keyed by
+        column name."""
         return {
             column.name: partition_value(column, entry.partition[position], self._table, entry.url)
             for position, column in self._identities[entry.spec_id]
@@ -321,7 +332,8 @@ class _ManifestFiles:
 
 
 def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
-    """Return pairs of position in the partition values and column, one for each identity partition."""
+    """Return a pair for each identity partition of ``spec``: its position among the partition values, and its
+    column."""
     top = {column.field_id: column for column in schema.fields}
     identities = []
     for position, part in enumerate(spec.fields):

@@ -59,7 +59,7 @@ class PositionDeletes:
 
 @dataclass(frozen=True, slots=True)
 class CombinedDeletes:
-    """The rows that any of several deletes deletes."""
+    """The rows of a data file that at least one of several kinds of deletes removes."""
 
     parts: tuple[Deletes, ...]
 
@@ -79,7 +79,8 @@ class DeleteIndex:
     """The delete files of a snapshot, keyed by the data file or partition that they may apply to."""
 
     def __init__(self, entries: Iterable[ManifestFileEntry], equality: EqualityIndex, table: str) -> None:
-        """Arrange the ``entries`` of the delete manifests; equality deletes are added to ``equality``."""
+        """Sort the ``entries`` of the delete manifests by what they apply to; equality deletes are added to
+        ``equality``."""
         self._table = table
         self._equality = equality
         self._by_path: dict[str, list[ManifestFileEntry]] = defaultdict(list)
@@ -151,7 +152,8 @@ def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector
         )
     if entry.content_offset < 0 or entry.content_size < 0:
         raise CorruptFileError(
-            f"deletion vector at byte {entry.content_offset} with {entry.content_size} bytes: neither may be negative",
+            f"the manifest places a deletion vector at byte {entry.content_offset} with {entry.content_size} bytes:"
+            " neither may be negative",
             url=safe_url(entry.url),
         )
     return DeletionVector(

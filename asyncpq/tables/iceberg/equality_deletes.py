@@ -61,7 +61,9 @@ class KeyColumns:
         if field_ids not in self._fields:
             missing = sorted(set(field_ids) - self.leaves.keys())
             if missing or not field_ids:
-                raise CorruptFileError(f"{self._table} has equality deletes by unknown fields {missing}")
+                raise CorruptFileError(
+                    f"{self._table} has equality deletes by unknown fields: no schema of it has the ids {missing}"
+                )
             selected = _selected([schema.fields for schema in self._schemas], frozenset(field_ids))
             self._fields[field_ids] = table_fields(Schema(*selected), self._mapping, self._table)
         return self._fields[field_ids]
@@ -81,7 +83,8 @@ class KeyColumns:
 
 
 def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int]) -> list[NestedField]:
-    """Return the wanted fields inside the structs that contain them, merged over all versions of a struct."""
+    """Return the primitive fields with ids in ``wanted``, inside the structs that contain them. ``versions`` are the
+    fields of one struct, or of the table, in all schemas from new to old."""
     newest: dict[int, NestedField] = {}
     structs: dict[int, list[tuple[NestedField, ...]]] = {}
     for version in versions:
@@ -105,7 +108,8 @@ def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int
 
 
 class _KeyColumn(NamedTuple):
-    """One column of a key set. Columns match one after another, each narrowing the set."""
+    """One column of a key set. A row is compared column by column, and each column leaves fewer keys that may equal
+    it."""
 
     values: pa.Array  # distinct
     # distinct pairs of a prefix (the columns before) and a value, each as one number; None for the first column
@@ -184,7 +188,8 @@ def _parts(name: str, column: pa.Array) -> list[tuple[str, pa.Array]]:
 
 
 def _pairs(prefix: pa.Array, value: pa.Array, num_values: int) -> pa.Array:
-    """Combine each pair of numbers into one distinct number; null if either is null. Both are below 2**31."""
+    """Return a number for each pair of a prefix and a value that is different for different pairs; null if either is
+    null. Prefixes, values and ``num_values``, the number of distinct values, are below 2**31."""
     return pc.add(pc.multiply(prefix.cast(pa.int64()), num_values), value.cast(pa.int64()))
 
 
@@ -207,7 +212,7 @@ def _any_of(name: str, values: pa.Array) -> Expression:
 
 
 class KeyFiles(NamedTuple):
-    """Delete files with the same key columns."""
+    """Equality delete files whose keys have the same columns."""
 
     field_ids: tuple[int, ...]  # the key columns, ascending
     urls: tuple[str, ...]  # the delete files, ascending
@@ -250,7 +255,7 @@ def _deleted(numbers: pa.Array, rows: pa.Table, keys: KeySet) -> pa.Array:
 
 
 class _Distinct:
-    """Collects the distinct rows of tables."""
+    """Collects tables, and keeps each distinct row once."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -303,7 +308,14 @@ class EqualityIndex:
     def __init__(
         self, columns: KeyColumns, specs: Mapping[int, PartitionSpec], untrusted: Collection[int] | None, table: str
     ) -> None:
-        """Make an empty index. ``untrusted``: ids of fields whose bounds are not used; None: no bounds are used."""
+        """Make an empty index.
+
+        Args:
+            columns: resolves field ids to columns.
+            specs: the table's partition specs, by id.
+            untrusted: ids of fields whose bounds are not used; None if no bounds are used.
+            table: the table's name, for messages.
+        """
         self._columns = columns
         self._specs = specs
         self._untrusted = untrusted

@@ -3,8 +3,9 @@ manifests and files by their partition values.
 
 The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 
-:class:`PartitionFilter` prunes: a predicate becomes a weaker pyiceberg predicate, which pyiceberg projects onto the
-partition transforms (table spec, "Scan planning"). The caller prunes by column bounds.
+:class:`PartitionFilter` prunes: a predicate becomes a pyiceberg predicate that is true for at least the same rows, and
+which pyiceberg projects onto the partition transforms (table spec, "Scan planning"). The caller prunes by column
+bounds.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _PRIMITIVE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileEntry:
-    """A live data or delete file in a manifest."""
+    """The entry of a data or delete file in a manifest, which the snapshot contains."""
 
     content: int  # DATA, POSITION_DELETES or EQUALITY_DELETES
     path: str  # as the manifest writes it; delete files refer to data files by it
@@ -130,7 +131,7 @@ def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
-    """Decode a manifest list; return the manifests that may contain live files."""
+    """Decode a manifest list; return the manifests that may contain files of the snapshot."""
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
     except Exception as error:
@@ -144,7 +145,7 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
-    """Decode a manifest; return its live files in the order of the manifest."""
+    """Decode a manifest; return the entries of the files that the snapshot contains, in the order of the manifest."""
     url = store_url(manifest.manifest_path)
     try:
         # read with the newest schema: fields that the manifest lacks are None
@@ -295,14 +296,15 @@ class PartitionFilter:
 
 
 class _Translation:
-    """A translation of predicates to pyiceberg's predicates."""
+    """A translation of asyncpq's predicates to pyiceberg's."""
 
     def __init__(self, leaves: dict[str, types.NestedField]) -> None:
         self._leaves = leaves
         self._domains: dict[str, analysis.ValueDomain] = {}
 
     def may_be(self, expr: tree.Expression, truth: analysis.Truth) -> predicates.BooleanExpression:
-        """Return a predicate that is true for each row where ``expr`` is ``truth``, and perhaps for other rows."""
+        """Return a predicate that is true for each row where ``expr`` has the result ``truth``, and perhaps for
+        other rows."""
         return analysis.follow(expr, truth, self._atom, _all_of, _any_of)
 
     def _atom(self, atom: tree.Atom, truth: analysis.Truth) -> predicates.BooleanExpression:
@@ -410,7 +412,8 @@ def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
 
 
 def _is_early(literal: object) -> bool:
-    """Return whether a date is before 1970: early writers may have put it one partition too late."""
+    """Return whether ``literal`` is a date or time before 1970: early writers may have put it one partition too
+    late."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 

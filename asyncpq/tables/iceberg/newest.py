@@ -50,7 +50,8 @@ async def newest_metadata(folder: str, reader: Reader) -> str:
 
 
 async def _hinted(below: str, names: list[str], reader: Reader) -> str | None:
-    """Return the name of the file that ``version-hint.text`` names: a number or a name; None if there is none."""
+    """Return the name of the metadata file in ``names`` that ``version-hint.text``, in the folder ``below``, gives
+    by number or name; None if there is no such file."""
     data = await reader.read_bytes(below + _HINT)
     text = data.decode("utf-8", "replace").strip()
     wanted = (f"v{text}.metadata.json", f"v{text}.gz.metadata.json", f"{text}.metadata.json", text)

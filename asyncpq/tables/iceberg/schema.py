@@ -120,7 +120,7 @@ def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tup
 
 
 def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
-    """Return ids of fields whose statistics and partition values may belong to another column.
+    """Return the ids of fields whose statistics and partition values may belong to another column.
 
     In files without field ids, a name may have moved from one field to another: a rename, then a new column under the
     old name. Manifests still give the statistics of that name to the first field.
