@@ -47,7 +47,7 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
             stored = storage_type(type_)
             if not isinstance(stored, pa.TimestampType):
                 raise PredicateTypeError(
-                    f"times relative to now are compared with timestamps, but {column!r} has the type {stored}",
+                    f"now() can only be compared with timestamps, but {column!r} has the type {stored}",
                     column=column,
                     hint=_DATE_HINT if pa.types.is_date(stored) else None,
                 )

@@ -140,7 +140,7 @@ def read_encrypted(
         ]
         claimed = max(claimed, sum(least for least, _ in bounds))
     if claimed > limit:
-        raise refuse("an encrypted column", claimed, limit, name)
+        raise refuse("the values of an encrypted column", claimed, limit, name)
     if not isinstance(decryption, FileDecryption):
         hint = "Give open_file the file's decryption_properties=."
         raise UnsupportedFeatureError("the column is encrypted", column=name, hint=hint)
@@ -162,9 +162,11 @@ def read_encrypted(
             "asyncpq does not support an encrypted column whose name occurs twice", column=name
         )
     if table.num_rows != num_rows:
-        raise CorruptFileError(f"a row group has {table.num_rows} rows, expected {num_rows}", column=name)
+        raise CorruptFileError(
+            f"the decrypted column has {table.num_rows} rows in a row group of {num_rows} rows", column=name
+        )
     if table.nbytes > limit:
-        raise refuse("an encrypted column", table.nbytes, limit, name)
+        raise refuse("the values of an encrypted column", table.nbytes, limit, name)
     column = table.column(0)
     type_ = projected_field(version, Projection(field.index, leaves), extensions).type
     if column.type != type_:  # an extension type that is not allowed

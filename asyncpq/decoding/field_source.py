@@ -127,7 +127,7 @@ class FieldSource:
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
         size = sum(page.header.uncompressed_size for leaf_pages in pages.values() for page in leaf_pages.pages)
         if size > limits.max_decoded_bytes:
-            raise refuse("a nested column", size, limits.max_decoded_bytes, self._field.name)
+            raise refuse("the values of a nested column", size, limits.max_decoded_bytes, self._field.name)
         groups = self._groups(pages)
         as_storage = as_storage or len(groups) > 1
         arrays = self._decode(pages, groups, limits, as_storage=as_storage)

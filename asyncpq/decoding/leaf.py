@@ -411,10 +411,8 @@ class LeafDecoder:
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:
-            raise CorruptFileError(
-                f"pages have {'more' if len(column) > num_rows else len(column)} rows, expected {num_rows}",
-                column=self.leaf.dotted,
-            )
+            count = f"more than {num_rows}" if len(column) > num_rows else len(column)
+            raise CorruptFileError(f"pages have {count} rows, expected {num_rows}", column=self.leaf.dotted)
         try:
             return join(column.chunks, column.type)
         except pa.ArrowException as error:

@@ -79,7 +79,7 @@ def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], An
         raise PredicateTypeError(
             f"{asked}: the column has the type {source}, expected a variant",
             column=asked.column,
-            hint="A variant is a struct of metadata and value.",
+            hint="Use a VARIANT column, which is a struct of metadata and value.",
         )
     restore = restoring(storage) if "typed_value" in names else None
     if restore is None and any(storage.field(name).type not in BINARIES for name in ("metadata", "value")):
@@ -223,7 +223,7 @@ def _casting(name: str) -> Cast:
 
 def _refused(kind: str, target: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"a part of a variant is {kind}, whose cast to {target} asyncpq does not do as Spark does",
+        f"a part of a variant is {kind}; asyncpq cannot cast that to {target} as Spark does",
         hint="Ask for the type that the part has, or for a part inside of it.",
     )
 
