@@ -1,4 +1,4 @@
-"""Writes of the fsspec filesystems that can create an object in one step."""
+"""Writes through those fsspec filesystems that can create an object in one step."""
 
 from __future__ import annotations
 
