@@ -268,7 +268,7 @@ class LeafPages(NamedTuple):
         return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
 
     def only_indexed(self) -> LeafPages:
-        """Return these pages without those that are neither the dictionary page nor pages of indices."""
+        """Return only the dictionary page and the pages of dictionary indices."""
         kept = [page for page in self.pages if not page.header.is_data or is_indexed(page)]
         data = [page for page in kept if page.header.is_data and page.header.num_values]
         values = sum([page.header.num_values for page in data])

@@ -262,8 +262,8 @@ class Contains(Atom):
 class Like(Atom):
     """Whether a string or binary column matches a pattern of SQL's LIKE.
 
-    ``%`` matches any string, ``_`` any character; after a backslash, each stands for itself.
-    Null where the column is null. In binary columns ``_`` matches any byte.
+    ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character. Null where
+    the column is null. In binary columns ``_`` matches any byte.
     """
 
     operator: ClassVar[str] = "like"

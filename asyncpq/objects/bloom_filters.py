@@ -155,9 +155,9 @@ class ChunkFilter:
             return None
         stop = self.start + header.header_size + header.num_bytes
         if stop > self._limit or (self._stop is not None and stop != self._stop):
+            end = f"must end by byte {self._limit}" if self._stop is None else f"ends at byte {self._stop}"
             raise CorruptFileError(
-                f"a bloom filter's header says that it takes the bytes {self.start} to {stop}, but it must end at byte "
-                f"{self._limit if self._stop is None else self._stop}"
+                f"a bloom filter has the bytes {self.start} to {stop} by its header, but {end} by the footer"
             )
         return header
 
@@ -218,7 +218,7 @@ class RowGroupFilters:
         examined.
 
         ``stakes`` maps each row group to the bytes that reading it would take; filters are fetched if that may save
-        more than it costs. Without ``stakes``, only filters in memory are probed.
+        more than it costs. Without ``stakes``, only filters in memory, or in the object's cached tail, are probed.
         """
         pending = self._pending(row_groups)
         if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):
@@ -309,7 +309,8 @@ class RowGroupFilters:
     def _is_worth_it(
         self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int
     ) -> bool:
-        """Return whether probing the ``pending`` filters is expected to save more time than fetching them takes.
+        """Return whether probing the ``pending`` filters is expected to save more time than fetching them takes; True
+        if the options request all filters.
 
         The estimate assumes that each value is equally likely to be in any one of the row groups, or in none. The
         saving is the share of ``stakes`` (bytes by row group) that lies in row groups without any of the values.

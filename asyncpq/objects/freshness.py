@@ -116,8 +116,8 @@ class Freshness:
     # -- pointers ---------------------------------------------------------------------------------
 
     def pointer(self) -> Pointer | None:
-        """Return the version that any handle saw last. If the memory cache did not keep that, return what this handle
-        saw last."""
+        """Return the pointer to the version that any handle saw last. If the memory cache did not keep it, return that
+        of this handle."""
         pointer: Pointer | None = self._runtime.memory.get(self.key)
         own = self._own_pointer
         if pointer is None and own is not None and not self.is_outdated(own.validator):

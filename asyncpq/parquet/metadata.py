@@ -366,8 +366,8 @@ class FooterDecoder:
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """Return the footer's bytes without its column chunks: those before, between and after the row groups' lists of
-    chunks. There is one piece more than row groups."""
+    """Return the parts of the footer's bytes that do not describe column chunks: those before, between and after the
+    row groups' lists of chunks. There is one more of them than row groups."""
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:

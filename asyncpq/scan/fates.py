@@ -183,8 +183,8 @@ def _conditions(plan: FetchPlan) -> dict[str, str]:
 def funnel_step(
     level: Level, total: int, ruled_out: Mapping[str, int], details: Mapping[str, str] | None = None
 ) -> FunnelStep:
-    """Return one step of a funnel: ``total`` units of ``level``, and how many each mechanism ruled out. Counts of zero
-    are left out."""
+    """Return one step of a funnel: of ``total`` row groups, pages or rows (``level``), how many each mechanism ruled
+    out. Counts of zero are left out."""
     found: list[RuledOut] = [
         {"by": fate, "count": count, "detail": (details or {}).get(fate, "")}
         for fate, count in ruled_out.items()

@@ -41,7 +41,7 @@ class PlannedRequest:
 
     Attributes:
         start, stop: bytes of the object.
-        useful_bytes: how many of them were asked for; the rest are gaps.
+        useful_bytes: how many of them the read needs; the rest fill gaps between needed ranges.
         columns: the columns that it serves: their names, or dotted paths of leaves where only parts of one are read.
     """
 

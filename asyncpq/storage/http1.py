@@ -27,7 +27,8 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 
 class _KnownHead(NamedTuple):
-    """A pattern for response heads with one status line and one sequence of field names, made once they came often.
+    """A pattern for response heads with one status line and one sequence of field names. It is made for heads that are
+    frequent.
 
     It parses such a head in half the time. A head with other names, or with blanks after a value, does not match.
     """

@@ -125,7 +125,8 @@ class LocalStore(Unpicklable):
         await self._write_file(url, path, context, create=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create a file from ``pieces``, collected in a temporary file beside it; return False if the file exists."""
+        """Create a file from ``pieces`` of its content, collected in a temporary file beside it; return False if the
+        file exists."""
         path, size = local_path(url), 0
         file = await self._finish(AtomicFile, path)
         try:

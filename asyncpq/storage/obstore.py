@@ -173,7 +173,8 @@ class ObstoreStore(Unpicklable):
             await self._put(url, _content(copy), context, creates=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, through a temporary local file; return False if the object exists."""
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        exists."""
         with tempfile.TemporaryFile(prefix="asyncpq-object-") as file:
             async for piece in pieces:
                 try:

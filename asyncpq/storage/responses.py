@@ -56,7 +56,7 @@ _CREDENTIALS = EXPIRED | word_set(
 _DENIED = word_set("AccessDenied AllAccessDisabled AccountProblem InvalidObjectState InvalidPayer")
 
 #: Hints for a refused read, listing and write.
-READING_HINT = "Allow s3:GetObject on the object; without s3:ListBucket a missing object is also refused."
+READING_HINT = "Allow s3:GetObject on the object, and check that it exists: S3 may refuse access to a missing object."
 LISTING_HINT = "Allow s3:ListBucket on the bucket, or give the urls of the files."
 WRITING_HINT = "Allow s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
 _CREDENTIALS_HINT = "Check key, secret and token in storage_options, or the credentials found in the environment."
