@@ -259,7 +259,8 @@ def shown(name: str) -> str:
 
 
 def many_files(url: str) -> str:
-    """Return the hint for a missing ``url`` that was opened as one file, but may mean many files."""
+    """Return the hint for a missing object at ``url`` that was opened as one file: the url may be a folder or
+    pattern."""
     if url.lower().startswith(("http://", "https://")):
         return "HTTP has no listings: to read many files, pass a list of their urls to Session.open_dataset."
     return "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it."
@@ -274,7 +275,7 @@ def stray_file(folder: str, url: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """Return a hint with up to three of the ``known`` names that are most like ``name``, ignoring case.
+    """Return the hint "Did you mean ...?" with up to three of the ``known`` names most like ``name``, ignoring case.
 
     Args:
         otherwise: the hint if no known name is similar.
@@ -291,5 +292,5 @@ def first_columns(names: Sequence[str]) -> str | None:
 
 
 def nearest_column(name: str, names: Sequence[str]) -> str | None:
-    """Return a hint with the columns most like ``name``; if none is similar, with the first columns."""
+    """Return a hint with the columns whose names are most like ``name``; if none is similar, with the first columns."""
     return nearest(name, names, first_columns(names))

@@ -35,7 +35,7 @@ _requests = logging.getLogger("asyncpq.requests")
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """One request has ended. Each retry and each hedge is a request of its own."""
+    """A request has ended. Each retry, and each hedge (a second copy of a slow request), is a request of its own."""
 
     url: str  # of the object, without user info, query and secrets
     record: RequestRecord  # range, status, bytes and time of the request
@@ -43,7 +43,7 @@ class RequestEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """One call of a session, file, dataset or index has ended, or one scan was left."""
+    """A call of a session, file, dataset or index has ended, or the consumer of a scan has closed it."""
 
     operation: OperationName
     url: str  # of the object, without user info, query and secrets
@@ -54,7 +54,8 @@ class ReadEnded:
 
 @dataclass(frozen=True, slots=True)
 class FileEnded:
-    """A dataset's read has finished one file: its rows were delivered, its footer ruled it out, or it was skipped."""
+    """A read of a dataset has finished one file: it delivered the file's rows, or skipped the file as unreadable, or
+    the footer showed that no row matches."""
 
     operation: OperationName  # of the read
     url: str  # of the file, without user info, query and secrets
@@ -66,7 +67,7 @@ class FileEnded:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long call has done another part of one of its steps."""
+    """A long call, such as an index build, has done another part of one of its steps."""
 
     operation: OperationName
     url: str  # of the dataset or index, without user info, query and secrets
@@ -81,9 +82,10 @@ Event = RequestEnded | ReadEnded | FileEnded | Progress
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One call of the API, which owns its metrics.
+    """One call of the API, such as a lookup, and the metrics of that call.
 
-    Use it as a context manager if one task runs it; if several calls make it up, call :meth:`begin` and :meth:`end`.
+    Use it as a context manager if one task runs it. If it takes several calls, as a scan does, call :meth:`begin` and
+    :meth:`end`.
     """
 
     name: OperationName
@@ -104,11 +106,12 @@ class Operation:
         self.metrics.began = time.monotonic()
 
     def inner(self, name: OperationName, url: str) -> Operation:
-        """Return the operation of a call within this call; its cost is added to the metrics of this operation."""
+        """Return a new operation for a call that this call makes; its cost is added to the metrics of this
+        operation."""
         return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
-        """Return the operation for one file of a dataset's read, which begins after ``rounds`` rounds of requests.
+        """Return the operation for one file of a dataset's read; the read made ``rounds`` rounds of requests before it.
 
         Call :meth:`part_ended` when the file is finished.
         """
@@ -118,15 +121,17 @@ class Operation:
         return part
 
     def progress(self, step: str, done: int, total: int | None, unit: Literal["files", "rows"]) -> None:
-        """Send a :class:`Progress` event."""
+        """Send a :class:`Progress` event: ``done`` of ``total`` files or rows (``unit``) of ``step``, which names the
+        step."""
         if self.on_event is not None:
             self._tell(self.on_event, Progress(self.name, self.url, step, done, total, unit))
 
     def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
-        """Add the metrics of ``part``, a finished file, and send a FileEnded for it.
+        """Add the metrics of ``part``, the operation of a finished file, and send a :class:`FileEnded` event for that
+        file.
 
-        ``error`` is why the file was skipped. ``files_done`` is None if only the file's footer was examined: the later
-        read of the file sends the event.
+        ``error`` is the reason why the file was skipped. ``files_done`` counts the read's finished files. It is None if
+        only the file's footer was examined; no event is sent then, since the later read of the file sends it.
         """
         self.metrics.add_part(part.metrics)
         if self.on_event is not None and files_done is not None:
@@ -134,7 +139,8 @@ class Operation:
             self._tell(self.on_event, ended)
 
     def end(self, error: BaseException | None) -> None:
-        """Add the metrics to the session's and report the end with ``error``. Later calls do nothing."""
+        """Add the metrics to the session's, and report the end of the call. ``error`` is the exception that ended it,
+        or None. Later calls do nothing."""
         if not self._running:
             return
         self._running = False
@@ -166,7 +172,7 @@ class Operation:
         self.end(error)
 
     def restarts(self) -> None:
-        """Count and log that the operation starts again, since the object has changed."""
+        """Count and log that the call starts again, since the object was replaced while it was read."""
         self.metrics.restarts += 1
         _reads.warning("%s of %s starts again: the object has changed", self.name, printable(self.url))
 

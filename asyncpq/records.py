@@ -43,8 +43,8 @@ else:
 
 
 def _initializer(cls: type, fields: _Fields, frozen: bool) -> Callable[..., None]:
-    """Return an ``__init__`` for the class. For a frozen class, which refuses to set attributes, it sets the slots
-    directly, which is as fast."""
+    """Return an ``__init__`` for the class. If ``frozen``, attributes cannot be set, so it sets the slots directly,
+    which is as fast."""
     names: dict[str, Any] = {"MISSING": dataclasses.MISSING}
     positional, keywords, lines = ["self"], ["*"], []
     for field in fields:
@@ -92,7 +92,7 @@ def _comparison(fields: _Fields, hashed: bool) -> dict[str, Any]:
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns the values of an object's attributes ``names`` as a tuple."""
+    """Return a function that takes an object and returns the values of its attributes ``names`` as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple([getattr(record, name) for name in names])

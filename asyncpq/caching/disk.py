@@ -1,7 +1,7 @@
-"""The disk tier: a folder of entries, shared by all processes on a host.
+"""The disk tier: a folder of cache entries, shared by all processes on a host.
 
-A pointer names the version that an object was last seen to have (:mod:`asyncpq.caching.entry_format`). Dropping one
-takes effect at once, without waiting for the writing thread: later reads do not return it, and writes that still wait
+A pointer (:mod:`asyncpq.caching.entry_format`) names the version that an object had when it was last seen. Dropping a
+pointer takes effect at once, without waiting for the writing thread: later reads do not return it, and queued writes
 skip it. If a disk call never returns, only its daemon thread waits for it, not the session or the process.
 """
 
@@ -34,7 +34,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DiskCache(TierCounters):
-    """The cache tier on a disk (:class:`asyncpq.caching.tiers.CacheTier`). Belongs to one event loop at a time.
+    """The cache tier in a folder on disk (:class:`asyncpq.caching.tiers.CacheTier`). Belongs to one event loop at a
+    time.
 
     If the folder or the disk fails, a read is a miss and a written value is not kept. After repeated failures or
     timeouts the cache does not use the disk for a while. Reads and writes pause separately, since a full disk can still
@@ -101,7 +102,7 @@ class DiskCache(TierCounters):
         return None if value is None or self._pointers.is_dropped(name) else _decode_pointer(value)
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Put ``pointer``, unless the pointer on the disk was validated later."""
+        """Write ``pointer`` (the object's last seen version), unless the pointer on the disk was validated later."""
         attempt = self._begin(self._writing)
         if attempt is None:
             return
@@ -117,8 +118,8 @@ class DiskCache(TierCounters):
         await self._written(attempt, running)
 
     def _put_pointer(self, name: bytes, pointer: Pointer, change: int) -> Outcome:
-        """Write the pointer, in the writing thread, unless drop or put number ``change`` was overtaken by a later drop,
-        or the disk has a pointer that was validated later."""
+        """Write the pointer, in the writing thread. Does nothing if the pointer was dropped after this put (number
+        ``change``) began, or if the disk has a pointer that was validated later."""
         dropped = self._pointers.dropped_at(name)
         if dropped > change:
             return Outcome([])
@@ -193,15 +194,16 @@ class DiskCache(TierCounters):
         return values
 
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
-        """Return the outcome of ``reading``; None if the read takes longer than ``timeout_s``, or was cancelled."""
+        """Wait for ``reading`` and return its outcome; None if the read takes longer than ``timeout_s``, or was
+        cancelled. A timeout counts as a failure of ``attempt``."""
         done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
         return reading.result() if done and not reading.cancelled() else None
 
     async def _written(self, attempt: Attempt, writing: asyncio.Future[Outcome]) -> None:
-        """Wait for ``writing`` and count its outcome. There is no timeout: the values stay in memory until the write
-        ends, and the caller counts their bytes."""
+        """Wait for ``writing``, count its outcome, and report it to ``attempt``. There is no timeout: the values stay
+        in memory until the write ends, and the caller counts their bytes."""
         try:
             await asyncio.wait((writing,))
             if not writing.cancelled():  # by close()
@@ -230,17 +232,19 @@ class DiskCache(TierCounters):
         return TimeoutError(f"the disk did not answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """Return the threads of this process; start them if there are none yet, also in a forked child."""
+        """Return the reading and the writing thread of this process; start them if they do not run, also in a forked
+        child."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads
 
 
 class _PointerChanges:
-    """Orders drops and puts of pointers, so that a drop takes effect at once, without waiting for running writes.
+    """Orders the drops and puts of pointers, so that a drop takes effect at once, without waiting for running writes.
 
     A dropped pointer counts as missing until the disk has removed it. A put that began before the drop does not write
-    the pointer. All drops and puts have numbers, in the order in which they began, from 1.
+    the pointer. Each drop or put is a change, numbered from 1 in the order in which they began. ``name`` is the
+    pointer's encoded key.
     """
 
     def __init__(self) -> None:
@@ -250,14 +254,14 @@ class _PointerChanges:
         self._last = 0
 
     def __len__(self) -> int:
-        """Return the number of pointers with a drop or put that has not ended."""
+        """Return the number of pointers that have a drop or put in progress."""
         return len(self._dropped) + len(self._putting)
 
     def is_dropped(self, name: bytes) -> bool:
         return name in self._dropped
 
     def dropped_at(self, name: bytes) -> int:
-        """Return the number of the change that dropped the pointer; 0 if the pointer is not dropped."""
+        """Return the number of the drop that hides the pointer ``name``; 0 if the pointer is not dropped."""
         return self._dropped.get(name, 0)
 
     def begin_put(self, name: bytes) -> int:

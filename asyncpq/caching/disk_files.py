@@ -53,7 +53,7 @@ DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trimmed(NamedTuple):
-    """Result of :func:`trim`: the bytes that are in the folder now, and the number of removed entries."""
+    """Result of :func:`trim`: the bytes left in the folder, and the number of removed entries."""
 
     usage_bytes: int
     evicted: int
@@ -67,13 +67,14 @@ class _Entry(NamedTuple):
 
 
 def blocks(size: int) -> int:
-    """Return the number of blocks that a file of ``size`` bytes takes."""
+    """Return the number of 4 KiB blocks that a file of ``size`` bytes takes."""
     return -(-size // BLOCK_BYTES)
 
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
-    """Remove the oldest entries until the folder has at most ``limit_bytes`` bytes; with ``once``, remove entries of
-    one sample only. ``folder`` is a descriptor. Removes nothing while another process or thread trims the folder."""
+    """Remove the least recently used entries until the folder has at most ``limit_bytes`` bytes; with ``once``, remove
+    entries of one sample of sub-folders only. ``folder`` is a file descriptor. Removes nothing while another process or
+    thread trims the folder."""
     evicted = 0
     with _evictor(folder) as alone:
         if alone:
@@ -93,8 +94,8 @@ def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
 
 @contextlib.contextmanager
 def _evictor(folder: int) -> Iterator[bool]:
-    """Hold the evictor's lock and yield True; yield False if another process or thread holds the lock. The system
-    releases the lock of a process that dies."""
+    """Try to take the evictor's lock. Yield True and hold the lock for the ``with`` block; yield False if another
+    process or thread holds it. The system releases the lock of a process that dies."""
     descriptor = os.open(_LOCK, os.O_RDWR | _CREATE, 0o600, dir_fd=folder)
     try:
         try:
@@ -112,7 +113,8 @@ def _evictor(folder: int) -> Iterator[bool]:
 
 
 def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
-    """Return the entries of the fullest sub-folders, and correct the counts of these sub-folders in ``usage``."""
+    """Return the entries of the fullest sub-folders, as candidates for eviction. Corrects ``usage`` (blocks by
+    sub-folder) for the sub-folders that it lists."""
     sample: list[_Entry] = []
     for subfolder in sorted(usage, key=usage.__getitem__, reverse=True):
         if len(sample) >= SAMPLE_ENTRIES or not usage[subfolder]:
@@ -123,8 +125,8 @@ def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
 
 
 def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[str, int]) -> int:
-    """Remove the oldest entries of ``sample`` until ``excess`` blocks are free, but at most about a quarter of it.
-    Return the number of removed entries."""
+    """Remove the oldest entries of ``sample`` until ``excess`` blocks are free, but at most about a quarter of the
+    sample. Updates ``usage`` (blocks by sub-folder). Return the number of removed entries."""
     excess = min(excess, sum(entry.blocks for entry in sample) // 4 + 1)
     removed = freed = 0
     for entry in sorted(sample):
@@ -178,7 +180,7 @@ def _is_entry(name: str) -> bool:
 
 
 def _present(folder: int) -> list[str]:
-    """Return the names of the sub-folders that exist."""
+    """Return the names of the sub-folders of ``folder`` that exist."""
     names = set(os.listdir(folder))
     return [subfolder for subfolder in _SUBFOLDERS if subfolder in names]
 
@@ -200,8 +202,8 @@ def _usage_file(folder: int, subfolder: str) -> Iterator[int]:
 
 
 def _open_directory(path: str, *, create: bool, parent: int | None = None) -> int:
-    """Return a descriptor of the directory, which the caller closes. With ``create``, make a missing directory.
-    ``path`` is absolute, or relative to the directory whose descriptor is ``parent``."""
+    """Open a directory and return its file descriptor, which the caller closes. With ``create``, make a missing
+    directory. ``path`` is absolute, or relative to the directory whose descriptor is ``parent``."""
     try:
         return os.open(path, DIRECTORY_FLAGS, dir_fd=parent)
     except FileNotFoundError:
@@ -216,7 +218,7 @@ def _open_directory(path: str, *, create: bool, parent: int | None = None) -> in
 
 @contextlib.contextmanager
 def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the sub-folder, which must not be a link."""
+    """Yield a file descriptor of the sub-folder, which must not be a link. With ``create``, make a missing one."""
     descriptor = _open_directory(subfolder, create=create, parent=folder)
     try:
         yield descriptor
@@ -242,7 +244,7 @@ class UnsafeFolderError(OSError):
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of reading, writing or dropping a batch of entries."""
+    """Result of reading, writing or dropping a batch of entries; a read fills it while it runs."""
 
     values: list[bytes | None]  # the value of each key to read, in order; None for a miss. Empty for writes
     error: OSError | None = None  # ended the batch early; later keys are misses, or were not written
@@ -251,11 +253,11 @@ class Outcome:
 
 
 class EntryFolder:
-    """Entries in a folder. Several threads may read, one writes. Between calls there is no lock and no open descriptor
-    that a fork would copy.
+    """Cache entries in a folder. Several threads may read, one may write. Between calls there is no lock and no open
+    descriptor that a fork would copy.
 
-    ``path`` is absolute; the first write makes the folder and its parents. ``max_bytes`` is the budget in whole blocks
-    of the entries' files.
+    ``path`` is absolute; the first write makes the folder and its parents. ``max_bytes`` is the budget in bytes, where
+    each file counts in whole blocks.
     """
 
     def __init__(self, path: str, max_bytes: int, codec: EntryCodec) -> None:
@@ -272,9 +274,10 @@ class EntryFolder:
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """Read the value of each key, put it into ``outcome.values`` in place of a None, and return ``outcome``.
-        Entries that do not decode are removed. A caller that stops waiting sets ``outcome.abandoned``, and has the
-        values that were read so far. An OSError is not raised but put into ``outcome.error``."""
+        """Read the value of each key, store it in ``outcome.values`` at the key's position, and return ``outcome``. The
+        caller passes ``outcome.values`` as a list of None, one for each key. Entries that do not decode are removed. A
+        caller that stops waiting sets ``outcome.abandoned``, and has the values that were read so far. An OSError is
+        stored in ``outcome.error``, not raised."""
         try:
             with self._opened(create=False) as folder:
                 for place, key in enumerate(keys):
@@ -288,8 +291,9 @@ class EntryFolder:
         return outcome
 
     def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
-        """Write the values by key, as far as the budget allows. With ``scan``, the values count as unused for
-        ``SCAN_AGE_S`` and replace no entries. An OSError is not raised but put into ``Outcome.error``."""
+        """Write the values by key, as far as the budget allows. With ``scan``, the values come from a scan: they count
+        as unused for ``SCAN_AGE_S`` seconds, so they are evicted early, and evict no other entries. An OSError is
+        stored in ``Outcome.error``, not raised."""
         outcome = Outcome([])
         try:
             with self._opened(create=True) as folder:
@@ -308,7 +312,7 @@ class EntryFolder:
         return outcome
 
     def drop(self, key: bytes) -> Outcome:
-        """Remove the entry, if it exists. An OSError is not raised but put into ``Outcome.error``."""
+        """Remove the entry, if it exists. An OSError is stored in ``Outcome.error``, not raised."""
         outcome = Outcome([])
         try:
             with self._opened(create=False) as folder, entered(folder, key.hex()[:2]) as inner:
@@ -320,8 +324,8 @@ class EntryFolder:
         return outcome
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of entries and the bytes of their blocks; nothing is changed. Raises OSError,
-        UnsafeFolderError among them."""
+        """Return the number of entries and the bytes that their blocks take, without changing anything. Raises OSError
+        if the folder cannot be read, UnsafeFolderError (an OSError) if it is not safe."""
         entries = held = 0
         with self._opened(create=False) as folder:
             for subfolder in _present(folder):

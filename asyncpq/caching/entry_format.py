@@ -34,8 +34,8 @@ _LENGTH = struct.Struct("<i")  # of a string; -1: None
 
 class EntryCodec:
     """Encodes values to entries and decodes entries. ``secret`` is the key of the HMAC-SHA256 over header, key and
-    value. If ``secret`` is None, a plain SHA-256 detects damage, but not a malicious writer. An empty secret raises
-    InvalidOptionError."""
+    value. If ``secret`` is None, a plain SHA-256 takes its place, which detects damage but not a malicious writer. An
+    empty secret raises InvalidOptionError."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not secret:
@@ -47,15 +47,15 @@ class EntryCodec:
         return f"EntryCodec(authenticated={self._keyed is not None})"
 
     def encode(self, key: bytes, value: bytes) -> bytes:
-        """Return the entry that holds ``value`` under ``key`` (32 bytes)."""
+        """Return the entry, as bytes, that stores ``value`` under ``key`` (32 bytes)."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"the key has {len(key)} bytes, expected {KEY_BYTES}")
         fixed = _FIXED.pack(MAGIC, VERSION, self._flags, len(value))
         return b"".join((fixed, self._tag(fixed, key, value), value))
 
     def decode(self, key: bytes, entry: bytes) -> bytes | None:
-        """Return the value that ``entry`` has for ``key``; None if the entry is damaged, not authentic or was encoded
-        for another key. Never raises."""
+        """Check ``entry`` and return the value that it stores for ``key``; None if the entry is damaged, not authentic
+        or was encoded for another key. Never raises."""
         if len(key) != KEY_BYTES or self.entry_bytes(entry) != len(entry):
             return None
         value = entry[HEADER_BYTES:]
@@ -63,8 +63,8 @@ class EntryCodec:
         return value if hmac.compare_digest(tag, entry[_FIXED.size : HEADER_BYTES]) else None
 
     def entry_bytes(self, head: bytes) -> int | None:
-        """Return the bytes of an entry as its header states them. ``head`` begins with the header, and may have more.
-        None if ``head`` is too short, or this codec would not decode the entry."""
+        """Return the length of an entry in bytes, as its header states it. ``head`` begins with the header, and may be
+        longer. None if ``head`` is too short, or this codec would not decode the entry."""
         if len(head) < HEADER_BYTES:
             return None
         magic, version, flags, length = _FIXED.unpack_from(head)
@@ -81,8 +81,8 @@ class EntryCodec:
 
 
 def encode_pointer(validator: Validator, age_s: float) -> bytes:
-    """Return the value of a pointer's entry; ``age_s`` is the time from the validation to this write, infinite if
-    unknown. A size of 2**64 or more, or a negative age, raises ValueError."""
+    """Encode a pointer: the object's ``validator``, and ``age_s``, the seconds from its validation to this write
+    (infinite if unknown). Raises ValueError if the validator's size is 2**64 or more, or the age is negative."""
     if not 0 <= validator.size < 1 << 64 or not age_s >= 0:
         raise ValueError(f"a pointer has size {validator.size} and age {age_s}; expected 0 <= size < 2**64, age >= 0")
     parts = [_POINTER.pack(age_s, validator.size)]
@@ -97,8 +97,8 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
 
 
 def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
-    """Return the validator, and its age in seconds when it was written (at least 0, perhaps infinite), from bytes of
-    :func:`encode_pointer`; None for other bytes. Never raises."""
+    """Decode what :func:`encode_pointer` made: return the validator, and its age in seconds when it was written (at
+    least 0, perhaps infinite). None for other bytes. Never raises."""
     try:
         age_s, size = _POINTER.unpack_from(value)
         offset = _POINTER.size
@@ -140,8 +140,8 @@ PartKind = Literal[
 
 
 class ContentKey(NamedTuple):
-    """Key of one cached part of an object. Memory has the part's bytes or what was parsed from them; other tiers have
-    bytes."""
+    """Key of one cached part of an object, such as its footer or a page. The memory cache has the part's bytes or the
+    parsed part; other tiers have bytes."""
 
     version: bytes  # 16 bytes that name the object's version (see :func:`version_digest`)
     kind: PartKind  # kind of part
@@ -150,7 +150,7 @@ class ContentKey(NamedTuple):
     stop: int
 
     def encode(self) -> bytes:
-        """Return 32 bytes that are the key in tiers outside this process."""
+        """Return the 32 bytes that stand for this key in cache tiers outside this process."""
         text = b"%s\0%s\0%d\0%d" % (self.version, self.kind.encode(), self.start, self.stop)
         return hashlib.sha256(text).digest()
 
@@ -167,7 +167,8 @@ class PointerKey(NamedTuple):
         return 200 + len(self.namespace) + len(self.identity)
 
     def encode(self) -> bytes:
-        """Return 32 bytes that are the key in tiers outside this process; no content key encodes to the same bytes."""
+        """Return the 32 bytes that stand for this key in cache tiers outside this process. No ContentKey has the same
+        bytes."""
         return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
 
 
@@ -193,7 +194,8 @@ def version_digest(namespace: str, identity: str, validator: Validator) -> bytes
 
 
 def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
-    """Return a SHA-256 of ``prefix`` and ``texts`` that differs for different lists: a length precedes each text."""
+    """Return a SHA-256 of ``prefix`` and ``texts``. The length of each text is hashed too, so that different lists of
+    texts never hash the same bytes."""
     digest = hashlib.sha256(prefix)
     for text in texts:
         part = text.encode("utf-8", "surrogateescape")
@@ -203,8 +205,8 @@ def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
 
 
 def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
-    """Return the namespace of cached bytes for these storage options: other credentials or another endpoint have
-    another namespace. If an option's value is an arbitrary object, each call returns a new namespace."""
+    """Return a text that separates cached bytes by storage options: other credentials or another endpoint give another
+    namespace. If an option's value is an arbitrary object, each call returns a new namespace."""
     canonical = _canonical(options)
     if canonical is None:
         return f"{protocol}:{secrets.token_hex(16)}"
@@ -212,8 +214,8 @@ def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: object) -> str | None:
-    """Return a text that is the same in every process for equal values, and differs for others; None if ``value`` is
-    or contains an object other than plain values."""
+    """Return a text that is equal for equal values in every process, and different for different values. None if
+    ``value`` is or contains anything but plain values (str, numbers, lists, mappings, ...)."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
     if isinstance(value, PurePath):

@@ -67,7 +67,8 @@ class _Queue:
 
 
 class MemoryCache:
-    """A cache of values with weights in bytes, under a lock. Sessions and threads may share it; a fork copies it.
+    """A cache of values with weights in bytes, protected by a lock. Sessions and threads may share it; a forked process
+    has its own copy.
 
     Values are immutable, except that code may parse a value further; it then calls :meth:`put` again with the new
     weight. ``max_bytes`` is the budget; 0 keeps nothing.
@@ -94,8 +95,8 @@ class MemoryCache:
             return len(self._main.entries) + len(self._probation.entries)
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
-        """Return the value of ``key``; None if the cache lacks it. With ``scan``, the entry stays on probation;
-        otherwise it moves to ``main``."""
+        """Return the value of ``key``; None if the cache lacks it. With ``scan``, the caller is a scan: an entry on
+        probation stays there. Otherwise it moves to ``main``."""
         with self._lock:
             return self._get(key, scan)
 
@@ -119,7 +120,7 @@ class MemoryCache:
             self._put(key, value, weight + ENTRY_OVERHEAD_BYTES, scan)
 
     def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
-        """Put bytes by key as :meth:`put` does, each weighing its length; take the lock once."""
+        """Put byte strings by key as :meth:`put` does; the weight of each is its length. Takes the lock once."""
         with self._lock:
             for key, value in entries.items():
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
@@ -200,8 +201,8 @@ class MemoryCache:
                 self._forget_oldest()
 
     def _put_on_probation(self, key: Hashable, value: Any, weight: int, claim: int) -> bool:
-        """Put an entry on probation; return False if it does not fit. Probation may take ``claim`` bytes from
-        ``main``."""
+        """Put an entry on probation; return False if it does not fit. ``claim`` is how many bytes of ``main`` probation
+        may evict."""
         main, probation = self._main, self._probation
         room = max(self.max_bytes - main.weight, claim)
         if weight > room:
@@ -230,7 +231,7 @@ class MemoryCache:
             self._forget_oldest()
 
     def _recall(self, key: Hashable) -> bool:
-        """Return whether an entry of ``key`` was evicted from probation recently, and forget that it was."""
+        """Return whether an entry of ``key`` was evicted from probation recently, and forget that eviction."""
         weight = self._remembered.pop(hash(key), 0)
         self._remembered_weight -= weight
         return weight > 0

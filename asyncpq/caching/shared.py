@@ -40,8 +40,9 @@ _MAX_FORGIVEN: Final = 3
 
 
 class Patience:
-    """Lets ``timeout``, which was entered, expire after ``allowed_s`` seconds. If the event loop was busy meanwhile,
-    the reply may be waiting in the socket: then the timeout expires up to four times as late."""
+    """Makes ``timeout``, an entered :class:`asyncio.Timeout`, expire after ``allowed_s`` seconds. If the event loop was
+    busy meanwhile, the reply may be waiting unread in the socket: the timeout is then extended, to four times
+    ``allowed_s`` at most."""
 
     def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
         self._timeout = timeout
@@ -110,7 +111,7 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """Logs the commands that the server at ``place`` (host and port) refused: each cause once in ``EVERY_S``."""
+    """Logs the commands that the server at ``place`` (host and port) refuses; each cause once in ``EVERY_S`` s."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -119,7 +120,7 @@ class Refusals:
         self._untold: dict[tuple[str, str], int] = {}
 
     def add(self, command: str, message: str) -> None:
-        """Log that the server refused ``command`` with the error ``message``, of which only the code is shown."""
+        """Log that the server refused ``command``. Of the server's error ``message`` the log shows only the code."""
         cause = (command, _code(message))
         if cause not in self._told_at and len(self._told_at) >= _MAX_CAUSES:
             cause = (command, _OTHER)
@@ -149,7 +150,7 @@ T = TypeVar("T")
 
 
 class SharedCache(TierCounters):
-    """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop. Raises
+    """A :class:`~asyncpq.caching.tiers.CacheTier` in a Valkey or Redis server. Belongs to one event loop. Raises
     InvalidOptionError if the url cannot be used, or valkey-py is not installed."""
 
     name: Final = "shared"
@@ -188,8 +189,8 @@ class SharedCache(TierCounters):
         return f"SharedCache({self._connections.place!r})"
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """Return the bytes of each key in order, None for a miss. If the exchange breaks off, the entries received
-        until then are returned."""
+        """Return the bytes of each key in order, None for a miss. If the connection fails or the time is up, keys
+        without a reply count as misses."""
         values: list[bytes | None] = [None] * len(keys)
         limit = self._options.max_entry_bytes
         sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
@@ -214,8 +215,8 @@ class SharedCache(TierCounters):
         return self._options.max_read_bytes
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Put the entries for ``ttl_s`` seconds, except those larger than ``max_entry_bytes``. ``scan`` changes
-        nothing: the server evicts the entries that are used least often (cache/valkey/valkey.conf)."""
+        """Store the entries for ``ttl_s`` seconds, except those larger than ``max_entry_bytes``. ``scan`` is ignored:
+        the server evicts the entries that are used least often (cache/valkey/valkey.conf)."""
         kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
         sizes = [len(value) for _, value in kept]
 
@@ -252,7 +253,7 @@ class SharedCache(TierCounters):
         return answer[0]
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Put the pointer for ``ttl_s`` seconds, unless the server has one that was validated at the same time or
+        """Store the pointer for ``ttl_s`` seconds, unless the server has one that was validated at the same time or
         later."""
         name = key.encode()
 
@@ -316,7 +317,7 @@ class SharedCache(TierCounters):
         return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
 
     def _written(self, command: str, reply: Reply) -> None:
-        """Count and log ``reply`` if it is an error: the server refused the write (no memory, no permission)."""
+        """If ``reply`` is an error, count and log that the server refused to write (no memory, no permission)."""
         if isinstance(reply, Exception):
             self._refused(command, reply)
 
@@ -325,8 +326,9 @@ class SharedCache(TierCounters):
         self._refusals.add(command, str(reply))
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk`` on a connection and return its result; None if the server is paused or the exchange fails.
-        The timeout grows with ``size``, the bytes that may go over the wire."""
+        """Run ``talk``, which sends commands and reads replies, on a connection; return its result. None if the
+        exchange fails, or the cache pauses after earlier failures. The timeout grows with ``size``, the bytes that may
+        be transferred."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
         if self._owner is None:
@@ -395,7 +397,8 @@ _TIME: Final[tuple[bytes | int, ...]] = (b"TIME",)
 
 
 def _windows(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each run of entries that is sent and read at once; ``sizes`` are the entries' bytes."""
+    """Split entries into runs that are each sent and read at once: yield the start and stop index of each run.
+    ``sizes`` are the entries' bytes; ``WINDOW_ENTRIES`` and ``WINDOW_BYTES`` limit a run."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (total + size > WINDOW_BYTES or index - start >= WINDOW_ENTRIES):

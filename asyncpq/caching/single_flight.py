@@ -54,7 +54,7 @@ class Flight(Generic[T]):
         return task.result()
 
     def pass_gate(self, gate: _Gate) -> None:
-        """Register ``gate``, a group of flights that a read waits for, to be notified when this flight ends."""
+        """Register ``gate``, which waits for a group of flights, to be notified when this flight ends."""
         self._gates.append(gate)
 
     def landed(self) -> None:
@@ -67,7 +67,7 @@ class Flight(Generic[T]):
 
 
 class _Gate:
-    """A future that is done once ``count`` flights have succeeded, or one has failed."""
+    """A future that is done once ``count`` flights have succeeded, or one has failed. Flights notify it as they end."""
 
     __slots__ = ("count", "future")
 
@@ -78,7 +78,7 @@ class _Gate:
 
 async def landing(flights: Iterable[Flight[Any]]) -> None:
     """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed. If the wait is
-    cancelled, the flights go on. (:func:`asyncio.wait` would make several futures and callbacks for each flight.)"""
+    cancelled, the flights go on. (:func:`asyncio.wait` would create several futures and callbacks for each flight.)"""
     pending = [flight for flight in flights if not flight.task.done()]
     if pending:
         gate = _Gate(len(pending))
@@ -88,7 +88,7 @@ async def landing(flights: Iterable[Flight[Any]]) -> None:
 
 
 class SingleFlight:
-    """The running fetches of one event loop, by key. A flight may have several keys."""
+    """The running fetches (flights) of one event loop, by key. A flight may have several keys."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, Flight[Any]] = {}

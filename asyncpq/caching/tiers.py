@@ -36,14 +36,14 @@ class CacheTier(Protocol):
         """The tier's name in metrics: "disk" or "shared"."""
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """Return the bytes of each key in order, None for a key that the tier lacks. One request for all keys."""
+        """Return the bytes of each key in order, None for a key that the tier lacks. Takes one request for all keys."""
 
     @property
     def max_read_bytes(self) -> int:
         """The largest read, in bytes, whose entries are put into this tier: a larger read would evict too much."""
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Put entries. With ``scan``, they come from a scan, and must not evict entries that lookups use."""
+        """Store entries. With ``scan``, the entries come from a scan, and must not evict entries that lookups use."""
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None: ...
 
@@ -55,7 +55,7 @@ class CacheTier(Protocol):
 
 
 class Tiers:
-    """The tiers of one session, nearest first. Belongs to one event loop."""
+    """The cache tiers outside the process that one session uses, nearest first. Belongs to one event loop."""
 
     def __init__(self, tiers: Sequence[CacheTier]) -> None:
         self._tiers = tuple(tiers)
@@ -66,14 +66,18 @@ class Tiers:
         return bool(self._tiers)
 
     def take(self, read_bytes: int) -> bool:
-        """Return whether any tier accepts the entries of a read that takes ``read_bytes`` bytes in all."""
+        """Return whether any tier stores entries of a read that fetches ``read_bytes`` bytes in all."""
         return any(read_bytes <= tier.max_read_bytes for tier in self._tiers)
 
     async def get_many(
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
-        """Return the cached bytes of ``keys``, which are distinct, by key; and the number of hits by name of the tier.
-        Each tier is asked only for what the tiers above it lack. A hit of a lower tier is put into those above it."""
+        """Return two mappings: the cached bytes by key, and the number of hits by the tier's name. ``keys`` are
+        distinct.
+
+        Each tier is asked only for what the tiers before it lack. A hit is copied to the tiers before it, as
+        :meth:`put_many` does with ``read_bytes`` and ``scan``.
+        """
         values_by_key: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
         missing = list(keys)
@@ -90,8 +94,8 @@ class Tiers:
         return values_by_key, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
-        """Put ``entries`` into every tier, in the background. A tier does not get the entries if its
-        ``max_read_bytes`` is below ``read_bytes``, the size of the whole read."""
+        """Put ``entries`` into every tier, in the background. A tier is left out if its ``max_read_bytes`` is below
+        ``read_bytes``, the size of the whole read. ``scan``: the entries come from a scan."""
         self._put(self._tiers, entries, read_bytes, scan)
 
     def _put(
@@ -188,7 +192,7 @@ class Backoff:
         self._probe: Attempt | None = None
 
     def begin(self) -> Attempt | None:
-        """Return an attempt, which permits one call and takes the report of its outcome; None while the tier pauses."""
+        """Return an attempt, which permits one call and takes the report of its outcome; None during a pause."""
         attempt = Attempt(self)
         if self._failures >= self._allowed:
             if self._probe is not None or self._clock() < self._until:
@@ -214,7 +218,7 @@ class Backoff:
         return paused
 
     def end(self, attempt: Attempt) -> None:
-        """Let another call probe the tier, if ``attempt`` is the call that probed it. Does nothing otherwise."""
+        """If ``attempt`` was the probe after a pause, let another call probe the tier. Does nothing otherwise."""
         if attempt is self._probe:
             self._probe = None
 

@@ -1,4 +1,4 @@
-"""Count and remove the entries of the caches outside of this process: on disk, and in a server."""
+"""Count and remove the entries of the caches outside this process: on disk, and in a server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def clear_disk_cache(path: str | os.PathLike[str]) -> int:
 
 
 async def shared_cache_entries(options: SharedCacheOptions, *, remove: bool = False) -> int:
-    """Return the number of keys with the cache's prefix in the server, after removing them if ``remove``.
+    """Count the keys of the shared cache in its Valkey or Redis server, and with ``remove`` remove them; return their
+    number.
 
     Raises:
         InvalidOptionError: valkey-py is not installed.

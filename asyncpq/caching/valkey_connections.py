@@ -125,11 +125,13 @@ class Wire:
 
 
 class ValkeyConnections:
-    """At most ``max_connections`` connections to the server at ``place``. Belongs to one event loop. The url is
-    valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password; a url that cannot be
-    used raises InvalidOptionError, whose message does not show the url. Connecting (address, TCP, TLS,
+    """A pool of at most ``max_connections`` connections to one server. Belongs to one event loop.
+
+    The url is valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password. A url that
+    cannot be used raises InvalidOptionError, whose message does not show the url. Connecting (address, TCP, TLS,
     authentication) takes at most ``connect_timeout_s``. A connection is closed when the server announces a reply of
-    more than ``max_reply_bytes`` bytes or ``max_elements`` elements."""
+    more than ``max_reply_bytes`` bytes or ``max_elements`` elements.
+    """
 
     def __init__(
         self,
@@ -158,8 +160,9 @@ class ValkeyConnections:
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Wire]:
-        """Yield a connection for one exchange, and close it after an error, a cancellation or an unread reply. Raises
-        OSError if no connection can be made, the connection breaks, or the server violates the protocol."""
+        """Yield a connection for one exchange of commands and replies. The connection is closed, not used again, after
+        an error, a cancellation or an unread reply. Raises OSError if no connection can be made, the connection breaks,
+        or the server violates the protocol."""
         connection = await self._acquire()
         wire = Wire(connection)
         try:
@@ -201,8 +204,8 @@ class ValkeyConnections:
             raise
 
     async def _make(self) -> None:
-        """Connect, and pass the connection to a waiter. If that fails, all waiters get the error: their own attempts
-        would fail too."""
+        """Connect, and hand the connection to a waiting caller. If that fails, all waiting callers get the error, since
+        their own attempts would fail too."""
         connection = self._factory.make_connection()
         if isinstance(connection, SSLConnection):
             # one context for all connections: loading the certificates takes longer than a handshake
@@ -316,7 +319,7 @@ _URL_HINT = (
 
 
 async def count_keys(url: str, prefix: str, *, remove: bool, timeout_s: float) -> int:
-    """Return how many keys of a server begin with ``prefix``, after removing them if ``remove``.
+    """Count a server's keys that begin with ``prefix``, and with ``remove`` remove them; return their number.
 
     Raises StoreError, whose message does not show the url, if the server cannot be reached or refuses a command.
     """

@@ -85,7 +85,6 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("Set single_writer=True if only one process writes to this index.", "Keep the index in another store, with --at."),
     ("set BuildOptions.folder to another folder", "set TMPDIR to another folder"),
     ("Raise LimitOptions.", "In Python, raise LimitOptions."),
-    ("else raise LimitOptions.", "else raise, in Python, LimitOptions."),
     (
         'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept',
         'Set HF_TOKEN, or run "hf auth login"; accept',

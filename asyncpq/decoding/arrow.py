@@ -45,7 +45,8 @@ _TAKE = pc.kernel("take")
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
-    """Return the asyncpq error for a pyarrow ``error`` about a file's bytes. ``what`` begins its message."""
+    """Convert a pyarrow ``error`` about a file's bytes to an asyncpq error, and return it. ``what`` begins its
+    message."""
     if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
@@ -82,7 +83,7 @@ def plain_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def plain_scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
-    """Return ``value`` as the scalar of :func:`plain_array`, or the null scalar for None."""
+    """Return ``value`` as a scalar of ``type_`` (values as in :func:`plain_array`); the null scalar for None."""
     return null_scalar(type_) if value is None else plain_array([value], type_)[0]
 
 
@@ -94,7 +95,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
-    """Encode an array that has one leaf as PLAIN, uncompressed data pages with their headers."""
+    """Encode an array, which has one leaf column, as PLAIN, uncompressed Parquet data pages with their headers."""
     content = io.BytesIO()
     table = pa.table([array], schema=pa.schema([pa.field("x", array.type, nullable)]))
     pq.write_table(table, content, row_group_size=max(1, len(array)), compression="none", use_dictionary=False)
@@ -104,7 +105,7 @@ def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
 
 
 def read_column(file: bytes | pa.Buffer, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:
-    """Decode a Parquet file in memory that has one leaf. The errors are those of :func:`read_leaves`."""
+    """Decode a Parquet file in memory that has one leaf column. Raises the errors of :func:`read_leaves`."""
     return read_leaves(file, [(0,)], verify_crc=verify_crc, int96_unit=int96_unit)[0]
 
 
@@ -116,13 +117,13 @@ def read_leaves(
     as_dictionary: Sequence[str] = (),
     int96_unit: str = "ns",
 ) -> list[pa.ChunkedArray]:
-    """Decode leaves of a Parquet file in memory whose schema is one top-level field.
+    """Decode leaf columns of a Parquet file in memory whose schema is one top-level field.
 
     Args:
         file: the bytes of the whole file.
-        groups: the ordinals of the leaves in each output array, which is the field cut to these leaves.
+        groups: for each output array the ordinals of its leaf columns; the array is the field cut to these.
         verify_crc: check the CRC of each page that has a CRC.
-        as_dictionary: dotted paths of byte array leaves to decode to dictionary arrays.
+        as_dictionary: dotted paths of byte array columns to decode to dictionary arrays.
         int96_unit: the unit in which timestamps stored as INT96 are decoded.
 
     Raises CorruptFileError, UnsupportedFeatureError or ResourceLimitError (:func:`typed_error`).
@@ -144,7 +145,8 @@ def read_leaves(
 
 
 def read_schema(footer_file: bytes, int96_unit: str = "ns", leaves: Sequence[int] | None = None) -> pa.Schema:
-    """Return pyarrow's Arrow schema of a file in memory that has no rows, cut to ``leaves`` (None: all)."""
+    """Return pyarrow's Arrow schema of ``footer_file``, a file in memory without rows, cut to the leaf columns with
+    these ordinals (None: all)."""
     try:
         file = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit)
         if leaves is None:
@@ -161,7 +163,8 @@ def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
 
 
 def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) -> bytes:
-    """Decompress ``data`` to ``size`` bytes with one of Arrow's codecs; raise CorruptFileError if that fails.
+    """Decompress ``data`` to ``size`` bytes with one of Arrow's codecs. Raises CorruptFileError, which names
+    ``column``, if that fails.
 
     If fewer bytes come out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
     """
@@ -172,9 +175,10 @@ def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) 
 
 
 def claimed_size(data: memoryview, codec: int) -> int | None:
-    """Return the decompressed size stated in the compressed bytes, which the codec enforces; None if it is not stated.
+    """Return the decompressed size that the compressed bytes themselves state, and the codec enforces; None if they
+    state none.
 
-    pyarrow's one-shot decompression does not report output that is shorter than the requested size.
+    It is needed since pyarrow's one-shot decompression does not report output that is shorter than the requested size.
     """
     if codec == Codec.ZSTD:
         return _zstd_content_size(data)
@@ -198,7 +202,8 @@ def _zstd_content_size(data: memoryview) -> int | None:
 
 
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return ``values.take(indices)``, null where an index is null; also for views, for which pyarrow has no kernel."""
+    """Return ``values.take(indices)``, null where an index is null. Also works for view types, for which pyarrow has no
+    kernel."""
     type_ = values.type
     plain = OF_VIEWS.get(type_)
     if plain is not None:
@@ -217,7 +222,7 @@ def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
 
 
 def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
-    """Return the elements of ``values`` where ``mask`` is true."""
+    """Return the elements of ``values`` where ``mask`` is true, for all types."""
     try:
         return pc.filter(values, mask)
     except pa.ArrowNotImplementedError:
@@ -225,7 +230,8 @@ def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
 
 
 def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
-    """Return the elements of ``values`` at ``rows``; the first element is row ``first_row``."""
+    """Return the elements of ``values`` for the row numbers ``rows``; the first element belongs to row
+    ``first_row``."""
     if len(rows.starts) == 1:
         start, stop = rows.starts[0], rows.stops[0]
         if start == first_row and stop - start == len(values):
@@ -247,7 +253,8 @@ def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
 
 
 def few_copied(values: pa.Array) -> pa.Array:
-    """Return ``values``, copied if they are few: a slice of few values would keep its whole page alive."""
+    """Return ``values``, but a copy if they are few: a slice of few values would keep the memory of a whole
+    page alive."""
     return pa.concat_arrays([values]) if len(values) <= FEW_ROWS else values
 
 
@@ -258,7 +265,7 @@ def counted(num_rows: int) -> pa.Table:
 
 
 def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
-    """Return all pieces as one array of ``arrow_type``, in order."""
+    """Concatenate arrays to one array. ``arrow_type`` is its type if there are no arrays."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
@@ -267,12 +274,13 @@ def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the array's validity bitmap without an offset; None if the array has no nulls."""
+    """Return the array's validity bitmap, moved to begin at bit 0; None if the array has no nulls."""
     return array.is_valid().buffers()[1] if array.null_count else None
 
 
 def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Return the elements of all non-null lists, and the offsets: each list's start, and the last list's end."""
+    """Return the elements of all non-null lists of a list array, and the offsets of the lists in them (type
+    ``offset_type``)."""
     lengths = pc.list_value_length(array)
     lengths = lengths.fill_null(plain_scalar(0, lengths.type)).cast(offset_type)
     ends = pc.cumulative_sum_checked(lengths)
@@ -293,7 +301,8 @@ def stored_as(type_: pa.DataType) -> pa.DataType:
 
 
 def value_bits(type_: pa.DataType) -> int:
-    """Return the bits of one slot of an array of ``type_``, without the bytes that offsets or views point to."""
+    """Return the size in bits of one array element of ``type_``. Of variable-size values only the offset, or the view,
+    counts."""
     type_ = stored_as(type_)
     if pa.types.is_struct(type_):
         return 1 + sum(value_bits(child.type) for child in type_)
@@ -318,7 +327,8 @@ def has_lengths(type_: pa.DataType) -> bool:
 
 
 def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
-    """Return (type, slots) of each leaf of ``type_``, in schema order; ``slots`` are those of a null above the leaf."""
+    """Return (type, slots) of each leaf column of ``type_``, in schema order. ``slots`` is how many values of the leaf
+    one value of ``type_`` takes even if it is null: more than 1 in fixed-size lists."""
     type_ = stored_as(type_)
     if pa.types.is_fixed_size_list(type_):
         return [(leaf, slots * max(1, type_.list_size)) for leaf, slots in leaf_types(type_.value_type)]
@@ -333,7 +343,8 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
-    """Return the fields of a struct, the element of a list, or a map's key and value; empty for other types."""
+    """Return the fields of a struct, the element field of a list, or the key and value fields of a map; () for other
+    types."""
     if isinstance(type_, pa.StructType):
         return tuple(type_)
     if isinstance(type_, pa.MapType):
@@ -342,7 +353,8 @@ def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
 
 
 def child_leaves(type_: pa.DataType, first_leaf: int) -> list[range]:
-    """Return the leaf ordinals of each child of ``type_``, whose own leaves begin at ``first_leaf``."""
+    """Return, for each child of ``type_``, the ordinals of its leaf columns; those of ``type_`` begin at
+    ``first_leaf``."""
     spans: list[range] = []
     for child in children_of(type_):
         spans.append(range(first_leaf, first_leaf + len(leaf_types(child.type))))
@@ -371,7 +383,7 @@ def has_text(type_: pa.DataType) -> bool:
 
 
 def first_invalid(values: pa.Array) -> int | None:
-    """Return the position of the first value with text that is not UTF-8; None if all text is valid.
+    """Return the position of the first value with text that is not UTF-8, at any depth; None if all text is valid.
 
     Text outside the array's slice, under nulls, and in unused dictionary entries does not count.
     """
@@ -388,7 +400,7 @@ def first_invalid(values: pa.Array) -> int | None:
 
 
 def _is_whole(values: pa.Array) -> bool:
-    """Return whether all text in the array's buffers is valid UTF-8."""
+    """Return whether all text in the array's buffers is valid UTF-8, including bytes that no value uses."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
@@ -425,12 +437,12 @@ def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
 
 
 def constant_bytes(value: pa.Scalar | None) -> int:
-    """Return the approximate bytes of one row of :func:`constant_array`."""
+    """Return the approximate bytes that each row of the array of :func:`constant_array` takes."""
     return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))
 
 
 def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
-    """Return the type of a top-level field with only the structs down to one leaf, and that leaf.
+    """Return the type of a top-level field cut to one leaf column: only the structs above the leaf, and the leaf.
 
     None if a list or map is above the leaf. Also None for a required leaf in an optional struct: pyarrow fills in
     values where the struct is null, which would be random indices into a dictionary.
@@ -455,21 +467,23 @@ def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa
 
 
 def leaf_type(type_: pa.DataType, depth: int) -> pa.DataType:
-    """Return the type of the leaf inside the ``depth`` nested structs of ``type_``."""
+    """Return the type of the leaf column of ``type_``, which has ``depth`` structs with one child each around it."""
     for _ in range(depth):
         type_ = type_.field(0).type
     return type_
 
 
 def leaf_values(array: pa.Array, depth: int) -> pa.Array:
-    """Return the values of the leaf inside ``depth`` nested structs; null also where a struct is null."""
+    """Return the values of the leaf column of ``array``, which has ``depth`` structs with one child each around it;
+    null also where a struct is null."""
     for _ in range(depth):
         array = array.field(0)
     return array
 
 
 def in_structs(values: pa.Array, type_: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
-    """Wrap ``values`` in the ``depth`` nested structs of ``type_``, with the null structs of ``like``."""
+    """Wrap ``values`` of a leaf column in the ``depth`` structs of ``type_``, with one child each. Structs are null
+    where those of ``like`` are; None: nowhere."""
     if depth == 0:
         return values
     field = type_.field(0)

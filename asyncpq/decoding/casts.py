@@ -1,7 +1,7 @@
 """Exact casts from a file's types to its dataset's types.
 
-A cast keeps every value and its place in the order, or fails: it never wraps, rounds or truncates. So a predicate on
-the dataset's type holds for a file's statistics as it does for the values.
+A cast keeps every value and the order of values, or fails: it never wraps, rounds or truncates. So a predicate on the
+dataset's type can be compared with the file's statistics as with its values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A column of a file, or a part of a nested one, with its type: the source of a cast."""
+    """A column of a file, or a part of a nested one, and its type: what a cast converts."""
 
     type: pa.DataType  # its whole type in the file
     ordinal: int  # of the top-level field, or of the part among its siblings
@@ -51,7 +51,7 @@ class SourcePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A column of a dataset, or a part of one, matched with the file's column or part."""
+    """A column of a dataset, or a part of one, together with the file's column or part that it is read from."""
 
     field: pa.Field  # the dataset's
     source: SourcePart | None  # None if the file lacks it
@@ -65,7 +65,8 @@ _Part: TypeAlias = tuple[int | None, Cast | None, Match]
 
 
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
-    """Return the match of a column that the file lacks; all of its rows have ``default``, or null if it is None."""
+    """Return the match for a dataset's column that the file lacks; all of its rows have ``default``, or null if it is
+    None."""
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
 
 
@@ -78,15 +79,18 @@ def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
 
 
 def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """Return ``error``, raised for a part of the column ``name``, with the part's dotted path as its column."""
+    """Return ``error``, which was raised for a part of the column ``name``, with the dotted path of that part as its
+    ``column``."""
     error.column = name if error.column is None else f"{name}.{error.column}"
     return error
 
 
 def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
-    """Return the cast of a file's column, of type ``type_`` cut to the read ``leaves``; None if the types are equal.
+    """Return the function that casts arrays of the file's column to the dataset's column; None if their types are
+    equal.
 
-    Raises SchemaMismatchError if there is no exact cast.
+    ``type_`` is the type of the arrays: the file's column, cut to the leaf columns that are read (``leaves``,
+    ordinals). Raises SchemaMismatchError if there is no exact cast.
     """
     source = match.source
     if source is None:
@@ -183,7 +187,7 @@ def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Arra
 def _restored(
     restore: Callable[[pa.StructArray], tuple[pa.Array, pa.Array]], target: pa.StructType, array: pa.Array
 ) -> pa.Array:
-    """Restore a shredded variant, cut to the fields of ``target``."""
+    """Restore a shredded VARIANT array to values and metadata, cut to the fields of ``target``."""
     value, metadata = restore(array)
     made = {"metadata": metadata, "value": value}
     children = [made[field.name].cast(field.type) for field in target]
@@ -206,7 +210,8 @@ def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Ar
 
 
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
-    """Return the elements for fixed-size lists of ``size`` elements, with ``size`` nulls for each null list."""
+    """Return the elements of ``lists`` as fixed-size lists of ``size`` elements need them: ``values``, with ``size``
+    nulls for each null list. ``offsets`` are those of the lists in ``values``."""
     if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
         raise pa.ArrowInvalid(f"a list does not have {size} elements, as the fixed-size list type requires")
     if not lists.null_count:
@@ -223,7 +228,7 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
 
 
 def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cast | None:
-    """Return the exact cast between two types that are not nested; None if the types are equal.
+    """Return the function that casts arrays exactly between two types that are not nested; None if the types are equal.
 
     ``instant`` is explained in :class:`SourcePart`. Raises SchemaMismatchError if there is no exact cast.
     """
@@ -258,9 +263,10 @@ def is_finer(type_: pa.DataType, unit: str) -> bool:
 
 
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, array: pa.Array) -> pa.Array:
-    """Convert timestamps to the coarser ``unit`` as DuckDB does.
+    """Convert timestamps to the coarser ``unit`` as DuckDB does, then to ``target``.
 
-    Microseconds are truncated. Seconds and milliseconds are rounded to the nearest, halves away from 1970.
+    To microseconds they are truncated. To seconds and milliseconds they are rounded to the nearest, halves away from
+    1970.
     """
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
@@ -292,7 +298,8 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
 
 
 def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
-    """Return the type to cast to first if pyarrow has no direct cast; None if it has one."""
+    """Return a type to cast to first, where pyarrow has no usable direct cast from ``source`` to ``target``; None if it
+    has one."""
     if _types.is_integer(source) and _types.is_decimal(target):
         # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
@@ -305,7 +312,8 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
 
 
 def _convert_dictionary(target: pa.DictionaryType, convert: Cast | None, array: Any) -> pa.Array:
-    """Convert a dictionary array to another dictionary type; ``convert`` is the cast of its values."""
+    """Convert a dictionary array to another dictionary type. ``convert`` casts its values; None if they have their type
+    already."""
     values = array.dictionary if convert is None else convert(array.dictionary)
     return pa.DictionaryArray.from_arrays(
         array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False

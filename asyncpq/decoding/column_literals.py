@@ -1,4 +1,4 @@
-"""Resolve literals whose value depends on their column: times relative to now, and SQL literals without a type.
+"""Resolve literals whose value depends on their column: ``now()``, and SQL literals without a type.
 
 :func:`resolve_literals` replaces them with plain values once the types of the columns are known.
 """
@@ -30,12 +30,12 @@ _BYTES = frozenset({pa.binary(), pa.large_binary()})
 
 
 def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]) -> Expression:
-    """Return ``expr`` with its times relative to ``now``, which has a time zone, and its literals without a type
-    replaced by literals of their columns' types.
+    """Return ``expr`` with plain literals in place of times relative to ``now()``, and of SQL literals without a type.
 
-    Timestamps with a zone are compared with instants, those without a zone with UTC's clock. Raises
-    ColumnNotFoundError, PredicateTypeError if a literal does not fit its column's type, or ExpressionError if a time is
-    out of datetime's range.
+    ``now`` is the current time, with a time zone. Timestamps with a zone are compared with that instant, those without
+    a zone with UTC's wall clock. Untyped literals take the types of their columns. Raises ColumnNotFoundError for an
+    unknown column, PredicateTypeError if a literal does not fit its column's type, or ExpressionError if a time is out
+    of datetime's range.
     """
 
     def resolved(atom: tree.Atom) -> Expression:
@@ -47,7 +47,7 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
             stored = storage_type(type_)
             if not isinstance(stored, pa.TimestampType):
                 raise PredicateTypeError(
-                    f"times relative to now are compared with timestamps, but {column!r} has the type {stored}",
+                    f"now() can only be compared with timestamps, but {column!r} has the type {stored}",
                     column=column,
                     hint=_DATE_HINT if pa.types.is_date(stored) else None,
                 )
@@ -58,7 +58,8 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
 
 
 def _value_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type of a column's values, or of a list's elements; a UUID column's is UUID."""
+    """Return the type that a column's literals have: the column's own, for a list that of its elements, for a UUID
+    column UUID."""
     type_ = column_type(name, schema)
     if is_list(storage_type(type_)):
         type_ = storage_type(type_).value_type
@@ -77,7 +78,8 @@ def _typed(value: Scalar, type_: pa.DataType, column: str) -> Scalar:
 
 
 def _number(text: str, type_: pa.DataType) -> Scalar:
-    """Return a number: the nearest value of a column of floats, exactly the number for other columns."""
+    """Parse a number for a column of ``type_``: the nearest float for a column of floats, the exact number for other
+    columns."""
     if not pa.types.is_floating(type_):
         exact = Decimal(text)
         return int(exact) if exact == exact.to_integral_value() else exact

@@ -1,4 +1,4 @@
-"""The decoded size of pages, bounded before they are decoded.
+"""How many bytes pages decode to, bounded before they are decoded.
 
 The sizes in a file do not bound its decoded values: a dictionary index of a few bits stands for a whole value,
 DELTA_BYTE_ARRAY repeats the front of the previous value, a run of levels stands for any number of nulls, and a null in
@@ -44,7 +44,8 @@ UNKNOWN = 1 << 62
 
 
 def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
-    """Return the error for ``what`` (pages or values), which would decode to ``size`` bytes, more than ``limit``."""
+    """Return the error to raise because ``what``, a plural such as "3 pages", would decode to ``size`` bytes, more than
+    ``limit``."""
     return ResourceLimitError(
         f"{what} decode to {size} bytes, but the memory limit leaves {limit} bytes",
         column=column,
@@ -53,7 +54,8 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
 
 
 def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> int:
-    """Return the bytes of ``dictionary.take(indices)`` as ``type_``; ArrowIndexError for an index out of range."""
+    """Return how many bytes ``dictionary.take(indices)`` would have as ``type_``. Raises ArrowIndexError for an index
+    out of range."""
     size = len(indices) * value_bits(type_) // 8
     if has_lengths(type_) and len(dictionary):
         size += pc.sum(_lengths(dictionary).take(indices)).as_py() or 0
@@ -61,7 +63,7 @@ def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> 
 
 
 def largest_value(values: pa.Array) -> int:
-    """Return the bytes of the largest of ``values`` if they are strings or binary, else 0."""
+    """Return the size in bytes of the largest of ``values`` if they are strings or binary; 0 for other types."""
     return int(pc.max(_lengths(values)).as_py() or 0) if has_lengths(values.type) else 0
 
 
@@ -78,10 +80,10 @@ def _lengths(values: pa.Array) -> pa.Array:
 
 
 def prefix_bytes(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int) -> int:
-    """Return the bytes that a DELTA_BYTE_ARRAY page repeats from previous values: the sum of its prefix lengths.
+    """Return how many bytes a DELTA_BYTE_ARRAY page repeats from previous values: the sum of its prefix lengths.
 
-    The prefix lengths stand first, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded alone as a
-    column of integers. For codecs that are not decompressed here, the result is an upper bound.
+    The prefix lengths come first in the page, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded
+    alone as a column of integers. For codecs that are not decompressed here, the result is an upper bound.
     """
     if codec != Codec.UNCOMPRESSED and (codec == Codec.LZ4 or codec not in CODEC_NAMES):
         return header.num_values * header.uncompressed_size
@@ -106,7 +108,7 @@ def prefix_bytes(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec
 
 
 def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
-    """Return the decompressed bytes of a data page after its levels."""
+    """Return the decompressed bytes that follow the levels in a data page."""
     payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
     compressed = header.is_compressed and codec != Codec.UNCOMPRESSED
@@ -139,9 +141,11 @@ def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, co
 def leaf_bounds(
     leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], type_: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
-    """Return the bytes that the ``pages`` of a nested leaf's chunk certainly decode to, and those that may be added.
+    """Return two numbers: the bytes that ``pages`` of a nested leaf column certainly decode to, and those that may be
+    added.
 
-    ``type_`` and ``slots`` are from :func:`leaf_types`. The bound is not refined if a coarse one is below ``limit``.
+    ``type_`` and ``slots`` are from :func:`leaf_types`. If a coarse bound is below ``limit``, a closer one is not
+    computed.
     """
     bits = value_bits(type_) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
@@ -170,7 +174,7 @@ def leaf_bounds(
 
 
 def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
-    """Return the bytes of the largest value in a dictionary page of byte arrays."""
+    """Return the size in bytes of the largest value in a dictionary page of byte arrays."""
     header = dictionary.header
     if header.num_values * 4 > header.uncompressed_size:  # each value has a length in front
         raise CorruptFileError(
@@ -190,7 +194,8 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
 
 
 def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
-    """Return the bytes that ``array`` takes as ``type_``: with dictionaries expanded and lists in that layout."""
+    """Return how many bytes ``array`` takes as ``type_``, which may have dictionaries expanded and another layout of
+    lists."""
     type_ = stored_as(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -225,7 +230,8 @@ _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENC
 
 
 class LeafSize:
-    """Checks the decoded size, as ``arrow_type``, of pages of leaves like ``leaf``, which is not repeated."""
+    """Checks the decoded size of pages before they are decoded to ``arrow_type``. It is used for all leaf columns, not
+    repeated, whose types are those of ``leaf``."""
 
     def __init__(self, leaf: Leaf, arrow_type: pa.DataType) -> None:
         self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
@@ -246,7 +252,7 @@ class LeafSize:
     ) -> None:
         """Raise ResourceLimitError if pages of ``leaf`` would decode to more than ``limit`` bytes.
 
-        The pages are decoded to dictionary indices if ``encoded``, else to values.
+        If ``encoded``, the pages are decoded to dictionary indices, else to values.
         """
         bits = self._index_bits if encoded else self._value_bits
         size = sum([header.num_values for header in headers]) * bits // 8
@@ -278,7 +284,7 @@ class LeafSize:
 
 
 class ValueSlot(NamedTuple):
-    """The bytes that one value of a leaf takes when decoded."""
+    """The bytes that one value of a leaf column takes when it is decoded, without the bytes of variable-size values."""
 
     bits: int  # with its levels, and with all slots that a null above it may take
     has_lengths: bool  # values differ in size; ``bits`` does not count their bytes
@@ -286,12 +292,13 @@ class ValueSlot(NamedTuple):
 
     @classmethod
     def flat(cls, leaf: Leaf, value_type: pa.DataType) -> ValueSlot:
-        """Return the slot of a leaf that is not repeated and has the Arrow type ``value_type``."""
+        """Return the size of one value of a leaf column that is not repeated and has the Arrow type ``value_type``."""
         return cls(value_bits(value_type) + len(leaf.path) + LEVEL_BITS, has_lengths(value_type), False)
 
 
 def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -> ValueSlot:
-    """Return the slot of the leaf ``ordinal`` of a file. Slots are cached with the file."""
+    """Return the size of one decoded value of the leaf column ``ordinal`` of a file. The result is cached with the
+    file."""
 
     def make() -> ValueSlot:
         schema = version.metadata.schema
@@ -310,7 +317,7 @@ def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -
 
 
 class _Content(NamedTuple):
-    """The properties of a page or chunk that bound its decoded size."""
+    """What bounds the decoded size of a page or chunk, according to its page headers."""
 
     num_values: int  # nulls included
     size: int  # bytes, uncompressed
@@ -319,7 +326,7 @@ class _Content(NamedTuple):
 
 
 class ExpectedBytes(NamedTuple):
-    """Bounds of the bytes that items decode to."""
+    """Upper bounds of the bytes that fetched pages and chunks decode to."""
 
     size: int  # whatever the filter accepts
     spread: int  # more, if it accepts all rows: their values, of any length, in columns that it does not need
@@ -327,11 +334,11 @@ class ExpectedBytes(NamedTuple):
 
 
 class SizeEstimate:
-    """Coarse upper bounds of the bytes that a row group's items decode to, found without decoding them.
+    """Computes coarse upper bounds of the bytes that a row group's fetched pages decode to, without decoding them.
 
-    The bound decides whether the event loop may decode a unit itself. Exact checks follow when the unit is decoded.
-    ``slots`` are the value slots of the plan's columns, keyed by position. The reader pops each of the decoded page
-    ``headers`` when it uses the page.
+    The bound decides whether the event loop may decode a unit itself; exact checks follow when the unit is decoded.
+    ``slots`` has the size of one value of each of the plan's columns, by position. The page headers that it decodes
+    stay in ``headers``, from which the row group's reader takes them.
     """
 
     def __init__(self, version: FileVersion, plan: RowGroupPlan, slots: Sequence[ValueSlot]) -> None:
@@ -342,9 +349,10 @@ class SizeEstimate:
         self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
 
     def of(self, items: Sequence[Item], values: Iterator[object]) -> ExpectedBytes:
-        """Return the bounds for ``items``, in row order within each column, dictionaries first.
+        """Return the bounds for ``items``, which are in row order within each column, dictionaries first.
 
-        ``values`` are the contents of ``items``, as fetched or decoded; values of other items may follow.
+        ``values`` has what was fetched for each item: bytes, or what the cache has decoded. It may be longer than
+        ``items``.
         """
         total = spread = per_row = 0
         plan = self._plan
@@ -384,7 +392,7 @@ class SizeEstimate:
         return ExpectedBytes(total, spread, per_row)
 
     def _content(self, item: Item, value: object) -> _Content | None:
-        """Return the size properties of an item by its fetched bytes; None if they are unknown."""
+        """Return what bounds the decoded size of an item, from its fetched bytes; None if that is unknown."""
         if not isinstance(value, (bytes, memoryview)):
             return None
         if item.kind == "part":

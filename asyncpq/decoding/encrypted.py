@@ -1,4 +1,4 @@
-"""Encrypted files (Encryption.md of parquet-format), decrypted and decoded by pyarrow with the caller's keys.
+"""Encrypted files (Encryption.md of parquet-format): pyarrow decrypts and decodes them with the caller's keys.
 
 Whole column chunks are fetched, as for any file without an OffsetIndex. pyarrow reads a sparse file that has only the
 chunks and the footer.
@@ -35,7 +35,8 @@ from asyncpq.parquet.schema import Field, Projection
 
 
 class SparseFile(io.RawIOBase):
-    """A file of ``size`` bytes with only some ``pieces`` (offset, bytes), not overlapping; zeros elsewhere."""
+    """A file object of ``size`` bytes of which only ``pieces``, (offset, bytes), are known; they do not overlap. Other
+    bytes are zeros."""
 
     def __init__(self, size: int, pieces: Sequence[tuple[int, bytes]]) -> None:
         self._size = size
@@ -72,7 +73,8 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The decryption keys of one file: pyarrow's FileDecryptionProperties (else InvalidOptionError is raised)."""
+    """The decryption keys of one file: pyarrow's FileDecryptionProperties. Raises InvalidOptionError for any other
+    object."""
 
     def __init__(self, properties: object) -> None:
         if type(properties).__name__ != "FileDecryptionProperties":
@@ -104,7 +106,8 @@ class FileDecryption:
     def read(
         self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool, int96_unit: str
     ) -> pa.Table:
-        """Decode the leaves at ``paths`` in one row group. Raises an error of :func:`decryption_error`."""
+        """Decode the leaf columns at the dotted ``paths`` in one row group. Raises the errors of
+        :func:`decryption_error`."""
         reader = open_encrypted(file, self._properties, verify_crc=verify_crc, int96_unit=int96_unit)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
@@ -121,11 +124,12 @@ def read_encrypted(
     leaves: tuple[int, ...],
     limits: DecodeLimits,
 ) -> pa.Array:
-    """Return all rows of a field in one row group, cut to ``leaves``, whose whole ``chunks`` have arrived.
+    """Return all rows of a top-level field in one row group, cut to the leaf columns ``leaves``. The whole ``chunks``
+    of these must have arrived.
 
     ``max_decoded_bytes`` is checked twice. Before decoding, against the least size of the number of values that the
-    footer states, which is exact for values of fixed size. After decoding, against the result: only pyarrow can
-    decrypt the pages, so sizes of dictionary indices, prefixes and nulls in fixed-size lists are unknown before.
+    footer states, which is exact for values of fixed size. After decoding, against the result: only pyarrow can decrypt
+    the pages, so sizes of dictionary indices, prefixes and nulls in fixed-size lists are unknown before.
 
     Raises the errors of :meth:`FileDecryption.read`, and ResourceLimitError if the rows exceed ``max_decoded_bytes``.
     """
@@ -140,7 +144,7 @@ def read_encrypted(
         ]
         claimed = max(claimed, sum(least for least, _ in bounds))
     if claimed > limit:
-        raise refuse("an encrypted column", claimed, limit, name)
+        raise refuse("the values of an encrypted column", claimed, limit, name)
     if not isinstance(decryption, FileDecryption):
         hint = "Give open_file the file's decryption_properties=."
         raise UnsupportedFeatureError("the column is encrypted", column=name, hint=hint)
@@ -162,9 +166,11 @@ def read_encrypted(
             "asyncpq does not support an encrypted column whose name occurs twice", column=name
         )
     if table.num_rows != num_rows:
-        raise CorruptFileError(f"a row group has {table.num_rows} rows, expected {num_rows}", column=name)
+        raise CorruptFileError(
+            f"the decrypted column has {table.num_rows} rows in a row group of {num_rows} rows", column=name
+        )
     if table.nbytes > limit:
-        raise refuse("an encrypted column", table.nbytes, limit, name)
+        raise refuse("the values of an encrypted column", table.nbytes, limit, name)
     column = table.column(0)
     type_ = projected_field(version, Projection(field.index, leaves), extensions).type
     if column.type != type_:  # an extension type that is not allowed
@@ -175,7 +181,7 @@ def read_encrypted(
 def open_encrypted(
     file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
 ) -> pq.ParquetFile:
-    """Open an encrypted file with pyarrow; ``file`` needs only the footer and the parts to read.
+    """Open an encrypted file with pyarrow. Of ``file``, only the footer and the parts to read need to be there.
 
     The footer is decrypted, or its signature verified. Raises CorruptFileError for wrong keys or a changed footer,
     InvalidOptionError if the file is not encrypted, and the errors of :func:`decryption_error`.
@@ -201,7 +207,7 @@ def open_encrypted(
 
 
 def decryption_error(error: Exception, what: str) -> AsyncpqError:
-    """Return the asyncpq error for an error of pyarrow or of the caller's ``KmsClient``; ``what`` begins its message.
+    """Convert an error of pyarrow, or of the caller's ``KmsClient``, to an asyncpq error. ``what`` begins its message.
 
     Arrow raises its own exceptions and plain OSErrors; the client may raise anything else.
     """

@@ -1,7 +1,7 @@
-"""Predicates as pyarrow expressions, evaluated by pyarrow's engine; and kernels for predicates on text.
+"""Evaluate predicates with pyarrow's expression engine, and predicates on text with pyarrow's kernels.
 
-The engine casts literals and columns implicitly. If a literal is not of its column's type, asyncpq
-returns the engine's result. The engine takes about 70 us a call, so the filter calls it only for such atoms.
+The engine casts literals and columns implicitly. If a literal is not of its column's type, asyncpq returns the engine's
+result. The engine takes about 70 us a call, so the filter calls it only for such comparisons.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
 
 
 def _without_zone(value: Scalar) -> Scalar:
-    """Return the value; raise TypeError for a time of day with a zone, since pyarrow would drop the zone."""
+    """Return the value. Raises TypeError for a time of day with a zone, since pyarrow would drop the zone."""
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise TypeError("a time of day with a time zone cannot be compared: pyarrow's times of day have no zone")
     return value
@@ -161,7 +161,7 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
 
 
 class EngineAtom:
-    """One atom evaluated by pyarrow's engine, on columns of ``types``.
+    """One comparison that pyarrow's engine evaluates on columns of the given ``types``.
 
     The constructor raises PredicateTypeError if pyarrow cannot compare the column with the literal.
     """
@@ -178,7 +178,7 @@ class EngineAtom:
         self.evaluate([pa.nulls(1, types[name]) for name in self._names])
 
     def evaluate(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the atom's boolean result for each row. ``arrays`` are the atom's columns in order."""
+        """Return the comparison's boolean result for each row. ``arrays`` are the columns that it names, in order."""
         import pyarrow.acero as acero  # it loads pyarrow.dataset, which few reads need
 
         table = pa.table({f"c{index}": array for index, array in enumerate(arrays)})
@@ -194,7 +194,8 @@ class EngineAtom:
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
-    """Return a reason and a hint for an error if ``expr`` compares a UUID, date or time with text; None otherwise."""
+    """If ``expr`` compares a UUID, date or time with text, return the reason and the hint of an error about that; else
+    None."""
     text = next((value for value in expr.literals if isinstance(value, str)), None)
     example = _example(type_)
     if text is None or not isinstance(expr, (tree.Comparison, tree.In, tree.KeyIn)) or example is None:
@@ -206,7 +207,7 @@ def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
 
 
 def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
-    """Return a hint that names predicates or literals that fit columns of these types."""
+    """Return a hint with predicates or literals that work on columns of these types."""
     for name, type_ in zip(columns(expr), types, strict=True):
         type_ = _value_type(type_)
         if isinstance(type_, pa.StructType):
@@ -235,7 +236,8 @@ def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
 
 
 def _example(type_: pa.DataType) -> str | None:
-    """Return how a literal of the column's type is made of text; None if no example fits."""
+    """Return Python code that makes a literal of the column's type from text; None if there is no example for
+    the type."""
     return next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(type_))), None)
 
 
@@ -244,7 +246,8 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
 
 
 def text_kernel(expr: tree.StartsWith | tree.Contains | tree.Like) -> Kernel:
-    """Return the kernel of a text predicate; it takes an array of strings or binary, or a pyarrow expression."""
+    """Return the function that evaluates a text predicate on an array of strings or binary, or on a pyarrow
+    expression."""
     if isinstance(expr, tree.StartsWith):
         return lambda values: pc.starts_with(values, pattern=expr.prefix)
     if isinstance(expr, tree.Contains):
@@ -253,7 +256,7 @@ def text_kernel(expr: tree.StartsWith | tree.Contains | tree.Like) -> Kernel:
 
 
 def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
-    """Return the kernel of a predicate on the words of strings.
+    """Return the function that evaluates a predicate on the words of strings.
 
     pyarrow finds ASCII words between ASCII characters, which is enough for ASCII texts. Other texts in which pyarrow
     finds nothing are tokenized one by one.
@@ -288,7 +291,7 @@ def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
 
 
 def _pattern(asked: tuple[str, ...]) -> str:
-    """Return a regular expression (RE2) for consecutive whole ASCII words between ASCII characters."""
+    """Return a regular expression (RE2) that finds the words ``asked`` one after another, between ASCII characters."""
     return f"(?i:(?:^|{_GAP}){f'{_GAP}+'.join(asked)}(?:{_GAP}|$))"
 
 

@@ -1,8 +1,8 @@
-"""Rows of a top-level field that is not one flat column: pages of its leaves come in, arrays of the field come out.
+"""Decode a top-level field that is not one flat column: pages of its leaf columns come in, arrays of the field go out.
 
-Leaves are planned and fetched one by one. Leaves whose pages have the same rows are decoded together, as pyarrow
-decodes a path. Leaves in lists, or in groups that may be null, are decoded one by one and merged: if pyarrow decodes
-them together, it takes the lists and nulls that they share from one leaf and does not check the others.
+Leaf columns are planned and fetched one by one. Those whose pages have the same rows are decoded together, as pyarrow
+decodes a path. Leaf columns in lists, or in groups that may be null, are decoded one by one and merged: if pyarrow
+decodes them together, it takes the lists and nulls that they share from one leaf and does not check the others.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class FieldSource:
-    """The rows of a top-level field that is not one flat column; its leaves are checked against each other.
+    """Returns the rows of a top-level field that is not one flat column, and checks that its leaf columns agree.
 
-    ``leaves`` are fetched page by page or as whole chunks. ``alone`` are the sources of the field's other leaves, which
-    have only structs above them. ``decrypt`` is set for an encrypted file; it then decodes the leaves' whole chunks.
+    ``leaves`` are leaf columns that are fetched page by page or as whole chunks, by ordinal. ``alone`` are the sources
+    of the field's other leaf columns, which have only structs above them and are decoded by themselves. ``decrypt`` is
+    set for an encrypted file; it then decodes the leaves' whole chunks.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class FieldSource:
         self.pages_decoded: int = 0
 
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
-        """Return the values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (None: all).
+        """Return the values of exactly ``rows``, whose pages have arrived, of the field cut to the leaf columns
+        ``leaves`` (None: all).
 
         Raises CorruptFileError if pages contradict header, index or footer, or leaves contradict each other;
         ResourceLimitError if the pages would decode to too many bytes.
@@ -112,7 +114,8 @@ class FieldSource:
         return merge(parts, field_type.arrow.type, self._field.first_leaf, target.type)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
-        """Return all rows of leaves that came as whole chunks, decoded at the first call."""
+        """Return all rows of leaf columns that were fetched as whole chunks. They are decoded at the first call, and
+        kept."""
         array = self._whole.get((leaves, as_storage))
         if array is None:
             if self._decrypt is None:
@@ -127,7 +130,7 @@ class FieldSource:
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
         size = sum(page.header.uncompressed_size for leaf_pages in pages.values() for page in leaf_pages.pages)
         if size > limits.max_decoded_bytes:
-            raise refuse("a nested column", size, limits.max_decoded_bytes, self._field.name)
+            raise refuse("the values of a nested column", size, limits.max_decoded_bytes, self._field.name)
         groups = self._groups(pages)
         as_storage = as_storage or len(groups) > 1
         arrays = self._decode(pages, groups, limits, as_storage=as_storage)
@@ -139,10 +142,10 @@ class FieldSource:
     def _decode(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool
     ) -> list[pa.Array]:
-        """Return one array for each group of leaves: the nested field with only these leaves.
+        """Decode each group of leaf columns to one array: the nested field with only these leaves.
 
-        The pages of a group's leaves have the same rows. ``as_storage`` gives storage types for extension types, which
-        cannot be made from some of their leaves.
+        The pages of a group's leaves have the same rows. ``as_storage``: extension types are replaced by their storage
+        types, since they cannot be made from some of their leaves.
         """
         version, field = self._version, self._field
         (field_type,) = field_types(version, [field.index], self._extensions)
@@ -178,7 +181,8 @@ class FieldSource:
         *,
         as_dictionary: Sequence[str] = (),
     ) -> list[pa.ChunkedArray]:
-        """Decode pages in a spliced file. Its footer has one row more than any leaf, so that no leaf is cut short."""
+        """Decode the groups' pages in a spliced file (``splice``), whose footer states one row more than any leaf has,
+        so that too many rows show."""
         rows = max(leaf_pages.rows.num_rows for leaf_pages in pages.values())
         file = template.splice({leaf: leaf_pages.content for leaf, leaf_pages in pages.items()}, num_rows=rows + 1)
         first = self._field.first_leaf
@@ -222,10 +226,11 @@ class FieldSource:
     def _check_exactly(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits
     ) -> None:
-        """Raise ResourceLimitError if the decoded size, measured with dictionaries kept, is too large.
+        """Raise ResourceLimitError if the decoded size is too large. It is measured by decoding the pages with
+        dictionaries kept.
 
-        pyarrow makes no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with
-        both kinds is measured apart: its pages of indices are decoded, its other pages are bounded by their sizes.
+        pyarrow makes no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with both
+        kinds is measured apart: its pages of indices are decoded, its other pages are bounded by their sizes.
         """
         indexed = [number for number, leaf_pages in pages.items() if leaf_pages.indexed]
         mixed = {number for number in indexed if pages[number].mixed}
@@ -257,13 +262,13 @@ class FieldSource:
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
 
     def discard_before(self, row: int) -> None:
-        """Release the rows before ``row``."""
+        """Release the pages and decoded rows before ``row``."""
         if row >= self._num_rows:
             self._whole.clear()
 
 
 def _positions(rows: RowRanges, held: RowRanges) -> RowRanges:
-    """Return the positions of ``rows`` among the rows of ``held``, which contains all of them."""
+    """Convert ``rows`` to positions in a sequence that has exactly the rows ``held``, which contain all of them."""
     if held.num_ranges == 1:
         return rows.shift(-held.start)
     before = [0, *accumulate(map(int.__sub__, held.stops, held.starts))]

@@ -1,4 +1,6 @@
-"""The Arrow types of a file's fields, as pyarrow gives them, and templates made for them; kept with the file."""
+"""The Arrow types of a file's fields, as pyarrow gives them, and the footers of spliced files that are made from them.
+Both are kept with the file.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions:
 
 
 def share_types(version: FileVersion, types: dict[int, FieldType], allowed_extensions: frozenset[str]) -> None:
-    """Make :func:`field_types` use ``types``, which files of one schema share, unless the version has its own."""
+    """Let :func:`field_types` use ``types`` for this version, if it has none yet. Files with the same schema share one
+    such dict."""
     version.derived(("field types", allowed_extensions), lambda: types)
 
 
@@ -118,7 +121,7 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
 
 
 class _Part(NamedTuple):
-    """A field cut to some of its leaves, and its weight in bytes."""
+    """A top-level field cut to some of its leaf columns, and its approximate bytes in memory."""
 
     arrow: pa.Field
     weight: int
@@ -154,9 +157,10 @@ def field_template(
     as_storage: bool = False,
     bare: bool = False,
 ) -> FieldTemplate:
-    """Return the template of spliced files of a top-level field.
+    """Return the template (:class:`FieldTemplate`) from which spliced files of a top-level field are made.
 
-    ``as_storage`` leaves out extension types; ``bare`` leaves out Arrow's own types and byte arrays' logical types.
+    ``as_storage`` replaces extension types by their storage types; ``bare`` leaves out Arrow's own types and byte
+    arrays' logical types.
     """
 
     def make() -> FieldTemplate:
@@ -196,7 +200,7 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 class StoredArrowSchema:
-    """The writer's ``ARROW:schema``, made safe.
+    """The Arrow schema that a writer stored in the footer (``ARROW:schema``), made safe.
 
     A file must not choose code to run: extension types that Python code registered are replaced by their storage before
     pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit the Parquet schema is
@@ -241,7 +245,7 @@ class StoredArrowSchema:
         return field.with_metadata(metadata or None)
 
     def _show_inside(self, type_: pa.DataType) -> pa.DataType:
-        """Return ``type_`` with :meth:`_show_allowed` applied to all fields inside."""
+        """Return ``type_`` with :meth:`_show_allowed` applied to all fields inside it."""
         types = pa.types
         if types.is_dictionary(type_):
             values = self._show_inside(type_.value_type)
@@ -259,7 +263,8 @@ class StoredArrowSchema:
         return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
-        """Return ``ARROW:schema`` for only these fields; None if the file has none. ``as_storage`` drops extensions."""
+        """Return the ``ARROW:schema`` value of a file of only these fields; None if this file has none. ``as_storage``
+        drops extension types."""
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])

@@ -50,8 +50,8 @@ _FEW_LITERALS = 16  # an atom with more is not kept
 class Filter:
     """A predicate compiled for columns of known types by :func:`compile_filter`.
 
-    :meth:`mask` needs the keys ``columns`` of the schema. pyarrow's engine, which is slower, evaluates
-    ``engine_atoms``.
+    :meth:`mask` needs the columns in the attribute ``columns``, by their names in the schema. ``engine_atoms`` are the
+    comparisons that pyarrow's engine evaluates, which is slower.
     """
 
     expression: Expression
@@ -62,7 +62,7 @@ class Filter:
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """Return a mask of the rows: true where a row matches, false or null where it does not.
 
-        Each of :attr:`columns` has ``num_rows`` values of the schema's type, perhaps dictionary-encoded. Raises
+        Each of ``columns`` has ``num_rows`` values of the schema's type, perhaps dictionary-encoded. Raises
         PredicateTypeError if pyarrow's implicit cast fails on a value.
         """
         mask = self._evaluate(columns)
@@ -100,7 +100,8 @@ def _missing(name: str, types: Mapping[str, pa.DataType]) -> ColumnNotFoundError
 
 
 class _Column:
-    """A column that the filter names: its type, the array that has it (``key``), and its path inside that array."""
+    """A column that the filter names: its type, the name of the array that it is in (``key``), and its path inside that
+    array."""
 
     __slots__ = ("key", "name", "path", "type")
 
@@ -135,7 +136,7 @@ class _Column:
 
 
 def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
-    """Return the result of :func:`exact_array`; if a key is 0.0 or -0.0, the array has both zeros."""
+    """Return what :func:`exact_array` returns for ``keys``. If a key is 0.0 or -0.0, the array has both."""
     held, others = exact_array(keys, type_)
     if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
         held = pa.concat_arrays([held, plain_array([0.0, -0.0], type_)])
@@ -146,8 +147,8 @@ _Compared: TypeAlias = dict[str, "tuple[_Column, pa.DataType, Convert | None]"]
 
 
 class FilterCompiler:
-    """Compiles predicates about the same columns. It caches what depends only on the types of the compared columns, so
-    lookups that differ only in their keys compute that once. Threads may share it."""
+    """Compiles predicates about the same columns. It caches what depends only on the columns' types, so lookups that
+    differ only in their keys compute that once. Threads may share it."""
 
     __slots__ = ("_compared", "types")
 
@@ -384,19 +385,19 @@ def _refuse_uuid(value: Scalar, column: _Column) -> None:
 
 
 def _is_plain(type_: pa.DataType) -> bool:
-    """Return whether equal values of the type have equal bytes, in the order of the kernels."""
+    """Return whether two values of the type are equal if and only if their bytes are, so that bytes can be compared."""
     return pa.types.is_integer(type_) or pa.types.is_temporal(type_) or type_ in _STRINGS
 
 
 def _members(values: Any, keys: pa.Array) -> Any:
-    """Return one boolean for each value: whether it is among ``keys``."""
+    """Return a boolean for each value: whether it is among ``keys``."""
     found = _found_sorted(values, keys) if len(values) >= len(keys) * _SEARCHED_VALUES else None
     return pc.is_in(values, value_set=keys) if found is None else found
 
 
 def _found_sorted(values: Any, keys: pa.Array) -> pa.BooleanArray | None:
-    """Return :func:`_members` by a search of the values for each key; None unless the values are sorted and without
-    nulls. A hash table would look at each value, which takes 20 times as long."""
+    """Do what :func:`_members` does, by searching the sorted values for each key. None if the values are not sorted, or
+    have nulls. A hash table would look at each value, which takes 20 times as long."""
     count = len(values)
     if not isinstance(values, pa.Array) or values.type != keys.type or not _is_plain(keys.type):
         return None
@@ -417,7 +418,8 @@ def _found_sorted(values: Any, keys: pa.Array) -> pa.BooleanArray | None:
 
 
 def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> Evaluate:
-    """Return a function that runs ``kernel`` on a column's values; for a dictionary array, on its dictionary.
+    """Return a function that runs ``kernel`` on a column's values; for a dictionary array, only on the values in its
+    dictionary.
 
     ``null`` is the kernel's result for a null value.
     """
@@ -478,7 +480,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> tree.Constant:
-    """Return the result of an atom as a constant; ``values`` has one value for each of the atom's columns."""
+    """Evaluate a comparison for one value of each of its columns, and return the result as a constant."""
     named = dict(zip(columns(atom), values, strict=True))
     types = {name: value.type for name, value in named.items()}
     arrays = {name: constant_array(value, 1) for name, value in named.items()}
@@ -489,7 +491,8 @@ _known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many read
 
 
 def _true_where(expr: Expression) -> Expression:
-    """Return ``expr`` with null constants replaced by false, which selects the same rows: no negation is above them."""
+    """Return ``expr`` with null constants replaced by false. It selects the same rows, since no NOT is above the
+    constants."""
     if isinstance(expr, tree.Constant):
         return tree.Constant(expr.value is True)
     if not isinstance(expr, (tree.And, tree.Or)):

@@ -55,7 +55,8 @@ _OPTIONS = {  # of the kernels that filters call with keyword options
 
 
 def kernel(name: str) -> Callable[[Sequence[Any]], Any]:
-    """Return the kernel ``name``, which takes a list of its arrays. This saves lookups one Python call per kernel."""
+    """Return the kernel ``name`` as a function of a list of arrays. Compared to calling the kernel by name, this saves
+    a Python call."""
     call: Callable[[Sequence[Any]], Any] = get_function(name).call
     return call
 

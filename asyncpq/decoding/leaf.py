@@ -1,10 +1,11 @@
-"""The decoder of one leaf that is not repeated: pages come in, Arrow arrays come out.
+"""Decode the pages of one leaf column that is not repeated to Arrow arrays.
 
-Such a leaf is a flat column, or a leaf with only non-repeated structs above it. Every page of it says its number of
-rows, so both are read page by page. A leaf in structs decodes to struct arrays with one child each, down to the
-leaf; ``depth`` counts these structs, and is 0 for a flat column.
+Such a leaf is a flat column, or has only non-repeated structs above it. Every page of it says its number of rows, so
+both are read page by page. A leaf in structs decodes to struct arrays with one child each, down to the leaf; ``depth``
+counts these structs, and is 0 for a flat column.
 
-Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached apart.
+Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached by
+itself.
 """
 
 from __future__ import annotations
@@ -73,9 +74,10 @@ _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 
 @dataclass(slots=True)
 class DecodeLimits:
-    """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`).
+    """The limits and checks for decoding the pages of one read (see :class:`asyncpq.options.LimitOptions`).
 
-    ``max_decoded_bytes`` are still allowed. A reader has its own :meth:`copy`, and lowers them with each column.
+    ``max_decoded_bytes`` is what may still be decoded. Each reader has its own :meth:`copy`, and lowers it with each
+    column.
     """
 
     verify_crc: bool
@@ -88,7 +90,7 @@ class DecodeLimits:
 
 
 class _Layout(NamedTuple):
-    """The conversion of values of one Parquet type to one Arrow type."""
+    """How values of one Parquet type are converted to one Arrow type."""
 
     slot: ValueSlot
     size: LeafSize
@@ -110,11 +112,11 @@ class _Layout(NamedTuple):
 
 
 class LeafDecoder:
-    """Decodes the pages of one leaf of one file. :func:`leaf_decoder` returns one.
+    """Decodes the pages of one leaf column of one file. :func:`leaf_decoder` returns one.
 
     Args:
         version: the file.
-        leaf: the leaf, which is not repeated.
+        leaf: the leaf column, which is not repeated.
         arrow_type: pyarrow's type of the leaf's field in this file, cut to the leaf (:func:`path_type`).
         arrow_schema: the value of ``ARROW:schema`` for a file of this leaf alone; None if the type needs none.
     """
@@ -192,9 +194,10 @@ class LeafDecoder:
         limits: DecodeLimits,
         dictionary_page: bytes = b"",
     ) -> list[LeafArray]:
-        """Decode pages of one chunk, between which others may be missing, to arrays of exactly their rows, in order.
+        """Decode pages of one chunk to arrays of exactly their rows, in order. Other pages of the chunk may be missing
+        between them.
 
-        With the ``dictionary_page``, many dictionary indices are decoded to values where :attr:`expands_at_once`.
+        With ``dictionary_page``, many dictionary indices are decoded to values at once, if :attr:`expands_at_once`.
         Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
         pages would decode to too many bytes.
         """
@@ -258,9 +261,9 @@ class LeafDecoder:
     def pages_without(
         self, chunk: ColumnChunk, pages: Sequence[DataPage], texts: Sequence[bytes], limits: DecodeLimits
     ) -> tuple[set[int], int]:
-        """Search the first of ``pages``, about a megabyte, for ``texts``.
+        """Search ``pages`` for ``texts`` until about a megabyte is searched.
 
-        Returns the positions of those that contain none, so that no value does, and the number of those searched.
+        Returns the positions of the searched pages that contain none of the texts, and the number of searched pages.
         """
         searched: list[tuple[bytes | memoryview, PageHeader]] = []
         size = 0
@@ -276,7 +279,8 @@ class LeafDecoder:
         return found, len(searched)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
-        """Decompress a page to pick single rows from it; None if the page has to be decoded whole."""
+        """Decompress a page, so that single rows can be picked from it. None if that is not possible: the page has to
+        be decoded whole."""
         if self._layout.gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
@@ -299,7 +303,8 @@ class LeafDecoder:
         return PackedPage(page.data, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
-        """Return the values at a few ascending ``positions`` in an opened page; None if it has to be decoded whole."""
+        """Return the values at a few ascending ``positions`` (rows, counted within the page). None if the page has to
+        be decoded whole."""
         if self._layout.gives_dictionary:
             return None
         if packed.value_bytes >= 0:
@@ -316,7 +321,8 @@ class LeafDecoder:
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
-        """Return whether a filter compares the values of ``dictionary`` faster than those of ``num_rows`` rows."""
+        """Return whether a filter takes less time on the values of ``dictionary`` than on the values of ``num_rows``
+        rows."""
         if dictionary is None or self.depth or self._layout.gives_dictionary or not self.slot.has_lengths:
             return False
         return len(dictionary.values) * 2 <= num_rows
@@ -324,8 +330,8 @@ class LeafDecoder:
     def dense(
         self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits, *, encoded: bool = False
     ) -> pa.Array:
-        """Return ``values`` in the column's own type; if there is a ``dictionary``, ``values`` are indices into it. The
-        result is a dictionary array if ``encoded``.
+        """Return ``values`` in the column's own type. If there is a ``dictionary``, ``values`` are indices into it, and
+        are expanded; if ``encoded``, they become a dictionary array instead.
 
         Raises CorruptFileError for an index outside the dictionary, ResourceLimitError for too many expanded bytes.
         """
@@ -355,7 +361,8 @@ class LeafDecoder:
     # -- spliced files ----------------------------------------------------------------------------
 
     def _data_header(self, page: DataPage, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
-        """Return the header of a page; PageLocationError if it is not a data page with the planned number of rows."""
+        """Return the checked header of a page. Raises PageLocationError if it is not a data page with the planned
+        number of rows."""
         if page.header is not None and page.checked:
             return page.header
         header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
@@ -365,7 +372,7 @@ class LeafDecoder:
             )
         if header.num_values != page.num_rows:
             raise PageLocationError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} has {header.num_values} rows",
+                f"a page of the rows {page.first_row} to {page.stop_row - 1} has {header.num_values} rows",
                 column=self.leaf.dotted,
             )
         if what := header_contradiction(header, chunk, repeated=False):
@@ -377,7 +384,8 @@ class LeafDecoder:
     def _read_values(
         self, chunk: ColumnChunk, pages: Sequence[bytes | memoryview], num_rows: int, limits: DecodeLimits
     ) -> pa.Array:
-        """Decode pages of values. Decimals of no bytes, which mean 0 and which pyarrow refuses, get one byte."""
+        """Decode pages of values, not of indices. Decimals of zero bytes, which mean 0 but which pyarrow refuses, get
+        one byte."""
         try:
             return self._read(self._template(chunk), b"", pages, num_rows, limits)
         except CorruptFileError:
@@ -404,17 +412,16 @@ class LeafDecoder:
         num_rows: int,
         limits: DecodeLimits,
     ) -> pa.Array:
-        """Decode pages in a spliced file; CorruptFileError if they do not have ``num_rows`` rows."""
+        """Decode pages in a spliced file (``splice``). Raises CorruptFileError if they do not have ``num_rows``
+        rows."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
             column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._version.metadata.int96_unit)
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:
-            raise CorruptFileError(
-                f"pages have {'more' if len(column) > num_rows else len(column)} rows, expected {num_rows}",
-                column=self.leaf.dotted,
-            )
+            count = f"more than {num_rows}" if len(column) > num_rows else len(column)
+            raise CorruptFileError(f"pages have {count} rows, expected {num_rows}", column=self.leaf.dotted)
         try:
             return join(column.chunks, column.type)
         except pa.ArrowException as error:
@@ -435,7 +442,8 @@ class LeafDecoder:
 def leaf_decoder(
     version: FileVersion, ordinal: int, extensions: frozenset[str], as_dictionary: bool = False
 ) -> LeafDecoder | None:
-    """Return the decoder of a leaf, cached with the file; None for a leaf that is decoded together with other leaves.
+    """Return the decoder of the leaf column ``ordinal``, cached with the file; None if it must be decoded together with
+    others.
 
     Flat columns and leaves that have only structs above them have a decoder. If ``as_dictionary``, a flat column's
     values are decoded to :func:`dictionary_type`.
@@ -491,7 +499,7 @@ def page_header(
 
 
 def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
-    """Raise CorruptFileError if only some data pages of a chunk have a CRC, so that a changed page might pass.
+    """Raise CorruptFileError if only some data pages of a chunk have a CRC, since a changed page might then pass.
 
     ``seen``, which is updated, maps ``chunk.start`` to whether the chunk's earlier pages have a CRC.
     """

@@ -1,4 +1,4 @@
-"""The rows of one leaf that is not repeated, in one row group: fetched pages come in, Arrow arrays of rows come out.
+"""Return the rows of one leaf column, which is not repeated, in one row group, from its fetched pages.
 
 ``PagedSource`` knows its pages' locations beforehand, ``StreamedSource`` finds them in the chunk's bytes. Both decode
 only the pages that hold requested rows.
@@ -28,9 +28,9 @@ _Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
 
 
 class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
-    """The rows of a leaf that is not repeated and whose page locations are known.
+    """Returns the rows of a leaf column that is not repeated and whose page locations are known.
 
-    ``keep``, if set, is called with each decoded page, without its dictionary, for a cache; pages are then decoded one
+    ``keep``, if set, is called with each decoded page, without its dictionary, to cache it; pages are then decoded one
     by one. A cached page that is passed to :meth:`add` is joined with :attr:`dictionary` again.
     """
 
@@ -63,7 +63,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return dictionary
 
     def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
-        """Return those of ``rows``, which have arrived, on pages that may have a value that contains one of ``texts``.
+        """Return ``rows`` without those on pages that contain none of ``texts``. All pages of ``rows`` must have
+        arrived.
 
         The search stops once it has ruled out less than half of the searched pages. Decoded pages are not searched. If
         a cache keeps decoded pages, no page is searched. Raises the errors of :meth:`select`.
@@ -82,8 +83,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return rows - RowRanges.from_sorted([(page.first_row, page.stop_row) for page in absent])
 
     def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
-        """Return the values of exactly ``rows``, which have arrived. With ``encoded``, the result is a dictionary array
-        where a filter is faster on one; see :meth:`dense`.
+        """Return the values of exactly ``rows``, whose pages must have arrived. With ``encoded``, the result is a
+        dictionary array if a filter is faster on one; see :meth:`dense`.
 
         Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
         pages would decode to too many bytes.
@@ -104,7 +105,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return result
 
     def dense(self, array: pa.Array, limits: DecodeLimits) -> pa.Array:
-        """Return a result of :meth:`select` in the column's own type. Raises ResourceLimitError if it is too large."""
+        """Convert a result of :meth:`select` to the column's own type. Raises ResourceLimitError if it is too large."""
         if isinstance(array, pa.DictionaryArray) and array.type != self._decoder.arrow_type:
             return self._decoder.dense(array.indices, array.dictionary, limits)
         return array
@@ -160,8 +161,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def _placed(
         self, run: Sequence[DataPage], arrays: Sequence[LeafArray], needed: RowRanges
     ) -> Iterator[tuple[LeafArray, RowRanges]]:
-        """Yield the ``arrays`` that a run was decoded to, with the rows of ``needed`` in each, counted as in the array;
-        remember the last."""
+        """Yield each of ``arrays``, to which the pages ``run`` were decoded, and its needed rows, as row numbers that
+        fit ``first_row`` of the yielded array. Remember the last array."""
         if run[-1].stop_row - run[0].first_row == sum([page.num_rows for page in run]):
             for array in arrays:
                 self._last = array
@@ -180,7 +181,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             yield array._replace(first_row=0), RowRanges.from_sorted(spans)
 
     def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
-        """Return the values of ``rows``, if they are few, from one page; None if the page has to be decoded whole."""
+        """Return the values of ``rows`` on one page, without decoding the other values. None if the page has to be
+        decoded whole."""
         packed = page if isinstance(page, PackedPage) else self._decoder.open_page(self._chunk, page, limits)
         if packed is None:
             return None
@@ -222,7 +224,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
 
 
 def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Split pages into decoded pages, and runs of other pages, which are decoded together."""
+    """Group pages for decoding: a decoded page stands alone, other pages form runs that are decoded together."""
     runs: list[_Run] = []
     run: list[DataPage] = []
     size = 0
@@ -243,9 +245,10 @@ def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
 
 
 class StreamedSource:
-    """The rows of a leaf that is not repeated, whose page locations are found in the chunk's bytes as they come.
+    """Returns the rows of a leaf column that is not repeated, and whose page locations are found in the chunk's bytes
+    as they arrive.
 
-    ``keep``, if set, is called with each page, for a cache. Once the whole chunk has come, ``locations`` are set.
+    ``keep``, if set, is called with each page, to cache it. Once the whole chunk has arrived, ``locations`` are set.
     ``padded`` is explained in :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 

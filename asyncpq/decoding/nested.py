@@ -1,4 +1,4 @@
-"""Leaves of a nested field: the fetched pages of one leaf, and the merge of leaves that were decoded apart.
+"""The leaf columns of a nested field: the fetched pages of one, and the merge of several that were decoded separately.
 
 ``NestedLeaf`` collects the pages of a leaf in one row group. ``merge`` joins partial fields, which hold the same rows
 of the same field. Each has the lists, structs and nulls above its leaves, as pyarrow gives them for these leaves alone;
@@ -33,7 +33,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class PartialField(NamedTuple):
-    """The rows of a nested field, cut to some of its leaves."""
+    """Some rows of a nested field, cut to some of its leaf columns."""
 
     leaves: tuple[int, ...]  # their ordinals in the file's schema, ascending
     array: pa.Array  # the rows, as pyarrow gives the field cut to these leaves
@@ -46,7 +46,7 @@ def merge(
     target: pa.DataType,
     seen: pa.BooleanArray | None = None,
 ) -> pa.Array:
-    """Merge parts of a field to one array; raise CorruptFileError if they disagree about lists or nulls they share.
+    """Merge partial fields to one array. Raises CorruptFileError if they disagree about lists or nulls that they share.
 
     Args:
         parts: the same rows of one field; no leaf is in two parts.
@@ -88,7 +88,8 @@ def _merged_children(
     target: pa.StructType,
     seen: pa.BooleanArray | None,
 ) -> list[pa.Array]:
-    """Merge the children of structs. The arguments are those of :func:`merge`."""
+    """Merge the children of structs, and return one array for each child of ``target``. The arguments are those of
+    :func:`merge`."""
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
     for child, span in zip(whole, child_leaves(whole, first_leaf), strict=True):
@@ -104,7 +105,8 @@ def _merged_children(
 
 
 def _list_buffers(parts: Sequence[PartialField], target: pa.DataType) -> list[pa.Buffer]:
-    """Return the offsets (and sizes, for views) of the lists or maps of all parts; CorruptFileError if they differ."""
+    """Return the offset buffer (and the size buffer, for views) of the lists or maps that all parts share. Raises
+    CorruptFileError if they differ."""
     offsets = _offsets(parts[0].array)
     if any(not _offsets(array).equals(offsets) for _, array in parts[1:]):
         raise CorruptFileError("the leaves of a list column disagree about the lengths of the lists")
@@ -123,7 +125,8 @@ def _rebuilt(
 
 
 def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return a mask: true where neither the parts' group nor a group above is null; None if it is true everywhere.
+    """Return a mask that is true where neither the group of the parts nor a group above is null; None if it is true
+    everywhere.
 
     Raises CorruptFileError if the parts disagree about where their group is null.
     """
@@ -193,10 +196,10 @@ def without_view(array: pa.Array) -> pa.Array:
 
 
 def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int) -> pa.Array:
-    """Return the number of values, nulls and empty lists included, that a leaf has in each row (int64).
+    """Return how many values, nulls and empty lists included, a leaf column has in each row (int64).
 
-    ``array`` is the field cut to ``leaves``, of which ``leaf`` is one. ``whole`` and ``first_leaf`` are explained in
-    :func:`merge`.
+    ``array`` is the field cut to the leaf columns ``leaves``, of which ``leaf`` is one (ordinals). ``whole`` and
+    ``first_leaf`` are explained in :func:`merge`.
     """
     counts = _num_levels(array, whole, first_leaf, leaves, leaf)
     return pa.repeat(plain_scalar(1, pa.int64()), len(array)) if counts is None else counts
@@ -205,7 +208,7 @@ def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Seq
 def _num_levels(
     array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int
 ) -> pa.Array | None:
-    """Return the result of :func:`num_levels`, but None if the leaf has one value in every row."""
+    """Do what :func:`num_levels` does, but return None if the leaf has one value in every row."""
     whole = stored_as(whole)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -242,7 +245,7 @@ def is_indexed(page: RawPage) -> bool:
 
 
 class LeafPages(NamedTuple):
-    """Pages of one leaf that are to be decoded together.
+    """Pages of one leaf column that are to be decoded together.
 
     ``stops`` has, for several pages of a repeated leaf, the number of rows up to each page's end. V1 pages do not state
     this number, and the numbers in V2 pages are checked against the decoded rows.
@@ -255,17 +258,17 @@ class LeafPages(NamedTuple):
 
     @property
     def indexed(self) -> bool:
-        """Whether any pages have byte arrays as indices into a dictionary."""
+        """Whether any page has byte arrays as indices into a dictionary."""
         is_text = self.content.chunk.physical_type == PhysicalType.BYTE_ARRAY
         return is_text and any(is_indexed(page) for page in self.pages)
 
     @property
     def mixed(self) -> bool:
-        """Whether any pages have neither dictionary indices nor PLAIN values."""
+        """Whether any page has another encoding than dictionary indices or PLAIN."""
         return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
 
     def only_indexed(self) -> LeafPages:
-        """Return these pages cut to the dictionary page and the pages of indices."""
+        """Return only the dictionary page and the pages of dictionary indices."""
         kept = [page for page in self.pages if not page.header.is_data or is_indexed(page)]
         data = [page for page in kept if page.header.is_data and page.header.num_values]
         values = sum([page.header.num_values for page in data])
@@ -275,7 +278,8 @@ class LeafPages(NamedTuple):
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> None:
-        """Raise PageLocationError if a page has other rows than planned, or does not begin with a row.
+        """Raise PageLocationError if a page has other rows than planned, or does not begin with the first value of a
+        row.
 
         ``array`` has all decoded rows of the pages. The other arguments are those of :func:`num_levels`.
         """
@@ -294,7 +298,8 @@ class LeafPages(NamedTuple):
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> OffsetIndex | None:
-        """Return the page locations of a whole chunk with the rows ``array``; None if a page begins inside a row."""
+        """Return the page locations of a whole chunk, computed from its decoded rows ``array``; None if a page begins
+        inside a row. The other arguments are those of :func:`num_levels`."""
         start = self.content.chunk.start + len(self.content.dictionary)
         data = [page for page in self.pages if page.header.is_data and page.header.num_values]
         if not data or data[0].offset != start:
@@ -312,7 +317,7 @@ class LeafPages(NamedTuple):
 
 
 class NestedLeaf(PageQueue[DataPage]):
-    """Collects the pages of a leaf if ``paged``, else the parts of its whole chunk, as they come.
+    """Collects what is fetched of a leaf column: its pages if ``paged``, else the bytes of its whole chunk.
 
     ``padded`` and ``drop`` are explained in :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
@@ -421,7 +426,8 @@ class NestedLeaf(PageQueue[DataPage]):
         return LeafPages(content, tuple(pages), rows, tuple(stops))
 
     def _check_rows(self, page: DataPage, header: PageHeader) -> None:
-        """Check a page's planned rows against its header's number of values; rows of V2 headers are advisory.
+        """Compare the number of values in a page's header with its planned rows. The number of rows in a V2 header is
+        not relied on.
 
         ``LeafPages.check_rows`` checks the decoded rows of a repeated leaf's pages.
         """
@@ -430,7 +436,7 @@ class NestedLeaf(PageQueue[DataPage]):
         repeated = self.leaf.max_repetition_level > 0
         if header.num_values < page.num_rows or (not repeated and header.num_values != page.num_rows):
             raise PageLocationError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} has {header.num_values} values"
+                f"a page of the rows {page.first_row} to {page.stop_row - 1} has {header.num_values} values"
             )
         what = header_contradiction(header, self.chunk, repeated=repeated)
         if what is None and header.num_rows not in (None, page.num_rows):

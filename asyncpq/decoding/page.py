@@ -1,4 +1,4 @@
-"""The pages of one leaf of one row group that have arrived, and the decoding of simple pages in Python.
+"""The pages of one leaf column of one row group that have arrived, and the decoding of simple pages in Python.
 
 ``PageQueue`` holds the pages that have arrived and knows which are still to come. Two kinds of pages without nulls need
 no Parquet reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array
@@ -7,9 +7,9 @@ length, single values are picked without decoding the others. pyarrow decodes al
 ``nested.py``).
 
 Reading PLAIN pages this way halves the CPU of a point lookup. It is done only if the page is not compressed or its
-compressed bytes claim their size (zstd frames with a content size, snappy's preamble): pyarrow's one-shot
-decompression does not report output that is shorter than asked for. A dictionary of a few strings is taken apart here
-too, since reading it out of a small file takes longer than the rest of a lookup.
+compressed bytes claim their size (zstd frames with a content size, snappy's preamble): pyarrow's one-shot decompression
+does not report output that is shorter than asked for. A dictionary of a few strings is decoded here too, since reading
+it out of a small file takes longer than the rest of a lookup.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DataPage(NamedTuple):
 
 
 class Dictionary(NamedTuple):
-    """A column chunk's dictionary, decoded once."""
+    """The dictionary of a column chunk, decoded."""
 
     values: pa.Array  # in the leaf's Arrow type
     identity_page: bytes  # replaces the file's own dictionary page when indices are decoded
@@ -67,7 +67,7 @@ class Dictionary(NamedTuple):
 
 
 class LeafArray(NamedTuple):
-    """Decoded rows of a leaf; dictionary indices are not expanded."""
+    """Decoded rows of a leaf column: values, or indices into a dictionary."""
 
     first_row: int  # in the row group
     values: pa.Array  # the values, or int32 indices into ``dictionary``
@@ -88,7 +88,8 @@ class LeafArray(NamedTuple):
         return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
 
     def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
-        """Undo :meth:`detached` with the column chunk's dictionary; raise CorruptFileError if it is needed but None."""
+        """Undo :meth:`detached`: join the indices with the column chunk's dictionary. Raises CorruptFileError if there
+        is none."""
         if not self.lacks_dictionary:
             return self
         if dictionary is None:
@@ -99,7 +100,7 @@ class LeafArray(NamedTuple):
 
 
 class ChunkPage(NamedTuple):
-    """A page that came with its whole column chunk."""
+    """A page that was fetched with its whole column chunk."""
 
     start: int  # its offset in the object
     data: bytes | memoryview
@@ -112,7 +113,7 @@ class ChunkPage(NamedTuple):
 
 
 class PackedPage(NamedTuple):
-    """A page without nulls that is decompressed, but not decoded."""
+    """A page without nulls that is decompressed but not decoded, so that single values can be picked from it."""
 
     data: bytes | memoryview  # of the page as fetched
     first_row: int  # first_row, stop_row: of the page
@@ -132,9 +133,10 @@ class PackedPage(NamedTuple):
         return DataPage(self.data, self.first_row, self.stop_row - self.first_row)
 
     def indices(self, positions: Sequence[int]) -> list[int] | None:
-        """Return the dictionary indices at a few ascending ``positions``; None if the page has to be decoded whole.
+        """Return the dictionary indices at a few ascending ``positions`` (rows of the page); None if the page has to be
+        decoded whole.
 
-        The values are hybrid-encoded, the bit width first (Encodings.md, RLE / bit-packing hybrid).
+        The values are hybrid-encoded, with the bit width in front (Encodings.md, RLE / bit-packing hybrid).
         """
         data, begin = self.content, self.start
         if len(data) <= begin or data[begin] > 32:
@@ -172,7 +174,7 @@ class PackedPage(NamedTuple):
         return indices
 
     def plain(self, positions: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
-        """Return the PLAIN values at ``positions`` as an array of ``arrow_type``."""
+        """Return the PLAIN values at ``positions`` (rows of the page) as an array of ``arrow_type``."""
         length = self.value_bytes
         stride = length + self.prefix_bytes
         first, count, data = self.start + self.prefix_bytes, len(positions), b""
@@ -189,7 +191,8 @@ class PackedPage(NamedTuple):
 
 
 def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
-    """Return a run's body position, its number of values, and whether it is bit-packed; None if the run is cut off."""
+    """Read the header of the RLE or bit-packed run at ``position``. Return where its body begins, its number of values,
+    and whether it is bit-packed; None if the run is cut off."""
     header = shift = 0
     while True:
         if position >= len(data) or shift > 28:
@@ -210,7 +213,8 @@ P = TypeVar("P", bound="DataPage | LeafArray | PackedPage")
 
 
 class PageQueue(Generic[P]):
-    """Pages of one leaf of a row group in row order: announced, added, and released once they are used."""
+    """Pages of one leaf column of a row group, in row order. Each is announced before it arrives, added when it has
+    arrived, and released once it was used."""
 
     __slots__ = ("_expected", "_first_rows", "_num_rows", "_pages")
 
@@ -222,7 +226,8 @@ class PageQueue(Generic[P]):
 
     @property
     def rows_available(self) -> int:
-        """The number of the row group's first rows before the first page that is announced and not yet added."""
+        """The number of rows at the row group's start that have arrived: those before the first page that is announced
+        but not added."""
         return self._expected[0] if self._expected else self._num_rows
 
     def expect(self, first_row: int) -> None:
@@ -268,13 +273,15 @@ class PageQueue(Generic[P]):
 
 
 def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
-    """Return whether :class:`PackedPage` can pick single PLAIN byte arrays of a leaf as ``arrow_type``."""
+    """Return whether :class:`PackedPage` can pick single PLAIN byte arrays of a leaf column with the type
+    ``arrow_type``."""
     types = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 
 
 def common_length(data: bytes, begin: int, count: int) -> int | None:
-    """Return the common length of the ``count`` PLAIN byte arrays from ``begin`` on; None if their lengths differ."""
+    """Return the length that all of the ``count`` PLAIN byte arrays from the offset ``begin`` on have; None if lengths
+    differ."""
     if count == 0 or len(data) < begin + LENGTH_BYTES:
         return None
     length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
@@ -287,7 +294,8 @@ def common_length(data: bytes, begin: int, count: int) -> int | None:
 
 
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
-    """Return the bytes of one value if a leaf's PLAIN values are bit by bit the buffer of ``arrow_type``; else 0."""
+    """Return the size in bytes of one value, if a leaf column's PLAIN values have the same bytes as an Arrow buffer of
+    ``arrow_type``; else 0."""
     physical = leaf.physical_type
     if physical == PhysicalType.INT32:
         same = arrow_type in (pa.int32(), pa.uint32(), pa.date32(), pa.time32("ms"))
@@ -318,10 +326,11 @@ def decode_plain(
     *,
     verify_crc: bool,
 ) -> pa.Array | None:
-    """Return a data page's values as an array over its decompressed bytes; None if pyarrow has to decode the page.
+    """Return a PLAIN data page's values as an array over its decompressed bytes; None if pyarrow has to decode the
+    page.
 
-    The leaf is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC does not
-    match, or the payload cannot be decompressed.
+    The leaf column is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC
+    does not match, or the payload cannot be decompressed.
     """
     count = header.num_values
     if header.encoding != Encoding.PLAIN or count == 0:
@@ -334,14 +343,14 @@ def decode_plain(
 
 
 class PresentValues(NamedTuple):
-    """The decompressed bytes of a page without nulls; its encoded values begin at ``start``."""
+    """The decompressed bytes of a page without nulls, and the offset ``start`` of its encoded values in them."""
 
     data: bytes
     start: int
 
 
 class _Parts(NamedTuple):
-    """The parts of a data page after its header."""
+    """What follows the header of a data page: its levels and its values."""
 
     levels: memoryview  # of a V2 page
     values: memoryview  # as stored; in a V1 page, levels come first
@@ -354,8 +363,8 @@ class _Parts(NamedTuple):
 
 
 def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> _Parts | None:
-    """Take a data page apart; return None if its decompressed size is not certain. Raises CorruptFileError if the CRC
-    does not match."""
+    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
+    if the CRC does not match."""
     payload = memoryview(page)[header.header_size :]
     compressed, num_levels = codec != Codec.UNCOMPRESSED, 0
     if header.type is PageType.DATA_PAGE_V2:
@@ -377,7 +386,8 @@ def pages_without(
     *,
     verify_crc: bool,
 ) -> set[int]:
-    """Return the positions of the PLAIN pages that contain none of ``texts``, so that no value does.
+    """Return the positions, in ``pages``, of the PLAIN pages that contain none of ``texts``; no value on them contains
+    one.
 
     Pages whose decompressed size is not certain are left out. The bytes of all pages are searched at once, those of
     zstd decompressed at once too: a text column of 10 million values takes half of the CPU that its decoding takes.
@@ -436,10 +446,10 @@ def present_values(
 def decode_dictionary(
     payload: memoryview, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int
 ) -> tuple[pa.Array, int] | None:
-    """Return a dictionary page's values and the bytes of the largest value (0 if all values have the same size).
+    """Return a dictionary page's values, and the size in bytes of the largest one (0 if all values have the same size).
 
-    None if pyarrow has to decode the page. The caller has checked the CRC. ``width`` is from :func:`plain_width`; if
-    it is 0, ``arrow_type`` has offsets of 32 bits.
+    None if pyarrow has to decode the page. The caller has checked the CRC. ``width`` is from :func:`plain_width`; if it
+    is 0, ``arrow_type`` has offsets of 32 bits.
     """
     count, expected = header.num_values, header.uncompressed_size
     if not width and (count > _FEW_VALUES or expected > _FEW_VALUES * 64):
@@ -473,7 +483,7 @@ def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> byte
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:
-    """Return whether ``count`` encoded definition levels are one run of ``level``, so no value is null."""
+    """Return whether no value of a page is null: its ``count`` encoded definition levels are one run of ``level``."""
     if not 2 <= len(levels) <= 6:
         return False
     reader = CompactReader(levels)

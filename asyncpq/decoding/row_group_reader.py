@@ -1,7 +1,9 @@
-"""One row group of one read: fetched pages come in, the matching rows come out.
+"""Read one row group: fetched pages come in, the matching rows go out.
 
-``open_sources`` makes a source for each column. ``RowGroupReader`` hands the fetched pages to the sources, evaluates
-the filter on the rows that are complete, and gives the output's columns for the rows that match.
+``open_sources`` makes a *source* for each column, which takes the column's fetched pages and returns its rows.
+``RowGroupReader`` hands the fetched pages to the sources, evaluates the filter on the rows that are complete, and
+returns the output's columns for the rows that match. Late columns are those that are fetched after the filter, for
+matching rows only.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows se
 
 
 class QueryShape(NamedTuple):
-    """The shape of a read's rows; the same for all row groups.
+    """What a read does with the rows of each row group: its filter, its output columns, its limits.
 
-    If the rows come in a dataset's columns, ``view`` is set, ``schema`` and ``filter`` are the dataset's, and
-    ``output`` lists the file's fields to read for them.
+    If the file belongs to a dataset, ``view`` maps the dataset's columns to the file's; ``schema`` and ``filter`` are
+    then the dataset's, and ``output`` lists the file's fields to read for them.
     """
 
     schema: pa.Schema  # of the output
@@ -57,7 +59,7 @@ class QueryShape(NamedTuple):
 
 
 class ColumnSources(NamedTuple):
-    """The sources of one row group's columns."""
+    """The decoders of one row group's columns. A position is that of a column in the row group's plan."""
 
     leaves: list[PagedSource | StreamedSource | NestedLeaf]  # of each column of the plan, by position
     slots: list[ValueSlot]  # the size of one value of each, by position
@@ -72,7 +74,7 @@ def open_sources(
     version: FileVersion, plan: RowGroupPlan, shape: QueryShape, keep: KeepDecoded | None, keep_part: KeepPart | None
 ) -> ColumnSources:
     """Make the decoders of all columns of ``plan``: objects that take a column's fetched pages or chunk, and return its
-    rows as Arrow arrays. Fetches nothing. ``keep`` and ``keep_part`` are explained in RowGroupReader."""
+    rows as Arrow arrays. Fetches nothing. ``keep`` and ``keep_part`` are explained in :class:`RowGroupReader`."""
     sources = ColumnSources([], [], {}, {}, {}, {}, {})
     schema, group, num_rows, padded = version.metadata.schema, plan.ordinal, plan.num_rows, version.padded_chunks
     nested: dict[int, dict[int, NestedLeaf]] = {}
@@ -126,7 +128,7 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The rows of one piece of a row group that were filtered, and a mask of those that match."""
+    """The rows of a row group that passed the filter in one call of :meth:`RowGroupReader.match`."""
 
     rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
     mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
@@ -143,7 +145,8 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """The number of decoded bytes that one unit of rows may still take, in all of its columns; ``limits`` has it."""
+    """Counts the decoded bytes of one unit of a read plan, over all of its columns. ``limits`` has the bytes that are
+    left."""
 
     __slots__ = ("limits",)
 
@@ -151,7 +154,7 @@ class Allowance:
         self.limits: DecodeLimits = limits.copy()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
-        """Return ``select(limits)``, and count its bytes."""
+        """Call ``select(limits)``, which decodes a column; subtract the bytes of the array, and return it."""
         limits = self.limits
         array = select(limits)
         # a dictionary is counted in the cache that holds it
@@ -159,12 +162,12 @@ class Allowance:
         return array
 
     def spend(self, num_bytes: int) -> None:
-        """Subtract decoded bytes from the allowance."""
+        """Subtract ``num_bytes`` decoded bytes from the allowance."""
         self.limits.max_decoded_bytes = max(0, self.limits.max_decoded_bytes - num_bytes)
 
 
 class SharedAllowance(Allowance):
-    """An allowance that up to ``threads`` threads share. Together they take no more bytes than one thread may.
+    """An allowance that up to ``threads`` threads share. Together they decode no more bytes than one thread may.
 
     Each column may take one thread's share. A column that needs more is decoded again, while no other column is being
     decoded.
@@ -180,9 +183,9 @@ class SharedAllowance(Allowance):
         self._spending = Lock()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
-        """Return ``select(limits)``, and count its bytes.
+        """Call ``select(limits)``, which decodes a column; subtract the bytes of the array, and return it.
 
-        Raises ResourceLimitError if even alone the column takes too many bytes.
+        Raises ResourceLimitError if the column takes too many bytes even if it is decoded alone.
         """
         try:
             with self._turns:
@@ -207,11 +210,11 @@ class SharedAllowance(Allowance):
 
 
 class RowGroupReader:
-    """Decodes the fetched pages of a row group and returns its matching rows, piece by piece.
+    """Decodes the fetched pages of a row group and returns its matching rows, a range of rows at a time.
 
-    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another. For a cache,
-    ``keep`` is called with (row group, leaf, decoded page) for each page that is decoded alone, ``keep_part`` with (row
-    group, leaf, page) for the pages of chunks that come whole.
+    Synchronous, and not safe for two threads at once. The row group's pages are added in row order. To cache pages,
+    ``keep`` is called with (row group, leaf, decoded page) for each page that is decoded by itself, ``keep_part`` with
+    (row group, leaf, page) for the pages of chunks that are fetched whole.
     """
 
     _allowance: Allowance  # of the unit that is decoded, from its :meth:`match` on
@@ -251,14 +254,15 @@ class RowGroupReader:
     # -- input ------------------------------------------------------------------------------------
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Announce pages that will arrive later; rows from the first announced page on are not available yet."""
+        """Announce pages that will arrive later. Rows from the first announced page on are not available before it
+        arrives."""
         for item in items:
             if item.kind == "page":
                 self._expecting = True
                 self.sources.paged[item.column].expect(item.first_row)
 
     def add(self, item: Item, data: bytes | memoryview) -> None:
-        """Add a fetched page or a part of a chunk. Items of a column are added in row order."""
+        """Add the fetched bytes of ``item``, a page or a slice of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
             header = self.estimate.headers.pop(item, None)
             self.sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
@@ -282,10 +286,10 @@ class RowGroupReader:
 
         Args:
             positions: positions in ``plan.columns`` of the columns that have been fetched.
-            allowance: bytes that this part's rows may still decode to.
+            allowance: counts the decoded bytes; also those of these rows' other columns, which are decoded later.
 
         Raises:
-            AsyncpqError: a page cannot be decoded, or the allowance is exceeded; located in the file.
+            AsyncpqError: a page cannot be decoded, or the allowance is exceeded; the error names the place in the file.
         """
         plan, where, leaves = self.plan, self._shape.filter, self.sources.leaves
         self._allowance = allowance
@@ -338,7 +342,7 @@ class RowGroupReader:
         return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, asked.num_rows)
 
     def _searched(self, rows: RowRanges) -> RowRanges:
-        """Return the rows on pages that may have a value that the filter needs."""
+        """Return ``rows`` without those on pages that lack a text which the filter needs."""
         for position, column in enumerate(self.plan.columns):
             source = self.sources.leaves[position] if column.texts else None
             if isinstance(source, (PagedSource, StreamedSource)) and rows:
@@ -349,7 +353,7 @@ class RowGroupReader:
         return rows
 
     def _dense(self, arrays: dict[Projection, pa.Array]) -> dict[Projection, pa.Array]:
-        """Return the filter's columns in the file's own types."""
+        """Convert the filter's columns that are dictionary-encoded to the file's own types."""
         for projection, array in arrays.items():
             source = self.sources.flat.get(projection.field)
             if source is not None and isinstance(array, pa.DictionaryArray):
@@ -357,7 +361,8 @@ class RowGroupReader:
         return arrays
 
     def _filter_columns(self, arrays: Mapping[Projection, pa.Array], num_rows: int) -> dict[str, pa.Array]:
-        """Return the filter's columns, keyed by name: the dataset's columns if there is a dataset, else the file's."""
+        """Return the filter's columns by name: the dataset's columns if the file belongs to a dataset, else the
+        file's."""
         by_name: dict[str, pa.Array] = {}
         view = self._shape.view
         if view is None:
@@ -372,7 +377,7 @@ class RowGroupReader:
         return by_name
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
-        """Return the items to fetch for the matched rows, for the plan's columns after ``positions``."""
+        """Return what must be fetched of the late columns (those after ``positions``) for the matched rows."""
         items: list[Item] = []
         if not matched.num_rows:
             return items
@@ -388,7 +393,8 @@ class RowGroupReader:
         return items
 
     def column_sets(self, most: int) -> list[list[int]]:
-        """Return the positions of the output's columns, in at most ``most`` sets that may be decoded concurrently."""
+        """Divide the positions of the output's columns into at most ``most`` sets that threads may decode
+        concurrently."""
         view, by_field = self._shape.view, dict[int | None, list[int]]()
         projections = self._shape.output if view is None else [column.projection for column in view.output]
         for number, projection in enumerate(projections):
@@ -398,7 +404,7 @@ class RowGroupReader:
         return sets if size <= 1 else [list(chain(*sets[at : at + size])) for at in range(0, len(sets), size)]
 
     def columns(self, matched: Matched, numbers: Iterable[int]) -> list[pa.Array]:
-        """Return the output's columns at the positions ``numbers``, for the matched rows."""
+        """Decode the output's columns at the positions ``numbers``, for the matched rows."""
         shape = self._shape
         try:
             if shape.view is None and not shape.limits.validate_utf8:
@@ -408,8 +414,8 @@ class RowGroupReader:
             raise error.locate(url=self._version.url) from error.__cause__
 
     def emit(self, matched: Matched, columns: Sequence[pa.Array] | None = None) -> pa.Table:
-        """Return the matched rows, of the output's ``columns`` if these are decoded, and release decoded pages that end
-        before ``stop_row``."""
+        """Return the matched rows as a table. ``columns`` are the output's columns if they are decoded already.
+        Releases decoded pages that end before ``matched.stop_row``."""
         schema = self._shape.schema
         if columns is None:
             columns = self.columns(matched, range(len(schema)))
@@ -453,7 +459,8 @@ class RowGroupReader:
         )
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """Return a column of the dataset. A constant's bytes count against the allowance like decoded bytes."""
+        """Return a dataset's column, cast from ``source`` or constant. A constant's bytes count against the allowance
+        like decoded bytes."""
         allowance = self._allowance
         if source is None:
             size, limits = num_rows * constant_bytes(column.constant), allowance.limits
@@ -472,7 +479,8 @@ class RowGroupReader:
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
-        """Yield (leaf ordinal, page locations) of each leaf whose locations were found while its chunk was read."""
+        """Yield (leaf ordinal, page locations) for each leaf column whose pages were located while its whole chunk was
+        read."""
         for position, source in self.sources.streamed.items():
             if source.locations is not None:
                 yield self.plan.columns[position].chunk.leaf, source.locations
@@ -487,7 +495,7 @@ class RowGroupReader:
 
 
 def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
-    """Return the rows at ascending ``positions`` within ``rows``."""
+    """Return the row numbers that stand at ``positions`` (ascending, from 0) in the set ``rows``."""
     starts, stops = rows.starts, rows.stops
     if len(starts) == len(positions) == 1:  # a lookup's
         row = starts[0] + positions[0]

@@ -1,10 +1,10 @@
-"""A dataset's columns as one file has them: under other names, with other types, or missing.
+"""Map a dataset's columns to those of one file, which may have other names or types, or lack some of them.
 
-``SchemaAdapter`` resolves the dataset's columns to the file's; ``AdaptedColumn`` casts what was read of one.
+``SchemaAdapter`` finds the file's column for each of the dataset's; ``AdaptedColumn`` casts what was read of it.
 
-Columns that are constant in the file are folded into the predicate first; the file's leaves prune the rest. Casts keep
-the order of values, so statistics of the file's type hold for the dataset's; literals that pyarrow rounds for only one
-of the two types prune nothing. The filter runs on cast columns; the output's columns are cast once their rows are
+Columns that are constant in the file are folded into the predicate first; the file's leaf columns prune the rest. Casts
+keep the order of values, so statistics of the file's type hold for the dataset's. Literals that pyarrow rounds for only
+one of the two types prune nothing. The filter runs on cast columns; the output's columns are cast once their rows are
 known.
 """
 
@@ -37,7 +37,7 @@ _NAMES_SHOWN = 8  # in a hint
 
 
 class AdaptedColumn(NamedTuple):
-    """A column of the dataset, or a part of one, with its source in a file."""
+    """A column of the dataset, or a part of one, and where its values come from in one file."""
 
     field: pa.Field  # the dataset's, cut to the part
     projection: Projection | None  # the columns to read of the file; None for a constant
@@ -45,7 +45,8 @@ class AdaptedColumn(NamedTuple):
     cast: Cast | None  # from the file's type to the dataset's; None if they are equal
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """Return the column's values, cast from ``source`` (the projection's values), or ``num_rows`` constants.
+        """Return the column's values: ``source``, which was read from the file, cast to the dataset's type; if nothing
+        is read, ``num_rows`` times the constant.
 
         Raises SchemaMismatchError if a value has no equal value in the dataset's type.
         """
@@ -68,7 +69,7 @@ class AdaptedColumns(NamedTuple):
 class SchemaAdapter:
     """Maps a dataset's columns to those of one version of a file.
 
-    Columns are matched at their first use, which raises the error of a column that does not match.
+    Columns are matched at their first use, which raises an error if a column of the file does not fit.
     """
 
     schema: pa.Schema  # the dataset's columns
@@ -78,7 +79,8 @@ class SchemaAdapter:
     weight: int = 4000  # approximate bytes held in memory
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
-        """Return the requested paths inside each column, keyed by the column's ordinal; "" stands for the whole column.
+        """Return, for each requested column, the requested paths inside it, keyed by the column's ordinal; "" is the
+        whole column.
 
         ``names`` are names, dotted paths inside columns, or ordinals; None for all columns. Raises ColumnNotFoundError
         if no column matches a name, AmbiguousColumnError if several do.
@@ -112,7 +114,8 @@ class SchemaAdapter:
         return ordinals[0], name[len(top) + 1 :]
 
     def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
-        """Return the types of the top-level columns of ``names``. Raises the errors of :meth:`ordinals`."""
+        """Return the types of the top-level columns that ``names`` are, or lie in. Raises the errors of
+        :meth:`ordinals`."""
         fields = [self.schema.field(ordinal) for ordinal in self.ordinals(names)]
         return {field.name: field.type for field in fields}
 
@@ -125,7 +128,8 @@ class SchemaAdapter:
         dictionaries: frozenset[int] = frozenset(),
         unique: bool = True,
     ) -> list[AdaptedColumn]:
-        """Return the requested columns, in the requested order; ``asked`` is from :meth:`ordinals`.
+        """Return the requested columns as this file has them, in the requested order. ``asked`` is from
+        :meth:`ordinals`.
 
         ``dictionaries`` are the ordinals of columns to read as dictionary arrays. Raises ColumnNotFoundError if a part
         does not exist, AmbiguousColumnError if several parts match or, if ``unique``, a part is requested twice, and
@@ -156,10 +160,11 @@ class SchemaAdapter:
         return None if path else value
 
     def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
-        """Return the file's leaf whose statistics bound a column (None if no leaf's do), and inexact literal types.
+        """Return two things: the file's leaf column whose statistics are bounds of the dataset's column ``name`` (None
+        if there is none), and the types of inexact literals.
 
-        The leaf has one value or null in each row. pyarrow rounds literals of the inexact types when it compares them
-        with the column, so these literals must not be compared with the leaf's statistics.
+        The leaf column has one value or null in each row. pyarrow rounds literals of the inexact types when it compares
+        them with the dataset's column, so these literals must not be compared with the leaf's statistics.
         """
         ordinal, path = self._find(name)
         (match,) = self.match(version, [ordinal])
@@ -209,7 +214,8 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
 
 
 def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Match:
-    """Return ``match`` cut to the parts at dotted ``paths``; ``name`` is the column, for errors."""
+    """Return ``match`` cut to the parts at the dotted ``paths``. ``name`` is the column, for errors; ``unique``: refuse
+    a part that is requested twice."""
     if "" in paths:
         if unique and len(paths) > 1:
             raise AmbiguousColumnError(
@@ -232,7 +238,7 @@ def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Matc
 
 
 def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
-    """Return the ordinal of the child of ``type_`` at the start of ``path``, and the rest of the path."""
+    """Return the ordinal of the child of ``type_`` that the dotted ``path`` begins with, and the rest of the path."""
     fields: list[tuple[int, str]] = []
     if isinstance(type_, pa.StructType):
         fields = [(index, type_.field(index).name) for index in range(type_.num_fields)]
@@ -260,7 +266,7 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
 
 
 def _leaves(match: Match, schema: ParquetSchema) -> tuple[int, ...]:
-    """Return the ordinals of the file's leaves to read for a matched part, ascending."""
+    """Return the ordinals, ascending, of the file's leaf columns to read for a matched column or part."""
     return tuple(sorted(_some_leaves(match, schema)))
 
 
@@ -278,7 +284,8 @@ def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
 
 
 def _lacking(match: Match, path: str) -> pa.Scalar | None:
-    """Return a null scalar if the file lacks the struct leaf at ``path`` and it has no default; else None."""
+    """Return a null scalar if the file lacks the struct field at ``path`` and the dataset gives no default for it; else
+    None."""
     while path:
         type_ = match.field.type
         if not isinstance(type_, pa.StructType):
@@ -294,7 +301,7 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
 
 
 def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type]:
-    """Return the types of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
+    """Return the types of literals that pyarrow rounds when it compares them with ``target``, but not with ``source``.
 
     Statistics have the type ``source``, so comparing such a literal with them would give other results.
     """

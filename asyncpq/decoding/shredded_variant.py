@@ -1,4 +1,4 @@
-"""Shredded VARIANT columns restored to encoded values (VariantShredding.md, VariantEncoding.md of parquet-format).
+"""Restore shredded VARIANT columns to encoded values (VariantShredding.md, VariantEncoding.md of parquet-format).
 
 ``restoring`` returns a function from a shredded struct array to its values and metadata. Values are as Spark 4.3
 restores them: with the file's metadata, numbers in the fewest bytes, typed fields before untyped ones.
@@ -37,7 +37,8 @@ Values = list[bytes | None]
 
 
 class _Names:
-    """The name dictionary of a variant's metadata: names of object fields, by id. Missing names are added."""
+    """The name dictionary of a variant's metadata, which gives each object field's name an id. Missing names
+    are added."""
 
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
@@ -69,9 +70,10 @@ _Group = Callable[[pa.Array, Sequence[_Names]], Values]
 
 
 def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
-    """Return a function that restores the values and metadata, as binary arrays, of arrays of type ``source``.
+    """Return a function that restores shredded arrays of type ``source`` to two binary arrays: values and metadata.
 
-    Both are empty where the array is null. Raises UnsupportedFeatureError for a type that Spark does not shred to.
+    Both have empty bytes where the array is null. Raises UnsupportedFeatureError for a type that Spark does not shred
+    to.
     """
     position = source.get_field_index("metadata")
     group = _group(source, "metadata")
@@ -126,7 +128,8 @@ def _group(source: pa.DataType, *others: str) -> _Group:
 
 
 def _restored_group(value: int, typed: int, restore: _Typed | None, array: pa.Array, rows: Sequence[_Names]) -> Values:
-    """Restore the values of groups. ``value`` and ``typed`` are the positions of their fields, -1 if one is absent."""
+    """Restore the values of groups (structs of ``value`` and ``typed_value``). ``value`` and ``typed`` are the
+    positions of these two fields, -1 for an absent one."""
     fields = array.flatten()
     rest: Values = fields[value].to_pylist() if value >= 0 else [None] * len(array)
     return rest if restore is None else restore(fields[typed], rows, rest)

@@ -41,10 +41,10 @@ _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
 
 class FooterTemplate:
-    """The footer of a spliced file of one leaf, without its counts and sizes.
+    """Makes spliced files of one leaf column: their footer without its counts and sizes.
 
-    ``schema_elements`` are the Thrift structs of the schema, root first. The writer is named, since pyarrow reads old
-    writers' pages with their defects in mind.
+    ``schema_elements`` are the Thrift structs of the schema, root first. The footer names the file's writer, since
+    pyarrow works around known defects of old writers' pages.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FooterTemplate:
 
 
 def _joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes | pa.Buffer:
-    """Join the parts of a file; a large one in memory of Arrow's pool.
+    """Join the parts of a file. A large file is made in memory of Arrow's pool.
 
     The pool gives memory that was used before. A scan of 394 MB first touched 87 MB of new memory for such files, which
     took a quarter of its CPU.
@@ -119,7 +119,8 @@ def _joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes | pa.Buffe
 
 
 def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
-    """Return the template for data pages of a leaf that is not repeated, decoded to its own type, in its structs.
+    """Return the template for data pages of a leaf column that is not repeated, to be decoded to its own type, inside
+    its structs.
 
     Encodings and codec come from ``chunk``; a chunk with other encodings or another codec needs its own template.
     """
@@ -129,13 +130,13 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
 
 
 def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
-    """Return the template for data pages of byte arrays, decoded to bytes without their logical type."""
+    """Return the template for data pages of byte arrays, to be decoded to binary without their logical type."""
     element = bare_element(metadata, leaf.element_index)
     return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, ENCODING_PLAIN))
 
 
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
-    """Return the template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
+    """Return the template for dictionary-encoded data pages, to be decoded to their int32 dictionary indices."""
     element = schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32)
     encodings = (ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY)
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
@@ -191,7 +192,8 @@ def dictionary_as_data_page(
 
 
 def identity_dictionary(codec: int, num_values: int) -> bytes:
-    """Return a dictionary page of the int32 values 0 to ``num_values`` - 1 and a few more, compressed with ``codec``.
+    """Return a dictionary page in which each int32 value is its own index, so that pages decode to their indices. It
+    has at least ``num_values`` values, and is compressed with ``codec``.
 
     Small pages are shared by all dictionaries. Their sizes are powers of two up to 65,536, which take 512 KiB for each
     codec.
@@ -213,7 +215,8 @@ def _identity_dictionary(codec: int, size: int) -> bytes:
 
 
 def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
-    """Return a file without rows whose schema has the top-level ``fields``; pyarrow reads their types from the file."""
+    """Return a Parquet file without rows whose schema has the top-level ``fields``, from which pyarrow reads their
+    Arrow types."""
     elements = [
         raw_element(metadata, index)
         for field in fields
@@ -226,12 +229,13 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
 
 
 def written_by(metadata: FileMetadata) -> str | None:
-    """Return the writer's name; None for writers with PARQUET-816, for which pyarrow would read past the chunks."""
+    """Return the writer's name for the footers of spliced files; None for writers with PARQUET-816, for which pyarrow
+    would read past the chunks."""
     return None if metadata.writer_faults.omits_dictionary_header else metadata.created_by
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:
-    """Return the Thrift struct of one schema element, as encoded in the file."""
+    """Return the Thrift struct of the schema element at ``index``, as encoded in the file."""
     element = metadata.schema.elements[index]
     return metadata.data[element.raw_start : element.raw_stop]
 
@@ -245,7 +249,7 @@ def root_element(num_children: int) -> bytes:
 
 
 def bare_element(metadata: FileMetadata, index: int) -> bytes:
-    """Return the Thrift struct of one schema element; for a byte array, without the logical type."""
+    """Return the Thrift struct of the schema element at ``index``; for a byte array, without the logical type."""
     element = metadata.schema.elements[index]
     if element.physical_type != PhysicalType.BYTE_ARRAY:
         return raw_element(metadata, index)
@@ -253,7 +257,8 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
 
 
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
-    """Encode the root and the groups above a leaf, each with one child, without logical types."""
+    """Encode the schema elements above a leaf column: the root and the groups, each with one child, without logical
+    types."""
     elements = [root_element(1)]
     for index in leaf.ancestor_indexes:
         element = metadata.schema.elements[index]
@@ -324,7 +329,7 @@ def _encoded(text: str) -> bytes:
 
 
 class LeafContent(NamedTuple):
-    """The pages of one leaf that are put into a spliced file."""
+    """The pages of one leaf column that are put into a spliced file."""
 
     chunk: ColumnChunk
     dictionary: bytes  # a dictionary page with its header; empty for none
@@ -333,7 +338,7 @@ class LeafContent(NamedTuple):
 
 
 class FieldTemplate:
-    """The footer of a spliced file of one top-level field, without counts and sizes."""
+    """Makes spliced files of one top-level field: their footer without counts and sizes."""
 
     def __init__(self, metadata: FileMetadata, field: Field, arrow_schema: bytes | None, *, bare: bool = False) -> None:
         self._leaves = metadata.schema.leaves[field.first_leaf : field.leaf_stop]
@@ -348,7 +353,8 @@ class FieldTemplate:
         self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes | pa.Buffer:
-        """Return a file of ``contents``, keyed by leaf ordinal in the schema; other leaves have no pages.
+        """Return a file with the pages ``contents``, keyed by the ordinal of their leaf column; other leaf columns have
+        no pages.
 
         ``num_rows`` must be larger than the number of rows in any leaf's pages.
         """

@@ -1,8 +1,8 @@
-"""pyarrow compute expressions to asyncpq expressions.
+"""Translate pyarrow compute expressions to asyncpq expressions.
 
 A ``pyarrow.compute.Expression`` has no public tree, but its Substrait form has (an ExtendedExpression protobuf message,
 substrait.io). pyarrow binds the expression to the schema before it writes that form, so literals are cast to their
-columns' types. An expression without a Substrait form, or without an asyncpq form, is an ExpressionError.
+columns' types. An expression that has no Substrait form, or no equal in asyncpq, raises ExpressionError.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
     """Translate a pyarrow compute expression on columns of ``schema``.
 
     Supported are comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``, ``is_valid()``,
-    ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name, path or position, also cast
-    to a type that holds all of their values in the same order. Anything else raises ExpressionError, an unknown column
-    ColumnNotFoundError.
+    ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``. Columns may be given by name, path or
+    position, and cast to a type that holds all of their values in the same order. Anything else raises ExpressionError,
+    an unknown column ColumnNotFoundError.
     """
     try:
         text = str(expression)
@@ -113,7 +113,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
 
 
 def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
-    """Return the error for pyarrow's message about a missing column; None if the message is about something else."""
+    """If ``message``, an error of pyarrow, is about a missing column, return an asyncpq error about that column; else
+    None."""
     match = _NO_MATCH.search(message)
     if match is None:
         return None
@@ -236,7 +237,7 @@ def _bytes(fields: Message, number: int) -> bytes:
 
 
 class _Reader:
-    """Reads the one expression of an ExtendedExpression (substrait/extended_expression.proto)."""
+    """Translates the one expression of an ExtendedExpression message (substrait/extended_expression.proto)."""
 
     def __init__(self, text: str, schema: pa.Schema, extended: Message) -> None:
         self._text = text
@@ -311,7 +312,7 @@ class _Reader:
         return ColumnComparison(column, op, self._column_of(right))
 
     def _searched(self, name: str, call: Message, args: list[Message]) -> tuple[str, str | bytes]:
-        """Return the searched column and the text to search for."""
+        """Return the column and the text of a call that searches a column for a text."""
         for option in _messages(call, 5):
             if _bytes(option, 1) == b"case_sensitivity" and option.get(2) != [b"CASE_SENSITIVE"]:
                 self._refuse(f"{name} that ignores case")
@@ -339,7 +340,8 @@ class _Reader:
         return self._column(_message(node, 2))[0]
 
     def _cast(self, cast: Message) -> str:
-        """Return the column under an exact cast, which is compared without the cast; refuse other casts."""
+        """Return the name of the column under an exact cast, which is compared without the cast. Raises ExpressionError
+        for other casts."""
         argument = _message(cast, 2)
         if 2 not in argument:
             self._refuse("casts of calculations and values: only a column can be cast")
@@ -350,7 +352,8 @@ class _Reader:
         return name
 
     def _type(self, type_: Message) -> pa.DataType | None:
-        """Return the Arrow type of a Type (substrait/type.proto); None if no exact cast has this type as its target."""
+        """Return the Arrow type of a Substrait Type (substrait/type.proto); None if no exact cast can have this type as
+        its target."""
         number = min(type_, default=0)
         fields = _message(type_, number)
         if number == 24:
@@ -440,8 +443,8 @@ _LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
 
 
 def with_substrait_forms(expression: pc.Expression) -> pc.Expression:
-    """Return ``expression`` with its casts made unsafe and its literals of nanoseconds in microseconds where that is
-    exact, since Substrait has neither safe casts nor nanoseconds. Exact casts stay exact.
+    """Rewrite what Substrait lacks: return ``expression`` with unsafe casts in place of safe ones, and with
+    microseconds in place of nanoseconds where that is exact. Exact casts stay exact.
 
     An expression pickles as an Arrow file of one row, with a column for each literal, a struct for each call's options
     and their nesting in the schema's metadata. An expression that pickles otherwise is returned unchanged.
@@ -463,7 +466,7 @@ def with_substrait_forms(expression: pc.Expression) -> pc.Expression:
 
 
 def _microseconds(column: pa.Array) -> pa.Array:
-    """Return a literal of whole microseconds in these; return any other column unchanged."""
+    """Convert a literal of nanoseconds to microseconds if that is exact; return any other column unchanged."""
     if not isinstance(column.type, pa.TimestampType) or column.type.unit != "ns":
         return column
     try:
@@ -473,7 +476,8 @@ def _microseconds(column: pa.Array) -> pa.Array:
 
 
 def _unsafe(column: pa.Array) -> pa.Array:
-    """Return a cast's options with everything allowed; return a column that is not a cast's options unchanged."""
+    """If ``column`` has the options of a cast, return them with every loss allowed; return any other column
+    unchanged."""
     if not isinstance(column, pa.StructArray) or column.type.get_field_index("to_type") < 0:
         return column
     fields = list(column.type)

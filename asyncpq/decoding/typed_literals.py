@@ -1,7 +1,7 @@
-"""Literals as Arrow scalars of their column's type, if the conversion is exact.
+"""Convert literals to Arrow scalars of their column's type, if that is exact.
 
 pyarrow's expression engine casts literal and column to a common type before it compares them. A literal that the
-column's type holds exactly needs no cast: the comparison has the same result and is faster. It also works where
+column's type represents exactly needs no cast: the comparison has the same result and is faster. It also works where
 pyarrow's casts fail: ``uint64 == 1`` with values above 2**63, ``int64 == 1.0`` with values above 2**24, ``decimal ==
 1``, instants in two time zones, UUIDs.
 """
@@ -75,7 +75,7 @@ def storage_values(array: pa.Array) -> pa.Array:
 def exact_scalar(value: Scalar, type_: pa.DataType, convert: Convert | None = None) -> pa.Scalar | None:
     """Return ``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if that is not exact.
 
-    ``convert`` is :func:`converter` of the type, where the caller has it.
+    ``convert`` is the result of :func:`converter` for ``type_``, if the caller has it already.
     """
     convert = convert or converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
@@ -101,10 +101,11 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """Return an operator and a scalar of ``type_`` that compare as ``op`` and ``value``, no value of ``type_``, do.
+    """Replace a comparison with ``value``, which lies between two values of ``type_``, by an equivalent one with a
+    value of ``type_``: return its operator and scalar.
 
-    Return a bool if the comparison has this result for all values that are not null. None if ``value`` is not a number
-    or time, and for literals that are cast before they are compared (floats against decimals).
+    Return a bool if the comparison has this result for all values that are not null. Return None if ``value`` is not a
+    number or time, and for literals that are cast before they are compared (floats against decimals).
     """
     scale = 0
     if pa.types.is_integer(type_):
@@ -139,7 +140,8 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
-    """Return whether column and literal are both instants, clock times, times of day, or durations, of any unit."""
+    """Return whether ``value`` and ``type_`` are of the same kind, whatever their units: instants, timestamps without
+    zone, times of day, or durations."""
     if pa.types.is_timestamp(type_):
         if not isinstance(value, (dt.datetime, Timestamp)):
             return False

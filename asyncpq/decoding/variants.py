@@ -1,7 +1,7 @@
-"""Parts of VARIANT columns, cast as Spark's ``try_variant_get`` casts them (VariantEncoding.md of parquet-format).
+"""Cast parts of VARIANT columns as Spark's ``try_variant_get`` does (VariantEncoding.md of parquet-format).
 
 Values are decoded one by one. A cast whose result depends on Spark's Java (texts of objects and arrays, rare forms of
-timestamps) is an error, not a guess. Spark's session is taken to be in UTC.
+timestamps) raises an error rather than guess. Spark's session is taken to be in UTC.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Cast: TypeAlias = Callable[[str, Any], Any]
 
 
 def part_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a part of the type ``name``."""
+    """Return the Arrow type of a variant's part that is cast to the type ``name``."""
     if name.startswith("decimal"):
         precision, scale = map(int, re.findall(r"\d+", name))
         return pa.decimal128(precision, scale)
@@ -69,7 +69,8 @@ def part_type(name: str) -> pa.DataType:
 
 
 def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], Any]:
-    """Return the function that makes an array of the requested part from VARIANT arrays, shredded or not.
+    """Return a function that reads the part that ``asked`` tests from VARIANT arrays, shredded or not, as an array of
+    its type.
 
     Raises PredicateTypeError if ``source`` is not the type of a VARIANT column.
     """
@@ -79,7 +80,7 @@ def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], An
         raise PredicateTypeError(
             f"{asked}: the column has the type {source}, expected a variant",
             column=asked.column,
-            hint="A variant is a struct of metadata and value.",
+            hint="Use a VARIANT column, which is a struct of metadata and value.",
         )
     restore = restoring(storage) if "typed_value" in names else None
     if restore is None and any(storage.field(name).type not in BINARIES for name in ("metadata", "value")):
@@ -133,7 +134,8 @@ def _names(metadata: bytes) -> dict[str, int]:
 
 
 def _part(value: bytes, metadata: bytes, path: Path) -> bytes | None:
-    """Return the encoded part at ``path``, perhaps followed by other bytes; None if there is none."""
+    """Return the bytes of ``value`` from the part at ``path`` on, which may go on after the part; None if there is no
+    such part."""
     for step in path:
         header = value[0]
         is_object = header & 3 == _OBJECT
@@ -164,8 +166,8 @@ def _number(data: bytes, place: int, size: int) -> int:
 
 
 def variant_value(value: bytes) -> Value:
-    """Decode a scalar; of objects and arrays the kind alone. Raises UnsupportedFeatureError for kinds that Spark does
-    not know, IndexError or struct.error if the value is cut off."""
+    """Decode an encoded variant. A scalar gives its kind and value, an object or array only its kind. Raises
+    UnsupportedFeatureError for kinds that Spark does not know, IndexError or struct.error if the value is cut off."""
     header = value[0]
     basic, kind = header & 3, header >> 2
     if basic == 1:
@@ -223,7 +225,7 @@ def _casting(name: str) -> Cast:
 
 def _refused(kind: str, target: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"a part of a variant is {kind}, whose cast to {target} asyncpq does not do as Spark does",
+        f"a part of a variant is {kind}; asyncpq cannot cast that to {target} as Spark does",
         hint="Ask for the type that the part has, or for a part inside of it.",
     )
 
@@ -281,7 +283,7 @@ def _to_float(kind: str, value: Any) -> float | None:
 
 
 def _single(value: pa.Scalar) -> float:
-    """Return the nearest float of 32 bits; texts are not rounded to 64 bits before."""
+    """Return the float of 32 bits that is nearest to the value. Text is not rounded to 64 bits before."""
     single: float = value.cast(pa.float32(), safe=False).as_py()
     return single
 
@@ -319,7 +321,8 @@ def _to_string(kind: str, value: Any) -> str | None:
 
 
 def _java_text(kind: str, value: float) -> str:
-    """Return a number as Java writes it: its fewest digits, in scientific notation from 10**7 and below 10**-3."""
+    """Return a number as text in the form of Java: the fewest digits, in scientific notation from 10**7 and below
+    10**-3."""
     if not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     shortest = repr(value)

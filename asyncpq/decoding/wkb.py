@@ -1,4 +1,4 @@
-"""Boxes of geometries in well-known binary (OGC 06-103r4, with ISO's and PostGIS's codes for Z and M).
+"""Bounding boxes of geometries in well-known binary (OGC 06-103r4, with ISO's and PostGIS's codes for Z and M).
 
 Points in little-endian order, the usual ones, are compared by Arrow's kernels, 100 times as fast as the parser that
 reads all other geometries one by one.
@@ -33,9 +33,9 @@ _FALSE: Final = plain_scalar(False, pa.bool_())
 
 
 def box_kernel(atom: tree.IntersectsBox) -> Callable[[Any], Any]:
-    """Return the kernel of ``atom``, for arrays of (large) binary.
+    """Return the function that evaluates ``atom`` on an array of (large) binary.
 
-    The kernel raises CorruptFileError for a value that is no well-known binary, UnsupportedFeatureError for curves.
+    It raises CorruptFileError for a value that is not well-known binary, UnsupportedFeatureError for curves.
     """
     meets = box_test(atom)
 
@@ -58,7 +58,7 @@ def box_kernel(atom: tree.IntersectsBox) -> Callable[[Any], Any]:
 
 
 def box_test(atom: tree.IntersectsBox) -> Callable[[bytes], bool]:
-    """Return the function that tells whether the box of one geometry intersects the box of ``atom``."""
+    """Return a function that tells whether the bounding box of one geometry intersects the box of ``atom``."""
 
     def meets(data: bytes) -> bool:
         box = wkb_box(data)
@@ -84,7 +84,7 @@ def _points_meet(points: pa.Array, atom: tree.IntersectsBox) -> pa.Array:
 
 
 def wkb_box(data: bytes) -> Box | None:
-    """Return least and greatest x and y of a geometry's coordinates (xmin, ymin, xmax, ymax); None if x or y has none.
+    """Return the bounding box (xmin, ymin, xmax, ymax) of a geometry's coordinates; None if it has no x or no y.
 
     NaN is skipped in each dimension by itself, as in Parquet's statistics. Raises CorruptFileError, or
     UnsupportedFeatureError for curves: their box exceeds that of their coordinates.
@@ -111,7 +111,8 @@ def wkb_box(data: bytes) -> Box | None:
 
 
 def _header(data: bytes, place: int) -> tuple[str, int, int, int]:
-    """Return byte order, kind, number of dimensions, and where the geometry's content begins."""
+    """Read the header of the geometry at ``place``: return its byte order, kind, number of dimensions, and where its
+    content begins."""
     if place + 5 > len(data) or data[place] > 1:
         raise _malformed()
     order = _ORDERS[data[place]]
@@ -137,7 +138,8 @@ def _count(data: bytes, place: int, order: str) -> tuple[int, int]:
 
 
 def _extend(data: bytes, place: int, count: int, dimensions: int, order: str, x: list[float], y: list[float]) -> int:
-    """Put the least and greatest x and y of coordinates into ``x`` and ``y``; return where the coordinates end."""
+    """Read ``count`` coordinates at ``place``; append their least and greatest x and y to ``x`` and ``y``. Return where
+    the coordinates end."""
     end = place + 8 * count * dimensions
     if end > len(data):
         raise _malformed()

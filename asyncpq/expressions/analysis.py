@@ -1,9 +1,9 @@
-"""This module alone defines what null, NaN and -0.0 do to each comparison.
+"""Decides for which values of a column a predicate is true, false or null.
 
-It gives the values of a column for which a predicate is true, false or null. Zone maps, index keys, Bloom filters,
-catalogs and contradictions adapt it: each brings a :class:`ValueDomain`, which says how literals compare with a
-column's values, and makes zones, key ranges or probes of the :class:`ResultValues` that come back. A new atom takes one
-function in ``_RESULT_VALUES``.
+This module alone defines what null, NaN and -0.0 do to each comparison. Zone maps, index keys, Bloom filters, catalogs
+and the search for contradictions adapt it: each brings a :class:`ValueDomain`, which says how literals compare with a
+column's values, and turns the resulting :class:`ResultValues` into zones, key ranges or probes. A new kind of
+comparison takes one function in ``_RESULT_VALUES``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
-    """The rules by which literals compare with the values of a column. Domains are compared by identity."""
+    """The rules by which literals compare with the values of one column. Two domains are equal only if they are one
+    object."""
 
     to_key: ToKey  # makes the key of a literal that is not None. Keys have the order of the values.
     # types whose literals are all comparable and of the column's type, each with a function that makes the key; None
@@ -74,7 +75,7 @@ class ValueDomain:
 
 
 class _Keys(NamedTuple):
-    """The literals of an ``In`` or ``KeyIn``, as keys that compare with the column's values."""
+    """The literals of an ``In`` or ``KeyIn``, converted to keys that compare with the column's values."""
 
     keys: Sequence[Any]  # without null and NaN, ascending, distinct
     null: bool
@@ -84,7 +85,8 @@ class _Keys(NamedTuple):
 
 
 def keys_of(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
-    """Return the literals of ``atom`` as keys; computed once for each shared domain."""
+    """Return the literals of ``atom`` as sorted keys. If ``domain`` is shared, ``atom`` keeps them for the
+    next call."""
     return atom.derived(domain, lambda: _keys(atom, domain)) if domain.shared else _keys(atom, domain)
 
 
@@ -115,7 +117,7 @@ def _keys(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
 
 
 class Interval(NamedTuple):
-    """The values from ``low`` to ``high``; None: the interval has no end on that side."""
+    """The values from ``low`` to ``high``. If ``low`` or ``high`` is None, the interval has no end on that side."""
 
     low: Any = None
     high: Any = None
@@ -124,7 +126,7 @@ class Interval(NamedTuple):
 
     @property
     def prefix(self) -> Any:
-        """The prefix of exactly the values in the interval; None if no prefix describes the interval."""
+        """The string or bytes with which exactly the values of the interval begin; None if there is no such prefix."""
         is_text = type(self.low) in (str, bytes) and self.high_open and not self.low_open
         return self.low if is_text and self.high == successor(self.low) else None
 
@@ -141,7 +143,7 @@ EVERYTHING: Final[Intervals] = (Interval(),)
 
 
 class ResultValues(NamedTuple):
-    """A set of all values for which a comparison has a given result. Unless ``exact``, it may have more values."""
+    """The set of values for which a comparison has a given result. If ``exact`` is False, it is a superset of them."""
 
     values: Intervals | Points  # those other than null and NaN: intervals that ascend and do not meet, or points
     null: bool  # nulls, NaN are members
@@ -176,7 +178,7 @@ def _unknown(reason: str, *, null: bool = False) -> ResultValues:
 
 
 def prefixed(key: Text) -> Intervals:
-    """Return the intervals of the strings, or bytes, that begin with ``key``."""
+    """Return the intervals that contain exactly the strings, or bytes, that begin with ``key``."""
     if not key:
         return EVERYTHING
     above = successor(key)
@@ -206,14 +208,16 @@ def follow(
     all_of: Callable[[Iterable[T]], T],
     any_of: Callable[[Iterable[T]], T],
 ) -> T:
-    """Combine the answers for each comparison in ``expr`` into one: the rows for which ``expr`` may be ``truth``.
+    """Combine the answers for each comparison in ``expr`` into one answer: the rows for which ``expr`` may be
+    ``truth``.
 
-    ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are true; an AND is false, or
-    null, only where one of its arguments is. An OR mirrors the AND.
+    An answer is any description of a set of rows. ``~x`` is true where ``x`` is false. An AND is true only where all of
+    its arguments are true; an AND is false, or null, only where one of its arguments is. An OR mirrors the AND.
 
-    ``atom`` returns the answer for one comparison and result. ``all_of`` returns the intersection of answers, and all
-    rows if there are no answers. ``any_of`` returns their union, and no rows if there are none. Both get iterables that
-    compute the answers lazily.
+    Args:
+        atom: returns the answer for one comparison and the result that it must have.
+        all_of: returns the intersection of answers; all rows if there are no answers.
+        any_of: returns the union of answers; no rows if there are none. Both get lazily computed answers.
     """
     if isinstance(expr, tree.Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
@@ -229,10 +233,12 @@ def follow(
 def texts_needed(
     expr: tree.Expression, columns: Collection[str], domain: ValueDomain, *, most: int
 ) -> dict[str, frozenset[bytes]]:
-    """Return texts by column: where ``expr`` is true, the column's value contains at least one of its texts.
+    """Return, for each column, texts of which its value must contain at least one where ``expr`` is true.
 
-    ``columns``: the string and binary columns to examine. A column without such texts, or with more than ``most``, is
-    left out. ``domain``: the rules by which literals compare with texts.
+    Args:
+        columns: the string and binary columns to examine.
+        domain: the rules by which literals compare with texts.
+        most: columns with more texts than this are left out, as are columns without any.
     """
 
     def of_atom(atom: tree.Atom, truth: Truth) -> dict[str, frozenset[bytes]]:
@@ -265,11 +271,10 @@ def texts_needed(
 
 
 def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
-    """Return the values for which ``atom`` may have the result ``truth``.
+    """Return the values of the column for which ``atom`` may have the result ``truth``.
 
-    For a comparison of two columns, the result holds for the values of both columns.
-
-    ``domain``: the rules by which literals compare. Raises TypeError if ``atom`` is not a comparison.
+    If ``atom`` compares two columns, the set applies to the values of each of them. ``domain`` says how literals
+    compare with the values. Raises TypeError if ``atom`` is not a comparison.
     """
     make = _RESULT_VALUES.get(type(atom))
     if make is None:
@@ -303,9 +308,9 @@ def _comparison(atom: tree.Comparison, truth: Truth, domain: ValueDomain) -> Res
 
 
 def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValues:
-    """Return the values for which the result of ``column op NaN`` is ``wanted``.
+    """Return the values for which ``column op NaN`` is true (``wanted``) or false (not ``wanted``).
 
-    Only ``!=`` is true, and it is true for every value. In Spark, NaN equals itself and exceeds all other values.
+    NaN is unordered, so only ``!=`` is true, for every value. In Spark, NaN equals itself and exceeds all other values.
     """
     if not domain.spark:
         return _VALID if wanted is (op == "!=") else NOTHING
@@ -449,7 +454,7 @@ def intervals(values: Intervals | Points) -> Intervals:
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
-    """Return the values that are in both ``left`` and ``right``."""
+    """Return the intervals of the values that are in both ``left`` and ``right``."""
     both: list[Interval] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -467,7 +472,7 @@ def intersect(left: Intervals, right: Intervals) -> Intervals:
 
 
 def unite(left: Intervals, right: Intervals) -> Intervals:
-    """Return the values that are in ``left`` or in ``right``."""
+    """Return the intervals of the values that are in ``left``, in ``right`` or in both."""
     joined: list[Interval] = []
     for interval in sorted((*left, *right), key=_begin):
         last = joined[-1] if joined else None
@@ -479,7 +484,7 @@ def unite(left: Intervals, right: Intervals) -> Intervals:
 
 
 def complement(parts: Intervals) -> Intervals:
-    """Return the values outside of the intervals ``parts``, which ascend and do not touch."""
+    """Return the intervals of the values outside all of ``parts``, which ascend and do not touch."""
     gaps: list[Interval] = []
     low, low_open = None, False
     for interval in parts:

@@ -52,9 +52,10 @@ class Column(tree.NamedColumn):
         return self._compare(">=", other)
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """Return a predicate that is true where the column has one of ``values``; rules of pyarrow's ``isin``.
+        """Return a predicate that is true where the column has one of ``values``, by the rules of pyarrow's ``isin``.
 
-        It is never null: a null is a member if ``values`` contains None, NaN if it contains NaN; -0.0 is not 0.0.
+        It is never null. A null column value matches if ``values`` contains None, and NaN if it contains NaN; -0.0 does
+        not match 0.0.
         """
         return tree.In(self.name, as_scalars(values))
 
@@ -85,7 +86,7 @@ class Column(tree.NamedColumn):
     def like(self, pattern: str | bytes) -> Expression:
         """Return a predicate that is true where a string or binary column matches a pattern of SQL's LIKE.
 
-        ``%`` is any string, ``_`` any character; after a backslash, each stands for itself.
+        ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character.
         """
         return tree.Like(self.name, self._text(pattern, "like"))
 
@@ -106,7 +107,7 @@ class Column(tree.NamedColumn):
         return tree.HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
 
     def has(self, value: object) -> Expression:
-        """Return a predicate that is true where ``value`` equals (``==``) an element of a list column.
+        """Return a predicate that is true where a list column has an element that equals (``==``) ``value``.
 
         Raises:
             ExpressionError: ``value`` is null, which equals nothing.
@@ -121,10 +122,11 @@ class Column(tree.NamedColumn):
         return tree.Has(self.name, scalar)
 
     def intersects_box(self, xmin: float, ymin: float, xmax: float, ymax: float) -> Expression:
-        """Return a predicate that is true where the box of a geometry meets a box, edges included.
+        """Return a predicate that is true where the bounding box of a geometry meets the given box; touching edges
+        count.
 
-        The column has geometries in well-known binary: GeoParquet's, or Parquet's GEOMETRY and GEOGRAPHY. With
-        ``xmin`` above ``xmax`` the box crosses the antimeridian.
+        The column contains geometries in well-known binary: GeoParquet's, or Parquet's GEOMETRY and GEOGRAPHY. If
+        ``xmin`` is above ``xmax``, the box crosses the antimeridian.
 
         Raises:
             ExpressionError: a corner is not a number, or ``ymin`` is above ``ymax``.
@@ -132,11 +134,15 @@ class Column(tree.NamedColumn):
         return box_predicate(self.name, (xmin, ymin, xmax, ymax))
 
     def variant_get(self, path: str, type: str) -> VariantPart:
-        """Return a part of a VARIANT column as a value of a type, to be compared like a column.
+        """Return a part of a VARIANT column, cast to a type. It is compared like a column.
 
         As in Spark's ``try_variant_get``, the part is null where the variant lacks it, or where it cannot be cast.
-        Times are in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double,
-        bool, string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
+        Times are in UTC.
+
+        Args:
+            path: where the part is, such as ``$.a``, ``$.a[0]`` or ``$['a b']``.
+            type: int8 to int64, float, double, bool, string, binary, date, timestamp, timestamp_ntz,
+                decimal(p, s), or Spark's name of one of these.
 
         Raises:
             ExpressionError: ``path`` is not a path, or ``type`` is not the name of a type.
@@ -180,7 +186,7 @@ class Column(tree.NamedColumn):
 
 
 class VariantPart:
-    """A part of a VARIANT column, made by :meth:`Column.variant_get`; it has the comparisons of a column."""
+    """A part of a VARIANT column, made by :meth:`Column.variant_get`. It can be compared as a column can."""
 
     __slots__ = ("_column", "_part", "_path", "_type")
 
@@ -252,7 +258,8 @@ class VariantPart:
 
 
 def box_predicate(column: str, corners: Sequence[object]) -> Expression:
-    """Return the predicate of :meth:`Column.intersects_box` for ``corners`` (xmin, ymin, xmax, ymax)."""
+    """Return the predicate of :meth:`Column.intersects_box`; ``corners`` are xmin, ymin, xmax and ymax, in
+    this order."""
     numbers: list[float] = []
     for corner in corners:
         try:

@@ -1,6 +1,7 @@
 """Conversion of SQL's LIKE to predicates.
 
-In ANSI SQL a pattern has an escape character only if ESCAPE names one. In :class:`tree.Like` it is the backslash.
+ANSI SQL's patterns have an escape character only if an ESCAPE clause names one. Those of :class:`tree.Like` have the
+backslash.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from asyncpq.expressions.tree import Expression
 
 
 def like(column: str, pattern: str, escape: str | None) -> Expression:
-    """Return ``column LIKE pattern ESCAPE escape``. Raises ValueError for a wrong use of the escape character."""
+    """Return the predicate ``column LIKE pattern ESCAPE escape``; ``escape`` None means no ESCAPE clause. Raises
+    ValueError if the escape character is not followed by ``%``, ``_`` or itself."""
     pieces = _pieces(pattern, escape)
     texts = [text for text, wildcard in pieces if not wildcard]
     if not any(wildcard for _, wildcard in pieces):
@@ -32,7 +34,7 @@ def like(column: str, pattern: str, escape: str | None) -> Expression:
 
 
 def _pieces(pattern: str, escape: str | None) -> list[tuple[str, bool]]:
-    """Return pairs of a character of the pattern and whether it is a wildcard. Several ``%`` in a row become one."""
+    """Split the pattern into pairs: a character, and whether it is a wildcard. Several ``%`` in a row become one."""
     pieces: list[tuple[str, bool]] = []
     characters = iter(pattern)
     for character in characters:

@@ -57,7 +57,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class RelativeTime:
-    """A time relative to the beginning of a read; made by :func:`now`. A ``timedelta`` can be added."""
+    """A time relative to the beginning of a read; made by :func:`now`. A ``timedelta`` can be added or subtracted."""
 
     offset: dt.timedelta  # from the beginning; negative before it
 
@@ -83,7 +83,8 @@ class RelativeTime:
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """A literal of SQL without a type of its own, such as ``0.3`` or ``'2024-05-01'``: it has its column's type."""
+    """A literal of SQL that states no type, such as ``0.3`` or ``'2024-05-01'``. It takes the type of the column that
+    it is compared with."""
 
     text: str
     is_number: bool  # otherwise it is text in quotes
@@ -93,9 +94,10 @@ class Untyped:
 
 
 def now() -> RelativeTime:
-    """Return the time when a read begins, for use in predicates: ``col("ts") >= now() - timedelta(days=7)``.
+    """Return the time at which a read begins, for use in predicates: ``col("ts") >= now() - timedelta(days=7)``.
 
-    Timestamps with a zone are compared with that instant, timestamps without one with UTC's clock at that instant.
+    The time is taken anew for each read. Timestamps with a time zone are compared with that instant, timestamps without
+    one with the wall clock of UTC at that instant.
     """
     return RelativeTime(dt.timedelta())
 
@@ -187,7 +189,8 @@ def _described(value: object) -> str:
 
 
 def duration(nanoseconds: int) -> dt.timedelta | Duration:
-    """Return a duration as a ``timedelta``; a :class:`Duration` if a ``timedelta`` cannot represent it exactly."""
+    """Convert nanoseconds to a ``timedelta``; to a :class:`Duration` if a ``timedelta`` cannot represent them
+    exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     try:
         return Duration(nanoseconds) if rest else dt.timedelta(microseconds=micros)
@@ -196,7 +199,8 @@ def duration(nanoseconds: int) -> dt.timedelta | Duration:
 
 
 def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
-    """Return a time of day as a ``time``; a :class:`TimeOfDay` if a ``time`` cannot represent it exactly."""
+    """Convert nanoseconds since midnight to a ``time``; to a :class:`TimeOfDay` if a ``time`` cannot represent them
+    exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     if rest or not 0 <= nanoseconds < NANOSECONDS["s"] * 86_400:
         return TimeOfDay(nanoseconds)
@@ -204,9 +208,10 @@ def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
 
 
 def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp:
-    """Return a point in time since 1970; a ``datetime`` if that is exact and there is no time zone.
+    """Convert nanoseconds since 1970 to a ``datetime``; to a :class:`Timestamp` if that is not exact, or with a time
+    zone.
 
-    ``timezone``: the name of the zone, in which case ``nanoseconds`` count in UTC.
+    ``timezone``: the name of the zone. With a zone, ``nanoseconds`` count in UTC; without one, on the wall clock.
     """
     micros, rest = divmod(nanoseconds, 1000)
     if rest or timezone is not None:
@@ -335,7 +340,8 @@ def _refuse_several_columns(values: object) -> None:
 
 
 def _elements(values: Any) -> Iterable[Any]:
-    """Return the values of a collection, converted by their own library in one call if that is exact."""
+    """Return the values of a collection as Python values, converted by the collection's own library in one call if that
+    is exact."""
     dtype = getattr(values, "dtype", None)
     if type(values).__module__.startswith("polars"):
         values = values.to_arrow()  # its own values are cut to microseconds
@@ -361,9 +367,10 @@ def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
 
 
 def nanoseconds(value: Moment) -> int:
-    """Return a point in time, time of day or duration in nanoseconds.
+    """Convert a point in time, a time of day or a duration to nanoseconds.
 
-    Points in time count from 1970-01-01: in UTC if they have a zone, otherwise on the wall clock.
+    Points in time count from 1970-01-01: in UTC if they have a zone, otherwise on the wall clock. Times of day count
+    from midnight.
     """
     if isinstance(value, (Timestamp, TimeOfDay, Duration)):
         return value.nanoseconds
@@ -376,7 +383,8 @@ def nanoseconds(value: Moment) -> int:
 
 
 def literal_key(value: Scalar) -> tuple[object, ...]:
-    """Return a key that is equal for two literals of the same type and exact value. Keys of NaN are equal."""
+    """Return a hashable key: two literals have equal keys if they have the same type and exact value. Keys of NaN are
+    equal."""
     if type(value) is float:
         return (float, value.hex())  # tells -0.0 from 0.0, and NaN equals itself
     if type(value) is Decimal:

@@ -1,9 +1,9 @@
 """Shorten predicates, resolve ``now()``, and find the values that columns may have where a predicate is true.
 
-A contradiction is a predicate that is true for no value. Every set of values found here is a superset. Literals are
-compared by their Python values. The exact filter does the same where the column's type holds the literal, and for
-numbers of integer and decimal columns. pyarrow casts other literals and may round them: the caller passes comparisons
-with such literals as ``inexact``, and they rule out no values.
+A contradiction is a predicate that is true for no value. Every set of values found here may be too large, never too
+small. Literals are compared by their Python values. The exact filter does the same where the column's type can
+represent the literal, and for numbers of integer and decimal columns. pyarrow casts other literals and may round them:
+the caller passes comparisons with such literals as ``inexact``, and they rule out no values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from asyncpq.expressions.tree import Expression, parts
 
 
 def simplify(expr: Expression) -> Expression:
-    """Fold constants, double negations and nested junctions; the result is the same for every row."""
+    """Return a shorter predicate with the same result for every row: constants, double negations and nested ANDs and
+    ORs are folded."""
     if isinstance(expr, (tree.And, tree.Or)):
         return _simplify_junction(expr)
     if isinstance(expr, tree.Not):
@@ -76,8 +77,8 @@ def _simplify_junction(expr: tree.And | tree.Or) -> Expression:
 def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) -> Expression | None:
     """Return a predicate that is true wherever ``expr`` is, with its comparisons replaced by ``change``.
 
-    None: the predicate is true for every row. ``change``: returns a predicate with the same result for every row, or
-    None to drop the comparison.
+    ``change`` returns a replacement with the same result for every row, or None to drop the comparison. The result is
+    None if nothing is left: it would be true for every row.
     """
 
     def of_atom(atom: tree.Atom, truth: Truth) -> Expression | None:
@@ -88,10 +89,11 @@ def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) 
 
 
 def with_conditions(expr: Expression, condition: Callable[[tree.Atom], Expression | None]) -> Expression:
-    """Return ``expr`` with further conditions, such that the result is true wherever ``expr`` is.
+    """Add conditions that follow from comparisons to ``expr``; the result is true wherever ``expr`` is.
 
-    ``condition`` returns, for a comparison, a predicate that is true wherever the comparison is, or None. AND joins it
-    to the comparison. Comparisons below a NOT stay the same, since nothing follows where they are false.
+    ``condition`` returns, for a comparison, a predicate that is true wherever the comparison is, or None for no
+    condition. AND joins it to the comparison. Comparisons below a NOT stay as they are, since nothing follows where
+    they are false.
     """
     if isinstance(expr, (tree.And, tree.Or)):
         return type(expr)(tuple([with_conditions(arg, condition) for arg in expr.args]))
@@ -100,13 +102,13 @@ def with_conditions(expr: Expression, condition: Callable[[tree.Atom], Expressio
 
 
 def conjunction(terms: Iterable[Expression | None]) -> Expression | None:
-    """Join the terms with AND. None, as a term and as the result, is a predicate that is true for every row."""
+    """Join the terms with AND. A term of None is true for every row; so is a result of None."""
     known = [term for term in terms if term is not None]
     return tree.join(tree.And, known) if known else None
 
 
 def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
-    """Join the terms with OR. None, as a term and as the result, is a predicate that is true for every row."""
+    """Join the terms with OR. A term of None is true for every row; so is a result of None."""
     branches = list(terms)
     known = [term for term in branches if term is not None]
     return tree.join(tree.Or, known) if len(known) == len(branches) else None
@@ -138,11 +140,14 @@ def _has_literal(atom: tree.Atom, kinds: Collection[type]) -> bool:
 
 
 def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] = ()) -> Expression:
-    """Replace times relative to ``now()`` with points in time.
+    """Replace times relative to ``now()`` with points in time. Returns ``expr`` itself if it has no relative times.
 
-    ``now``: the current time, with a time zone. ``zoneless``: names of columns of times without a zone, which are
-    compared with UTC's clock; other columns contain instants. Returns ``expr`` itself if it has no relative times.
-    Raises ExpressionError if a time is out of datetime's range.
+    Args:
+        now: the current time, with a time zone.
+        zoneless: names of timestamp columns without a time zone, which are compared with UTC's wall clock.
+
+    Raises:
+        ExpressionError: a time is out of datetime's range.
     """
 
     def resolved(value: Scalar, column: str) -> Scalar:
@@ -169,7 +174,8 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """The set of values that a column may have."""
+    """A superset of the values that a column has in some rows: intervals of values, and whether nulls and NaN may
+    occur."""
 
     intervals: Intervals = EVERYTHING  # of values other than null and NaN; ascending, not meeting; ends are literals
     null: bool = True  # nulls may be among the values
@@ -181,7 +187,7 @@ class ValueRanges:
         return not (self.intervals or self.null or self.nan)
 
     def __contains__(self, value: object) -> bool:
-        """Return whether the column may have ``value``; None is null."""
+        """Return whether the column may have ``value``; a ``value`` of None asks for null."""
         if value is None:
             return self.null
         if value != value:
@@ -200,10 +206,10 @@ Ranges: TypeAlias = dict[str, ValueRanges]
 
 
 def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ranges | None:
-    """Return the values that each column may have in rows where ``expr`` is true; None if ``expr`` is true for no row.
+    """Return the values that each column may have in rows where ``expr`` is true, by column name; a column that is
+    missing may have any value. None if ``expr`` is true for no row.
 
-    The result is keyed by column; a column that is missing may have any value. ``inexact``: atoms whose literals are
-    cast before they are compared.
+    ``inexact``: comparisons whose literals pyarrow casts, and may round, before it compares; they rule out no values.
     """
     ranges = _ranges(expr, inexact, None)
     return None if ranges is None else {name: _literals(known) for name, known in ranges.items()}
@@ -212,17 +218,19 @@ def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ran
 def is_unsatisfiable(
     expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
 ) -> bool:
-    """Return whether ``expr`` contradicts itself, and so is true for no row of any file.
+    """Return whether ``expr`` contradicts itself, and so is true for no row of any file. False if that cannot be shown.
 
-    ``inexact``: comparisons whose literals are cast first. ``among``: the columns to look at; None: all columns.
+    ``inexact``: comparisons whose literals are cast first, which are ignored. ``among``: names of the columns to
+    examine; None: all columns.
     """
     return _ranges(expr, inexact, among) is None
 
 
 def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
-    """Return an expression that is true for the same rows as ``expr``, without the parts that contradict each other.
+    """Return an expression that is true for the same rows as ``expr``, without the branches that contradict themselves.
 
-    For other rows, the result may be false where ``expr`` is null, or null where ``expr`` is false.
+    For other rows, the result may be false where ``expr`` is null, or null where ``expr`` is false. ``inexact`` is that
+    of :func:`column_ranges`.
     """
     if not isinstance(expr, (tree.And, tree.Or, tree.Not)):
         return expr
@@ -238,7 +246,7 @@ def without_contradictions(expr: Expression, inexact: Collection[Expression] = (
 
 
 def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
-    """Return ``expr`` without the parts that are true for no row; None if ``expr`` itself is true for no row."""
+    """Return ``expr`` without the branches that are true for no row; None if ``expr`` itself is true for no row."""
     if is_unsatisfiable(expr, inexact, among):
         return None
     if not isinstance(expr, (tree.And, tree.Or)):
@@ -256,7 +264,7 @@ def _possible(expr: Expression, inexact: Collection[Expression], among: Collecti
 
 
 def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection[str] | None) -> Ranges | None:
-    """Return the result of :func:`column_ranges` with comparable keys, not literals, as the ends of intervals."""
+    """Return what :func:`column_ranges` returns, but with comparable keys, not literals, as the ends of intervals."""
 
     def of_atom(atom: tree.Atom, truth: Truth) -> Ranges | None:
         names = tree.columns(atom)
@@ -297,7 +305,8 @@ def _any_of(parts: Iterable[Ranges | None]) -> Ranges | None:
 
 
 def _in_pairs(ranges: list[ValueRanges], join: Callable[[ValueRanges, ValueRanges], ValueRanges]) -> ValueRanges:
-    """Join neighbours in pairs until one is left. Joining one after the other would take quadratic time."""
+    """Reduce ``ranges`` to one by joining neighbours in pairs. Joining one after the other would take
+    quadratic time."""
     while len(ranges) > 1:
         ranges = [
             ranges[at] if at + 1 == len(ranges) else join(*ranges[at : at + 2]) for at in range(0, len(ranges), 2)
@@ -339,14 +348,15 @@ _AS_THEY_STAND: Final = (int, str, bytes, dt.date)
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Moment:
-    """A time or duration, ordered by its nanoseconds."""
+    """A time or duration as a sort key: ordered by its nanoseconds, with the literal that it was made from."""
 
     nanoseconds: int
     value: Scalar = field(compare=False)
 
 
 def _kind(value: Any) -> str | None:
-    """Return the kind of literals that ``value`` can be ordered with, such as "number"; None if there is no order."""
+    """Return the kind of ``value``, such as "number"; only literals of one kind have an order. None if ``value`` has no
+    order."""
     if isinstance(value, _Moment):
         value = value.value
     if isinstance(value, (dt.datetime, Timestamp)):
@@ -358,7 +368,8 @@ def _kind(value: Any) -> str | None:
 
 
 def _kind_of(parts: Intervals) -> str | None:
-    """Return the kind of the literals at the ends of the intervals; None if the intervals have no ends."""
+    """Return the kind (:func:`_kind`) of the literals at the ends of the intervals; None if the intervals have
+    no ends."""
     ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
     return next(map(_kind, ends), None)
 
@@ -378,7 +389,7 @@ def _literal(key: Any) -> Any:
 
 
 def _literals(ranges: ValueRanges) -> ValueRanges:
-    """Convert the ends of the intervals from keys back to literals."""
+    """Convert the ends of the intervals from sort keys back to literals."""
     parts = [part._replace(low=_literal(part.low), high=_literal(part.high)) for part in ranges.intervals]
     return ValueRanges(tuple(parts), ranges.null, ranges.nan)
 
@@ -397,7 +408,8 @@ _NEVER: Final = ValueDomain(lambda _: _FOREIGN)
 
 
 def _domain_of(atom: tree.Atom) -> ValueDomain:
-    """Return the rules by which the atom's literals compare. If their kinds differ, the first one's kind decides."""
+    """Return the rules by which the literals of ``atom`` compare. If the literals are of several kinds, the kind of the
+    first one decides."""
     kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
     return _NEVER if kind is None else _domain(kind)
 

@@ -1,13 +1,14 @@
 """Conditions in SQL as predicates, with ANSI's rules for nulls: ``parse_sql("id = 42 AND name LIKE 'a%'")``.
 
-A predicate has exactly the condition's meaning. If a part of the condition has no equal predicate, ExpressionError says
-what to write instead. sqlglot parses the text; it is loaded when a condition is parsed, so nodes are told apart by the
-names of their classes. Spark's conditions (``spark/reads/sql_conditions.py``) share
-:data:`COMPARISONS` and ``sql_operands.name_parts``; their literals and nulls are Spark's.
+A predicate has exactly the condition's meaning. If no predicate has the meaning of a part of the condition,
+ExpressionError says what to write instead. sqlglot parses the text. It is loaded when the first condition is parsed, so
+the code tells sqlglot's nodes apart by the names of their classes. The module for Spark's conditions
+(``spark/reads/sql_conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
+for literals and nulls.
 
-A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which the
-column's type resolves, as SQL engines do. ``DATE '...'``, ``CAST(... AS ...)`` and the like have a type.
-``sql_operands.py`` reads columns and literals.
+A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which takes the
+column's type, as in SQL engines. ``DATE '...'``, ``CAST(... AS ...)`` and the like have a type. ``sql_operands.py``
+reads columns and literals.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _BEFORE: Final = "SELECT 1 WHERE "
 
 
 def parse_sql(text: str) -> Expression:
-    """Convert a condition in SQL, the text after WHERE, to a predicate.
+    """Convert a condition in SQL, the text that would follow WHERE, to a predicate.
 
     Raises:
         ExpressionError: the text is not a condition, or no predicate has exactly the meaning of a part of it.
@@ -129,7 +130,7 @@ def _condition(node: Any) -> Expression:
 
 
 def _only(node: Any, *known: str) -> None:
-    """Refuse a node with arguments other than ``known``, such as a subquery of IN."""
+    """Raise ExpressionError if a node has arguments other than ``known``, such as the subquery of an IN."""
     others = [name for name, value in node.args.items() if value and name not in known]
     if others:
         refuse(node, f"has a part that asyncpq cannot evaluate ({', '.join(others)})", FORM)
@@ -175,7 +176,7 @@ def _columns_compared(node: Any, left: str, op: tree.CompareOp, right: str) -> E
 
 
 def _plain(value: Any) -> Any:
-    """Return a literal as a Python value that compares with other literals."""
+    """Return a literal without a column as a Python value that compares with other literals; numbers become Decimal."""
     if isinstance(value, Untyped):
         return Decimal(value.text) if value.is_number else value.text
     return Decimal(value) if type(value) is int else value
@@ -188,7 +189,8 @@ def _between(node: Any) -> Expression:
 
 
 def _in(node: Any) -> Expression:
-    """Read ``x IN (...)``: null where x is null, and with a NULL among the values where no value is equal."""
+    """Convert ``x IN (...)`` to a predicate. It is null where x is null, and, if a NULL is among the values, where no
+    value equals x."""
     _only(node, "this", "expressions")
     path = column_of(node, node.this)
     values = [operand_of(item) for item in node.expressions]

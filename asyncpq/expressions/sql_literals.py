@@ -36,7 +36,8 @@ _UNITS: Final = {
 
 
 def typed_literal(target: str, value: Any, lengths: Sequence[int] = ()) -> Scalar:
-    """Return ``CAST(value AS target(lengths))``; ``target`` is the name of sqlglot's type."""
+    """Return the value of ``CAST(value AS target(lengths))``. ``target`` is sqlglot's name of the type; ``lengths`` are
+    its parameters, such as precision and scale."""
     if target in _BITS or (target.startswith("U") and target[1:] in _BITS):
         return _integer(target, _decimal_of(value))
     if target == "DECIMAL":
@@ -62,7 +63,7 @@ def typed_literal(target: str, value: Any, lengths: Sequence[int] = ()) -> Scala
 
 
 def date(text: str) -> dt.date:
-    """Return a date of the form 2024-05-01."""
+    """Parse a date of the form 2024-05-01."""
     parts = _DATE_TEXT.fullmatch(text)
     if parts is None:
         raise ValueError(f"{text!r} is not a date such as 2024-05-01")
@@ -70,7 +71,8 @@ def date(text: str) -> dt.date:
 
 
 def moment(text: str) -> dt.datetime | Timestamp:
-    """Return a time of the form ``2024-05-01 12:30:00.25``; with an offset, such as ``+02:00`` or ``Z``, an instant."""
+    """Parse a timestamp of the form ``2024-05-01 12:30:00.25``. With an offset, such as ``+02:00`` or ``Z``, it is an
+    instant."""
     parts = _MOMENT_TEXT.fullmatch(text)
     if parts is None:
         raise ValueError(f"{text!r} is not a time such as 2024-05-01 12:30:00")
@@ -85,7 +87,8 @@ def moment(text: str) -> dt.datetime | Timestamp:
 
 
 def interval(text: str, unit: str) -> dt.timedelta:
-    """Return a length of time in units of weeks or less."""
+    """Parse an SQL interval in units from weeks to microseconds: ``text`` is the quoted part, ``unit`` the word after
+    it."""
     amount, _, rest = text.strip().partition(" ")
     name = (unit or rest).strip().upper()
     step = _UNITS.get(name) or _UNITS.get(name.removesuffix("S"))
@@ -98,7 +101,7 @@ def interval(text: str, unit: str) -> dt.timedelta:
 
 
 def clock(text: str) -> Scalar:
-    """Return a time of day of the form ``12:30:00.25``."""
+    """Parse a time of day of the form ``12:30:00.25``."""
     parts = _CLOCK_TEXT.fullmatch(text)
     if parts is None:
         raise ValueError(f"{text!r} is not a time of day such as 12:30:00")

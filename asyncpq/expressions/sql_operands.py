@@ -1,7 +1,7 @@
 """The operands of conditions in SQL: columns, parts of VARIANT columns, and literals.
 
-sqlglot's nodes come in; :class:`ColumnPath`, or the value of a literal, go out. Conditions of them are made by
-``sql.py``. A number or quoted text without a type is an :class:`asyncpq.expressions.scalars.Untyped`.
+Takes sqlglot's nodes and returns a :class:`ColumnPath` or the value of a literal; ``sql.py`` makes conditions of them.
+A number or quoted text without a type becomes an :class:`asyncpq.expressions.scalars.Untyped`.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ _TESTS: Final = (tree.Comparison, tree.KeyIn, tree.IsNull, tree.StartsWith, tree
 
 
 class ColumnPath(str):
-    """The dotted path of a column."""
+    """The dotted path of a column, such as ``address.city``."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The name that a comparison of the column has."""
+        """The column of a comparison with this operand: the path as plain text."""
         return str(self)
 
 
 class VariantOperand(ColumnPath):
-    """A part of a VARIANT column; its text is the part's form in messages.
+    """A part of a VARIANT column, as an operand of a condition. As a string, it is the part's form in messages.
 
-    Comparisons have it as their column until :func:`with_parts` replaces them by tests of the part.
+    While a condition is parsed, it stands in comparisons as their column; :func:`with_parts` then replaces these
+    comparisons by :class:`VariantTest` nodes.
     """
 
     __slots__ = ("column", "path", "type")
@@ -59,7 +60,8 @@ class VariantOperand(ColumnPath):
 
     @classmethod
     def of(cls, column: str, path: str, type_: str) -> VariantOperand:
-        """Return the part at a path such as ``$.a`` as a value of a type. Raises ExpressionError."""
+        """Return the part of ``column`` at a path such as ``$.a``, to be cast to the type that ``type_`` names. Raises
+        ExpressionError if ``path`` is not a path, or the type is unknown."""
         kind = variant_type(type_.lower())
         operand = cls(f"variant_get({column}, {path!r}, {kind!r})")
         operand.column, operand.path, operand.type = column, variant_path(path), kind
@@ -67,14 +69,14 @@ class VariantOperand(ColumnPath):
 
     @property
     def name(self) -> VariantOperand:
-        """The operand itself."""
+        """The column of a comparison with this operand: the operand itself, until :func:`with_parts` replaces it."""
         return self
 
 
 def with_parts(expr: Expression) -> Expression:
     """Return ``expr`` with each comparison of a :class:`VariantOperand` replaced by a :class:`VariantTest`.
 
-    Raises ExpressionError if a comparison cannot be made with a part of a variant.
+    Raises ExpressionError if the kind of comparison is not supported for a part of a variant.
     """
 
     def with_part(atom: tree.Atom) -> Expression:
@@ -94,7 +96,8 @@ def with_parts(expr: Expression) -> Expression:
 
 @functools.cache
 def dialect() -> Any:
-    """Return sqlglot's own dialect, which is the nearest to ANSI's, with ANSI's ``X'00ff'`` for bytes."""
+    """Return the SQL dialect for sqlglot: its own, which is the nearest to ANSI SQL, but ``X'00ff'`` means bytes, as in
+    ANSI SQL."""
     import sqlglot
 
     class Tokenizer(sqlglot.Tokenizer):
@@ -104,22 +107,23 @@ def dialect() -> Any:
 
 
 def cut(text: str) -> str:
-    """Return a part of a condition for an error, in quotes and not too long."""
+    """Return the text of a condition, or of a part of it, for an error message: in quotes and shortened."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def refuse(node: Any, why: str, hint: str) -> NoReturn:
-    """Raise ExpressionError about a node."""
+    """Raise ExpressionError about a node: its SQL text followed by ``why``, such as "has a part that ..."."""
     raise ExpressionError(f"SQL condition: {cut(node.sql(dialect=dialect()))} {why}", hint=hint)
 
 
 def kind_of(node: Any) -> str:
-    """Return the name of a node's class, since sqlglot's classes are not loaded with this module."""
+    """Return the name of a node's class. Names are compared, since this module does not load sqlglot's classes."""
     return type(node).__name__
 
 
 def name_parts(node: Any) -> list[str] | None:
-    """Return the parts of a column's name with those of struct fields; None for other nodes."""
+    """Return a column's name and the names of the struct fields below it, as a list; None if ``node`` is not a
+    column."""
     if kind_of(node) == "Paren":
         return name_parts(node.this)
     if kind_of(node) == "Dot":
@@ -134,7 +138,7 @@ def name_parts(node: Any) -> list[str] | None:
 
 
 def path_of(node: Any) -> ColumnPath | None:
-    """Return the path of a column, or a part of a variant; None for other nodes."""
+    """Return the operand for a node that is a column or a part of a variant; None for other nodes."""
     if kind_of(node) == "Paren":
         return path_of(node.this)
     if kind_of(node) == "Anonymous" and str(node.this).lower() in VARIANT_FUNCTIONS:
@@ -164,7 +168,7 @@ def column_of(node: Any, operand: Any) -> str:
 
 
 def operand_of(node: Any) -> Any:
-    """Return the path of a column, or the value of a literal; None is NULL."""
+    """Return the path of a column, or the value of a literal; the value of NULL is None."""
     path = path_of(node)
     if path is not None:
         return path
@@ -175,7 +179,7 @@ def operand_of(node: Any) -> Any:
 
 
 def _form_of(node: Any, default: str) -> str:
-    """Return what to write in place of a node that is neither a column nor a literal."""
+    """Return a hint: what to write in place of a node that is neither a column nor a literal."""
     if kind_of(node) == "Anonymous" and str(node.this).lower() in _PARTS_ELSEWHERE:
         return VARIANT_FORM
     return _OPERAND_HINTS.get(kind_of(node), default)

@@ -30,7 +30,7 @@ UNICODE_VERSION: Final = "14.0.0"
 
 
 class WordCharacters(NamedTuple):
-    """Ranges of Unicode characters that words consist of, as pairs of first and last code point."""
+    """Ranges of the Unicode characters that words consist of, as pairs of first and last code point."""
 
     letters_and_numbers: list[tuple[int, int]]
     marks: list[tuple[int, int]]

@@ -103,7 +103,8 @@ class Atom(Expression):
 
     @property
     def subject(self) -> str:
-        """The column and the operator as text, without the values, which may be thousands and differ in each read."""
+        """The column and the operator as text, for messages. The values are left out: there may be thousands
+        of them."""
         return f"{self.column} {self.operator}"
 
     @property
@@ -170,7 +171,7 @@ class _AnyOf(Atom):
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def derived(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of ``make``, which is called once for each ``name`` and then remembered."""
+        """Return the result of ``make()``, which is called once for each ``name`` and then remembered."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -199,7 +200,7 @@ class _AnyOf(Atom):
 class In(_AnyOf):
     """Whether the column has one of ``values``; never null.
 
-    A null is a member if ``values`` contains None, NaN if it contains NaN; -0.0 is not 0.0.
+    A null column value matches if ``values`` contains None, and NaN if it contains NaN; -0.0 does not match 0.0.
     """
 
     operator: ClassVar[str] = "in"
@@ -207,9 +208,10 @@ class In(_AnyOf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyIn(_AnyOf):
-    """Whether ``column == key`` for any of the keys, like an OR of comparisons.
+    """Whether ``column == value`` for any of ``values``, like an OR of comparisons.
 
-    Null and NaN keys are ignored; 0.0 matches -0.0. Where the column is null: null, or false if no key is left.
+    Null and NaN among the values are ignored; 0.0 matches -0.0. Where the column is null, the result is null, or false
+    if no other values are left.
     """
 
     operator: ClassVar[str] = "== any of"
@@ -217,7 +219,7 @@ class KeyIn(_AnyOf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsNull(Atom):
-    """Whether the column is null, or with ``nan_is_null`` NaN; the result is never null."""
+    """Whether the column is null or, if ``nan_is_null``, NaN; the result is never null."""
 
     operator: ClassVar[str] = "is null"
     column: str
@@ -260,8 +262,8 @@ class Contains(Atom):
 class Like(Atom):
     """Whether a string or binary column matches a pattern of SQL's LIKE.
 
-    ``%`` matches any string, ``_`` any character; after a backslash, each stands for itself.
-    Null where the column is null. In binary columns ``_`` matches any byte.
+    ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character. Null where
+    the column is null. In binary columns ``_`` matches any byte.
     """
 
     operator: ClassVar[str] = "like"
@@ -350,9 +352,10 @@ class Has(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IntersectsBox(Atom):
-    """Whether the box of a geometry's coordinates meets a box, edges included; false without coordinates.
+    """Whether the bounding box of a geometry meets the given box; touching edges count. False for a geometry without
+    coordinates.
 
-    Null where the geometry is null. With ``xmin`` above ``xmax`` the box crosses the antimeridian.
+    Null where the geometry is null. If ``xmin`` is above ``xmax``, the given box crosses the antimeridian.
     """
 
     operator: ClassVar[str] = "intersects box"
@@ -363,7 +366,7 @@ class IntersectsBox(Atom):
     ymax: float
 
     def meets(self, xmin: float, ymin: float, xmax: float, ymax: float) -> bool:
-        """Return whether another box, which does not cross the antimeridian, meets this one."""
+        """Return whether this box meets the given one, which does not cross the antimeridian."""
         if ymin > self.ymax or ymax < self.ymin:
             return False
         join = any if self.xmin > self.xmax else all
@@ -440,12 +443,12 @@ _Node = TypeVar("_Node", bound="And | Or")
 
 
 def parts(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
-    """Return the arguments of ``expr`` if it is a ``node`` (AND or OR), otherwise ``expr`` alone."""
+    """Return the arguments of ``expr`` if it is a ``node`` (the class And or Or), otherwise ``expr`` alone."""
     return expr.args if isinstance(expr, node) else (expr,)
 
 
 def join(node: type[_Node], args: list[Expression]) -> Expression:
-    """Join predicates with ``node`` (AND or OR); a single predicate is returned as it is."""
+    """Join predicates with ``node`` (the class And or Or); a single predicate is returned as it is."""
     return args[0] if len(args) == 1 else node(tuple(args))
 
 

@@ -1,4 +1,4 @@
-"""Parts of VARIANT columns as typed values: their paths, their types, and the comparisons of them."""
+"""Parts of VARIANT columns as typed values: their paths, their types, and how they are compared."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class VariantTest(tree.Atom):
 
 
 def variant_path(text: object) -> Path:
-    """Parse a path such as ``$.a[0]['b c']``. Raises ExpressionError if ``text`` is not a path."""
+    """Parse the path of a variant's part, such as ``$.a[0]['b c']``. Raises ExpressionError if ``text`` is not
+    a path."""
     path: list[str | int] = []
     rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
     while rest:
@@ -84,8 +85,8 @@ def variant_path(text: object) -> Path:
 
 
 def variant_type(name: object) -> str:
-    """Return asyncpq's name of a type of variant parts; ``name`` may also be Spark's. Raises ExpressionError for an
-    unknown name."""
+    """Return asyncpq's name for a type to which parts of variants can be cast. ``name`` is that name, or Spark's name.
+    Raises ExpressionError if it is neither."""
     kind = _TYPES.get(name) if isinstance(name, str) else None
     decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
     if decimal is not None:

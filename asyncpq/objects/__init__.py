@@ -1,8 +1,9 @@
 """One version of one object: a url comes in; checked footers, indexes and pages of that version go out.
 
 ``runtime`` has what all reads of a session share: stores, caches, limits, threads. ``opening`` makes an
-:class:`ObjectSource` (``source``) from a url. The source finds the object's :class:`FileVersion` (``version``), and
-``freshness`` says how long that version may be used without validation. ``parts`` gets parts of the object from memory,
-running fetches, other cache tiers or the store; ``coalesce`` merges the ranges of a fetch. ``page_indexes`` and
-``bloom_filters`` fetch through ``parts``. ``read_plan`` lists the pages and chunks that a scan fetches.
+:class:`ObjectSource` (``source``) for a url. The source finds the object's current :class:`FileVersion` (``version``),
+and ``freshness`` says how long that version may be used without validation. ``parts`` gets parts of the object (footer,
+indexes, pages) from memory, running fetches, other cache tiers or the store; ``coalesce`` merges the ranges of a fetch.
+``page_indexes`` and ``bloom_filters`` fetch through ``parts``. ``read_plan`` lists the pages and chunks that a scan
+fetches.
 """

@@ -1,9 +1,9 @@
-"""Probe Bloom filters, through the caches, of the row groups that statistics and page indexes do not rule out.
+"""Probe the Bloom filters of the row groups that statistics and page indexes do not rule out.
 
-A probe needs a filter's header, once, and one block of 32 bytes for each value. Memory keeps one :class:`ChunkFilter`
-for each chunk, with its header and the fetched blocks. Other values need other blocks. So a whole filter is fetched if
-it is so small that its parts would cost as much, or if it costs no more than the round trips of twice as many probes as
-were made so far.
+Filters are fetched through the caches. A probe needs a filter's header, once, and one block of 32 bytes for each value.
+Memory keeps one :class:`ChunkFilter` for each column chunk, with its header and the fetched blocks. Other values need
+other blocks. So a whole filter is fetched if it is so small that the needed blocks would cost as much, or if it costs
+no more than the round trips of twice as many probes as were made so far.
 
 A read probes twice. Before it fetches page indexes, it probes the filters that are in memory and in the object's tail.
 Once its pages are planned, the bytes that a filter may save are known; filters are then fetched if that may save more
@@ -42,14 +42,14 @@ from asyncpq.storage.base import RequestContext
 
 
 class ChunkFilter:
-    """The fetched parts of one chunk's Bloom filter: its header, and some or all of its blocks.
+    """The fetched parts of one column chunk's Bloom filter: its header, and some or all of its blocks.
 
     Reads in several threads may share one filter without a lock: each only adds bytes that it fetched, which are the
     same for all reads. Nothing is removed or iterated over, except that the blocks are dropped once the whole bitset is
     there.
 
     ``start``: offset of the filter's first byte in the object. ``stop``: offset after its last byte; None if the footer
-    does not give the length. ``limit``: offset before which every filter ends.
+    does not give the length. ``limit``: offset before which the file's filters end.
     """
 
     __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
@@ -82,7 +82,8 @@ class ChunkFilter:
         return self._stop if header is None else self.start + header.header_size + header.num_bytes
 
     def answer(self, hash_: int) -> bool | None:
-        """Return whether the chunk may hold a value with this hash; None until the hash's block is fetched."""
+        """Return False if the chunk has no value with this hash, True if it may have one; None if the needed block is
+        not fetched yet."""
         if self.reason is not None:
             return True
         if self._header is None:
@@ -95,14 +96,14 @@ class ChunkFilter:
         return None if block is None else may_contain(block, hash_)
 
     def is_open(self, hashes: Iterable[int]) -> bool:
-        """Return whether fetching more of the filter may rule out more of ``hashes``."""
+        """Return whether fetching more of the filter may rule out one of ``hashes``."""
         if self.reason is not None or self._bitset is not None:
             return False
         return any(self.answer(hash_) is None for hash_ in hashes)
 
     def ranges(self, hashes: Iterable[int], gap_bytes: int) -> list[ByteRange]:
-        """Return the ranges to fetch next for ``hashes``: their blocks, or the whole filter if that costs no more,
-        where a request costs as much as ``gap_bytes`` bytes."""
+        """Return the byte ranges to fetch next, to test ``hashes``: the hashes' blocks, or the whole filter if that
+        costs no more. ``gap_bytes``: a request costs as much as this many bytes."""
         header = self._header or self._guess
         if header is None:  # a request brings this much at the price of a header
             stop = self._limit if self._stop is None else self._stop
@@ -120,9 +121,10 @@ class ChunkFilter:
         return [whole] if cost >= whole.stop - whole.start else parts
 
     def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
-        """Keep the fetched parts of the filter that ``hashes`` need. ``fetched``: whether requests were sent for them.
+        """Keep what ``hashes`` need of ``parts``: byte ranges of the object, with their bytes. ``fetched``: whether
+        requests were sent for them.
 
-        Raises FormatError if the filter must not be used.
+        Raises FormatError if the filter is damaged or of an unknown kind and must not be used.
         """
         self.probes += fetched
         header = self._header or self._read_header(parts)
@@ -153,9 +155,9 @@ class ChunkFilter:
             return None
         stop = self.start + header.header_size + header.num_bytes
         if stop > self._limit or (self._stop is not None and stop != self._stop):
+            end = f"must end by byte {self._limit}" if self._stop is None else f"ends at byte {self._stop}"
             raise CorruptFileError(
-                f"a bloom filter claims the bytes {self.start} to {stop}, the footer says up to "
-                f"{self._limit if self._stop is None else self._stop}"
+                f"a bloom filter has the bytes {self.start} to {stop} by its header, but {end} by the footer"
             )
         return header
 
@@ -167,7 +169,7 @@ _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory c
 
 
 class FilterPlaces(NamedTuple):
-    """The positions of one leaf's filters in the object."""
+    """The positions of the Bloom filters of one leaf column in the object."""
 
     # by row group, first byte and, where the footer gives the length, the byte after the last
     spans: Mapping[int, tuple[int, int | None]]
@@ -176,8 +178,10 @@ class FilterPlaces(NamedTuple):
 
 
 class RowGroupFilters:
-    """The filters of one query: ``probes`` are the conditions, ``places`` the filters' positions keyed by column
-    name."""
+    """The Bloom filters that one query may probe.
+
+    ``probes``: the conditions of the query, as hashes to look up. ``places``: the filters' positions, by column name.
+    """
 
     def __init__(
         self,
@@ -203,17 +207,18 @@ class RowGroupFilters:
                 )
 
     def report(self) -> BloomReport:
-        """Return a report of the row groups that the probed filters have ruled out."""
+        """Return which columns' filters were probed, in which row groups, and the row groups that they ruled out."""
         asked = {ordinal for (ordinal, _), filter_ in self._filters.items() if filter_ is not None and filter_.is_known}
         return BloomReport(
             tuple(self._hashes), RowRanges.from_rows(sorted(asked)), RowRanges.from_rows(sorted(self.dropped))
         )
 
     async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
-        """Rule out those of the row groups with the ordinals ``row_groups`` that hold no matching row.
+        """Rule out row groups without matching rows: add them to ``dropped``. Only ``row_groups`` (ordinals) are
+        examined.
 
-        ``stakes`` has the bytes that reading each row group would take; filters are fetched if that may save more than
-        it costs. Without ``stakes``, only filters in memory are probed.
+        ``stakes`` maps each row group to the bytes that reading it would take; filters are fetched if that may save
+        more than it costs. Without ``stakes``, only filters in memory, or in the object's cached tail, are probed.
         """
         pending = self._pending(row_groups)
         if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):
@@ -230,8 +235,8 @@ class RowGroupFilters:
             pending = self._pending(row_groups)
 
     def _pending(self, row_groups: Sequence[int]) -> list[tuple[int, str, ChunkFilter]]:
-        """Probe the fetched filters; return (row group, column, filter) of those that may rule out more after a
-        fetch."""
+        """Probe the filters as far as they are fetched. Return (row group, column, filter) of those that may rule out
+        more once more of them is fetched."""
         pending: list[tuple[int, str, ChunkFilter]] = []
         for ordinal in row_groups:
             if ordinal in self.dropped:
@@ -274,7 +279,8 @@ class RowGroupFilters:
         return filter_.ranges(self._hashes[column], self._prices.gap_bytes)
 
     async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
-        """Fetch the wanted ranges in one round; each filter then has more blocks, or the reason why it is unusable."""
+        """Fetch the byte ranges of each filter, all in one round. Each filter then has more blocks, or the reason why
+        it cannot be used."""
         source, version, context = self._source, self._version, self._context
         keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
         metrics = context.metrics
@@ -303,10 +309,11 @@ class RowGroupFilters:
     def _is_worth_it(
         self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int
     ) -> bool:
-        """Return whether the expected saving outweighs the filters' round trips and bytes.
+        """Return whether probing the ``pending`` filters is expected to save more time than fetching them takes; True
+        if the options request all filters.
 
-        Each value may be in any of the row groups, or in none. The saving is the share of ``stakes`` that lies in row
-        groups without any of the values.
+        The estimate assumes that each value is equally likely to be in any one of the row groups, or in none. The
+        saving is the share of ``stakes`` (bytes by row group) that lies in row groups without any of the values.
         """
         options = self._source.runtime.options
         if options.requests.bloom_filters == "always":
@@ -325,8 +332,8 @@ class RowGroupFilters:
         return saved / prices.bandwidth_bytes_s > cost_s
 
     def _buys(self, pending: Sequence[tuple[int, str, ChunkFilter]]) -> bool:
-        """Return whether to fetch whole filters. With them in memory, each probe so far would have saved a round
-        trip; as many probes are expected again."""
+        """Return whether to fetch the ``pending`` filters whole. If they had been in memory, each probe so far would
+        have saved a round trip; as many probes are expected again."""
         size = sum([filter_.stop - filter_.start for _, _, filter_ in pending if filter_.stop is not None])
         probes = max((filter_.probes for _, _, filter_ in pending), default=0)
         return (
@@ -343,11 +350,11 @@ def row_group_filters(
     leaves: Mapping[str, Leaf],
     context: RequestContext,
 ) -> RowGroupFilters | None:
-    """Return the filters that can rule out row groups for ``prune``; None if no such filter exists or the options
-    disable Bloom filters.
+    """Return the Bloom filters that may rule out row groups for the predicate ``prune``; None if no such filter exists
+    or the options disable Bloom filters.
 
     Args:
-        leaves: the columns of ``prune`` that are leaves, keyed by name.
+        leaves: the columns of ``prune`` that are leaf columns, keyed by name.
     """
     options = source.runtime.options
     if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
@@ -396,8 +403,8 @@ def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
 
 
 def _kept(version: FileVersion, start: int) -> ContentKey:
-    """Return the key of a filter in the memory cache.
+    """Return the key under which the memory cache keeps the filter that begins at byte ``start``.
 
-    Its range is empty, so it differs from the keys of fetched parts.
+    The key's byte range is empty, so it differs from the keys of fetched parts.
     """
     return version.key("bloom_filter", start, start)

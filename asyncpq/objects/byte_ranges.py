@@ -24,7 +24,8 @@ _MEMORY_SHARE: Final = 16  # reads of more than this part of the memory cache ar
 
 
 async def present_version(source: ObjectSource, context: RequestContext) -> ObjectVersion:
-    """Return the object's version: a known one, which the cache policy may have validated, or that of one suffix GET.
+    """Return the object's current version: one in the caches, validated if the cache policy requires it, or else the
+    version that one suffix GET finds.
 
     An empty object has a version of size 0. Raises StoreError.
     """
@@ -68,10 +69,10 @@ async def _fetch_version(source: ObjectSource, context: RequestContext) -> Objec
 async def read_ranges(
     source: ObjectSource, version: ObjectVersion, ranges: Sequence[tuple[int, int]], context: RequestContext
 ) -> list[bytes]:
-    """Return the bytes of each range ``(start, stop)``, in order; ranges are cut to the object, and may overlap.
+    """Return the bytes of each range ``(start, stop)``, in order; ranges are cut at the object's end, and may overlap.
 
-    Ranges that no cache has are coalesced and sent at once. If the object has another version, drops the pointer to
-    ``version`` and raises ObjectChangedError. Raises StoreError if the store fails.
+    Ranges that no cache has are coalesced and sent at once. Raises ObjectChangedError, and drops the cached pointer to
+    ``version``, if the object has another version now; StoreError if the store fails.
     """
     cut = [(min(start, version.size), min(stop, version.size)) for start, stop in ranges]
     tail = await _known_tail(source, version, max([stop for _, stop in cut], default=0), context)
@@ -93,9 +94,10 @@ async def read_ranges(
 
 
 async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, context: RequestContext) -> Tail | None:
-    """Return the end of the object, if memory has it, or if reads up to ``stop`` reach into it and another tier has it.
+    """Return the cached end of the object; None if it is not cached. ``stop`` is the end of the last range to read:
+    tiers other than memory are asked only if the ranges reach into the tail.
 
-    The tiers have it as the range that the first GET asked for.
+    The tiers have the tail under the range that the first GET asked for.
     """
     memory = source.runtime.memory
     tail: Tail | None = memory.get(version.tail_key)
@@ -114,7 +116,8 @@ async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, c
 
 
 def _head(part: tuple[int, int], tail: Tail | None) -> tuple[int, int]:
-    """Return the part of a range that must be fetched: without the bytes that the object's ``tail`` already has."""
+    """Return what must be fetched of the range ``part``: the bytes in front of ``tail``, the cached end of the
+    object."""
     start, stop = part
     return (start, tail.start) if tail is not None and start < tail.start < stop else part
 

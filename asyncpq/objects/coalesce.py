@@ -30,7 +30,7 @@ def coalesce(
     part_bytes: int,
     max_requests: int | None,
 ) -> list[ByteRange]:
-    """Cover ``ranges`` with GETs, sorted and disjoint.
+    """Return few range GETs that cover ``ranges``, sorted and disjoint.
 
     Args:
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.

@@ -1,6 +1,7 @@
-"""Freshness: the version that an object had when it was last seen, and how long that may be served.
+"""Freshness: which version an object had when it was last seen, and how long that version may be used without
+validation.
 
-That an object was replaced is seen where responses are checked: in ``storage/responses.py`` and ``storage/local.py``.
+``storage/responses.py`` and ``storage/local.py`` check responses, and so detect that an object was replaced.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from asyncpq.storage.base import RangeResult, Validator
 
 
 class Freshness:
-    """The last seen version of one object, shared by all handles of the session.
+    """The last seen version of one object, shared by all of the session's handles of that object.
 
-    ``key`` is the key of the pointer to the version in every tier. ``tiers`` is None if the object is not shared.
-    ``check`` compares a version with a local file, without a request; None for other objects.
+    ``key`` is the key of the pointer to that version in every cache tier. ``tiers`` are the tiers outside this process;
+    None if the object is not cached there. ``check`` tells without a request whether a local file still has a version;
+    None for other objects.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Freshness:
     # -- which version may be served -----------------------------------------------------------------------
 
     def is_fresh(self, version: ObjectVersion) -> bool:
-        """Whether the cache policy lets ``version`` be served without asking the store."""
+        """Return whether the cache policy lets ``version`` be used without asking the store."""
         if self.policy.kind == "immutable" or not version.can_validate:
             return True  # a version that cannot be validated expires instead
         if self._check is not None:
@@ -54,7 +56,8 @@ class Freshness:
         return time.monotonic() - pointer.validated_at < self.policy.max_age_s
 
     def may_be_current(self, pointer: Pointer) -> bool:
-        """Return whether the object may still have the version of ``pointer``; for a local file, by its stat."""
+        """Return whether the object may still have the version of ``pointer``. Only a local file is checked, by its
+        stat."""
         return self._check is None or self._check(pointer.validator)
 
     def is_expired(self, version: ObjectVersion) -> bool:
@@ -68,17 +71,19 @@ class Freshness:
     # -- versions seen ----------------------------------------------------------------------------
 
     def validated_by(self, result: RangeResult, version: ObjectVersion, sent: float) -> None:
-        """Record that a GET sent at ``sent`` validated ``version``, unless the cache policy uses age alone."""
+        """Record that the response ``result`` to a GET sent at ``sent`` (``time.monotonic()``) validated ``version``.
+        Does nothing under the cache policy "ttl", which uses age alone."""
         if result.validates and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def seen(self, version: ObjectVersion, sent: float) -> None:
-        """Record that a listing requested at ``sent`` has this version, which also validates it."""
+        """Record that a listing that was requested at ``sent`` shows ``version``, which validates it too. Does nothing
+        under the cache policy "ttl"."""
         if version.can_validate and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def point_to(self, version: ObjectVersion, sent: float) -> None:
-        """Record in every tier that the object had ``version`` at ``sent``."""
+        """Record in every cache tier that the object had ``version`` at ``sent``, unless a newer version is known."""
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             if pointer is not None and sent <= pointer.validated_at:
@@ -96,7 +101,7 @@ class Freshness:
             tiers.put_pointer(self.key, pointer)
 
     async def forget(self, version: ObjectVersion) -> None:
-        """Drop the pointers to ``version`` in every tier: the object has another version now."""
+        """Drop the pointers to ``version`` from every cache tier, since the object has another version now."""
         pointer = self.pointer()
         if version.can_validate:
             self._runtime.outdated[self.key] = version.validator.digest()
@@ -111,7 +116,8 @@ class Freshness:
     # -- pointers ---------------------------------------------------------------------------------
 
     def pointer(self) -> Pointer | None:
-        """The last version seen by any handle, or by this one if the memory cache did not keep the pointer."""
+        """Return the pointer to the version that any handle saw last. If the memory cache did not keep it, return that
+        of this handle."""
         pointer: Pointer | None = self._runtime.memory.get(self.key)
         own = self._own_pointer
         if pointer is None and own is not None and not self.is_outdated(own.validator):
@@ -124,12 +130,12 @@ class Freshness:
         self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 
     def is_outdated(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object no longer has this version."""
+        """Return whether this session has seen that the object with this version was replaced."""
         return bool(self._runtime.outdated.get(self.key) == validator.digest())
 
     def contradicts(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object no longer has this version, or has seen another one within
-        the age that the policy allows."""
+        """Return whether this session knows that the object does not have this version: it was seen replaced, or
+        another version was seen within the age that the policy allows."""
         pointer = self.pointer()
         if self.is_outdated(validator) or (self._check is not None and not self._check(validator)):
             return True

@@ -19,7 +19,8 @@ from asyncpq.storage.urls import safe_url
 
 
 class HeldObject:
-    """A :class:`asyncpq.storage.base.StoredObject` of bytes in memory. Its validator is made from the content."""
+    """A :class:`asyncpq.storage.base.StoredObject` whose bytes are in memory. Its validator is made from the
+    content."""
 
     client = "memory"
     server = ""
@@ -44,7 +45,8 @@ class HeldObject:
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """Return the bytes ``[start, stop)`` of the content."""
+        """Return the bytes ``[start, stop)`` of the content. Raises InvalidResponseError if the content ends
+        earlier."""
         if stop > len(self._content):
             raise InvalidResponseError(
                 f"the object ends at byte {len(self._content)}, before the range does",
@@ -79,8 +81,9 @@ async def open_source(
     """Open the object at ``url``. The caller closes ``source.handle``.
 
     Args:
-        decryption: keys of the file.
-        tail_hint: names the objects whose footers have similar sizes; by default the folder.
+        decryption: keys of an encrypted file.
+        tail_hint: a name shared by objects whose footers have similar sizes, from which the size of
+            the first GET is guessed; by default the folder's url.
         policy: how long cached parts are served without validation; by default the session's policy.
         packed: a compressed copy of the object's tail, which is fetched in place of the tail.
         once: the object is read once: caches outside this process are not used.
@@ -109,10 +112,11 @@ def held_source(runtime: Runtime, url: str, content: bytes, tail_hint: str | Non
 
 
 async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:
-    """Return the object's version. Starts again if the object was replaced between two requests for its footer.
+    """Return the object's current version, from the caches or the store. Starts again if the object was replaced
+    between two requests for its footer.
 
     Args:
-        known: a version from an index. It is used without a request until a GET contradicts it.
+        known: a version that an index describes. It is used without a request until a GET contradicts it.
     """
     metrics = context.metrics
     adopted = None if known is None else source.adopt(known, context)

@@ -1,8 +1,8 @@
-"""Page indexes of chosen column chunks, through the caches.
+"""Fetch the page indexes of given column chunks, through the caches.
 
 If a file has no usable OffsetIndex, the first read of a whole chunk shows where its pages are. Later reads use these
-page locations like an index, and find the pages in the memory cache under the same keys. No locations are learnt from a
-chunk with a page that begins inside a row, or whose pages depend on one another.
+"learnt" page locations like an index, and find the pages in the memory cache under the same keys. No locations are
+learnt from a chunk with a page that begins inside a row, or whose pages depend on one another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from asyncpq.storage.base import RequestContext
 
 
 class IndexRequest(NamedTuple):
-    """A request for one column chunk's page locations, and perhaps its bounds."""
+    """A request for the page locations (OffsetIndex) of one column chunk and, with ``bounds``, for its ColumnIndex."""
 
     row_group: int
     leaf: int
@@ -45,7 +45,7 @@ class IndexRequest(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A column chunk, its bytes as a :class:`ChunkSpan`, and the memory cache's keys of its page indexes."""
+    """A column chunk, its byte range (see :class:`ChunkSpan`), and the keys of its page indexes in the memory cache."""
 
     leaf: int
     start: int
@@ -59,7 +59,7 @@ class IndexedChunk(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """Cached in place of a broken index, so that the index is fetched and checked only once."""
+    """Stored in the cache in place of a broken index, so that the index is fetched and checked only once."""
 
     reason: str
 
@@ -69,7 +69,8 @@ Place: TypeAlias = tuple[int, int]  # row group and leaf
 
 @dataclass(slots=True)
 class PageIndexes:
-    """Page indexes keyed by row group and leaf, without absent and unusable ones."""
+    """The page indexes that a read uses, keyed by (row group, leaf column). Absent and unusable indexes are
+    left out."""
 
     source: ObjectSource
     version: FileVersion
@@ -80,10 +81,10 @@ class PageIndexes:
     spans: dict[Place, ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were requested
 
     async def fetch(self, requests: Sequence[IndexRequest]) -> None:
-        """Fetch, check and parse page indexes; all that must come from the store comes in one round.
+        """Fetch, check and parse the requested page indexes. Those that must come from the store come in one round.
 
-        A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or
-        unusable is noted among the metrics' fallbacks.
+        A chunk without an OffsetIndex gets no bounds either, since bounds apply to pages. Each missing or unusable
+        index is recorded in the metrics' ``fallbacks``.
         """
         runtime, steps = self.source.runtime, len(requests)
         look_up = partial(self._look_up, requests)
@@ -105,8 +106,8 @@ class PageIndexes:
     def _look_up(
         self, requests: Sequence[IndexRequest]
     ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:
-        """Use the page indexes that are in memory. Return the keys of indexes to fetch, and the requests whose bounds
-        are not parsed yet, each with the part that memory has."""
+        """Use the page indexes that are in memory. Return two lists: the indexes to fetch, with their keys; and the
+        requests whose bounds are not parsed yet, each with what memory has under the bounds' key (None if nothing)."""
         metrics = self.context.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
@@ -142,7 +143,8 @@ class PageIndexes:
         return missing, bounded
 
     def _bound(self, request: IndexRequest, chunk: IndexedChunk, known: Any) -> None:
-        """Use the bounds of a chunk whose ColumnIndex is not parsed in memory. ``known``: the part that memory has."""
+        """Use the bounds of a chunk that were not parsed at first. ``known``: what memory had under the key of its
+        ColumnIndex."""
         place, metrics = (request.row_group, request.leaf), self.context.metrics
         if chunk.bounds is None:
             self._use_made_zones(request, chunk)
@@ -162,8 +164,9 @@ class PageIndexes:
         parsed: Any,
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
     ) -> bool:
-        """Return whether page locations are known from elsewhere than an OffsetIndex in memory, or will be once the
-        parts in ``missing`` are fetched."""
+        """Return whether the chunk's page locations are known, or will be once its OffsetIndex, then appended to
+        ``missing``, is fetched. ``parsed``: what memory has under the locations' key, which is no OffsetIndex of the
+        chunk's own."""
         place = (request.row_group, request.leaf)
         if chunk.has_index and parsed is None and place not in self.version.made:
             missing.append((request, chunk.locations, chunk.chunk))
@@ -171,8 +174,8 @@ class PageIndexes:
         return self._use_learnt(request, chunk, parsed)
 
     def _use_learnt(self, request: IndexRequest, chunk: IndexedChunk, parsed: Any) -> bool:
-        """Return whether page locations are known from an earlier read or an external index; otherwise record the
-        fallback to whole chunks."""
+        """Use page locations from an earlier read or from an external index, and return True. If there are none, record
+        that whole chunks are read, and return False."""
         place, version, metrics = (request.row_group, request.leaf), self.version, self.context.metrics
         key = _learnt_key(version, chunk)
         learnt = self.source.runtime.memory.get(key) if chunk.has_index else parsed
@@ -196,7 +199,8 @@ class PageIndexes:
         return True
 
     def _use_made_zones(self, request: IndexRequest, chunk: IndexedChunk) -> None:
-        """Use bounds from an index beside the object, in the order of the column's type."""
+        """Use the chunk's page bounds from an external index, if it has them; otherwise record that pages are not
+        pruned."""
         place, memory = (request.row_group, request.leaf), self.source.runtime.memory
         made = self.version.made.get(place)
         zones: PageZones | None = None
@@ -218,7 +222,7 @@ class PageIndexes:
     def _decode(
         self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]], data: Mapping[ContentKey, bytes]
     ) -> bool:
-        """Decode the indexes that were fetched; return whether all are good."""
+        """Decode the fetched indexes and keep them in memory; return whether all are usable."""
         context, memory, good = self.context, self.source.runtime.memory, True
         # locations come first: bounds are counted against them
         for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
@@ -243,8 +247,8 @@ class PageIndexes:
         return good
 
     def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
-        """Return the zones of a ColumnIndex. ``made_in``: the order of bounds from an external index; None for the
-        file's own ColumnIndex."""
+        """Decode a ColumnIndex to the page bounds that it proves. ``made_in``: the order of the bounds of an external
+        index; None for the file's own ColumnIndex."""
         metadata, column_order = self.version.metadata, made_in
         leaf, num_rows = metadata.schema.leaves[request.leaf], self._num_rows(request)
         offsets = self.offsets[request.row_group, request.leaf]
@@ -292,7 +296,8 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
 
 
 def _learnt_key(version: FileVersion, chunk: IndexedChunk) -> ContentKey:
-    """Return the key of page locations that are not from the chunk's own OffsetIndex."""
+    """Return the cache key of page locations that come from an earlier read or an external index, not from the chunk's
+    own OffsetIndex."""
     return version.key("learnt", chunk.start, chunk.stop) if chunk.has_index else chunk.locations
 
 
@@ -324,7 +329,7 @@ def own_offset_index(version: FileVersion, chunk: ColumnChunk | IndexPlaces, lea
 
 
 def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
-    """Keep the page locations of a chunk that was read whole because it had no usable index.
+    """Keep the page locations of a chunk that was read whole because it had no usable OffsetIndex.
 
     Args:
         index: the locations in the form of an OffsetIndex; every page begins with the first value of a row.
@@ -344,7 +349,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
 
 
 def _faults(version: FileVersion, leaf: Leaf, chunk: ColumnChunk) -> Iterator[str]:
-    """Yield the claims of a ColumnIndex that are ignored, because the file's writer is known to get them wrong."""
+    """Yield the statements of a ColumnIndex that are ignored, because the file's writer is known to get them wrong."""
     for claim in (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS):
         fault = version.metadata.writer_faults.find(claim, leaf, chunk.encodings)
         if fault is not None:
@@ -358,7 +363,7 @@ def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex
 
 
 def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) -> ContentKey | None:
-    """Return the key of the index at ``place``; None if ``place`` is None or impossible."""
+    """Return the cache key of the index at the (offset, length) ``place``; None if ``place`` is None or impossible."""
     if place is None or place[0] < 4 or place[1] > version.footer_start:
         return None
     return version.key(kind, *place)

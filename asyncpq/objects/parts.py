@@ -1,4 +1,7 @@
-"""Parts of one version of an object: from memory, a running fetch, another cache tier, or the store."""
+"""Get parts of one version of an object: from memory, a running fetch, another cache tier, or the store.
+
+A part is what caches keep under one key: a footer, an index, a page, a dictionary or a range of bytes.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +61,17 @@ async def fetch_parts(
     read_bytes: int = 0,
     prices: Prices | None = None,
 ) -> Parts:
-    """Return the bytes of each key: from memory, a running fetch, another tier, or the store.
+    """Return the bytes of each key: from memory, a running fetch, another cache tier, or the store.
 
-    Cache misses of one call are coalesced and sent at once. Memory keeps pages at once; after decoding the caller
-    calls :func:`share_parts` or :func:`discard_parts`.
+    The cache misses of one call are coalesced, and all requests are sent at once. Pages are put into memory when they
+    arrive; after decoding the caller calls :func:`share_parts`, or :func:`discard_parts` if they are damaged.
 
     Args:
         keys: distinct parts of ``version``.
         context: counts the requests.
-        admit: keep pages in memory.
+        admit: keep fetched pages in memory.
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
-        read_bytes: see :func:`share_pages`.
+        read_bytes: the bytes of the whole read; see :func:`share_pages`.
         prices: decide which misses become one request; by default the server's current prices.
 
     Raises:
@@ -104,7 +107,8 @@ async def fetch_parts(
 def _from_memory(
     source: ObjectSource, version: ObjectVersion, keys: Sequence[ContentKey], context: RequestContext, *, decoded: bool
 ) -> tuple[dict[ContentKey, Any], list[ContentKey], dict[ContentKey, bytes]]:
-    """Return the parts that memory holds, the keys of the others, and those of the parts that the object's tail has."""
+    """Return three results: the parts that memory has, by key; the keys of all others; and, by key, the parts that were
+    cut out of the object's cached tail."""
     found: dict[ContentKey, Any] = {}
     missing: list[ContentKey] = []
     for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.probation), strict=True):
@@ -128,10 +132,10 @@ def _from_memory(
 def share_parts(
     source: ObjectSource, version: ObjectVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
 ) -> None:
-    """Write parts that were decoded without an error to the cache tiers outside this process, as :func:`share_pages`
-    does.
+    """Write fetched parts, once they were decoded without an error, to the cache tiers outside this process.
 
-    Pieces of a whole chunk are left out: :func:`share_pages` writes the pages in it.
+    Slices of column chunks whose pages are unknown are left out: :func:`share_pages` writes their pages. ``read_bytes``
+    and ``scan`` as there.
     """
     if parts.fetched or parts.from_tail:
         new = [key for key in (*parts.fetched, *parts.from_tail) if key.kind != "part"]
@@ -142,9 +146,10 @@ def share_parts(
 def share_pages(
     source: ObjectSource, version: ObjectVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
 ) -> None:
-    """Write pages that were decoded without an error to the cache tiers outside this process.
+    """Write pages, once they were decoded without an error, to the cache tiers outside this process.
 
-    Each tier decides from ``read_bytes``, the bytes of the whole read, whether it has room for them.
+    ``read_bytes``: the bytes of the whole read; a tier stores no pages of too large a read. ``scan``: a scan read them,
+    so they must not evict what lookups use.
     """
     tiers = source.tiers_of(version) if pages else None
     if tiers is not None:
@@ -152,7 +157,7 @@ def share_pages(
 
 
 def discard_parts(source: ObjectSource, version: ObjectVersion, keys: Iterable[ContentKey]) -> None:
-    """Drop damaged parts from memory: the damage may have happened in transit."""
+    """Drop damaged parts, and the object's tail, from memory: the damage may have happened in transit."""
     memory = source.runtime.memory
     memory.discard(version.tail_key)
     for key in keys:
@@ -189,11 +194,12 @@ async def _fly(
     admit: bool,
     prices: Prices,
 ) -> tuple[list[ContentKey], bool]:
-    """Join running fetches of ``missing``, start the others and wait for all; add the parts to ``found``.
+    """Fetch ``missing`` and add the parts to ``found``: join fetches that run already, start the others, and wait for
+    all.
 
     Returns:
-        The keys of the fetches that this call started, and whether a fetch that began after the read validated the
-        version.
+        The keys of the fetches that this call started, and whether the version was validated by a fetch that began
+        after the read did.
     """
     validated = False
     flights = source.runtime.flights
@@ -240,7 +246,7 @@ async def _fly(
 
 
 class _Round:
-    """Measures a round of requests, from which the session learns the prices of requests and bytes."""
+    """Measures the time of one round of requests, from which the session learns what requests and bytes cost."""
 
     __slots__ = ("_began", "_cpu_began", "_log", "_logged", "_num_bytes", "_requests")
 
@@ -264,8 +270,8 @@ class _Round:
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:
-    """Group the parts by the merged range that fetches them. Return the groups, and the size of the parts into which
-    longer ranges are cut."""
+    """Group the parts such that each group is fetched as one merged range. Return the groups, and the size in bytes to
+    which longer ranges are cut."""
     if len(keys) == 1:
         return [keys], prices.part_bytes(_span(keys))
     ordered = sorted(keys, key=_start)
@@ -290,7 +296,7 @@ def _span(members: Sequence[ContentKey]) -> int:
 
 
 def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
-    """Distribute the groups over tasks. Each task fetches its groups one after another."""
+    """Distribute the groups over tasks: small groups share a task, which fetches them one after another."""
     tasks: list[list[list[ContentKey]]] = []
     few: list[list[ContentKey]] = []
     left = 0
@@ -315,7 +321,8 @@ async def _fetch_groups(
     admit: bool,
     part_bytes: int,
 ) -> _Group:
-    """Fetch ``groups`` one after the other, ranges longer than ``part_bytes`` in parts."""
+    """Fetch ``groups`` one after the other. A range longer than ``part_bytes`` is fetched by several concurrent
+    requests."""
     data: dict[ContentKey, bytes | memoryview] = {}
     validated = False
     keep = context if admit else None
@@ -360,7 +367,8 @@ async def _get(
 def _cut_out(
     source: ObjectSource, members: Sequence[ContentKey], results: Sequence[RangeResult], admit: RequestContext | None
 ) -> dict[ContentKey, bytes | memoryview]:
-    """Return the parts in adjacent ranges; keep pages in memory for ``admit``."""
+    """Cut the parts ``members`` out of ``results``, the responses for adjacent ranges, and return them by key. If
+    ``admit`` is not None, pages are also kept in memory."""
     parts: dict[ContentKey, bytes | memoryview]
     if len(results) == 1:
         (result,) = results
@@ -379,7 +387,7 @@ def _cut_out(
 
 
 def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes | memoryview:
-    """Return the bytes of the part ``key``, cut from the adjacent ranges in ``results`` and joined."""
+    """Return the bytes of the part ``key``, joined from ``results``, the responses for adjacent ranges."""
     pieces = [
         memoryview(result.data)[max(0, key.start - result.start) : key.stop - result.start]
         for result in results
@@ -389,7 +397,8 @@ def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes | memoryvi
 
 
 def _keep_pages(source: ObjectSource, parts: Mapping[ContentKey, bytes | memoryview], context: RequestContext) -> None:
-    """Keep pages in memory; callers keep parts of other kinds, parsed or decoded."""
+    """Put the pages among ``parts`` into the memory cache. The callers put parts of other kinds there, once parsed or
+    decoded."""
     pages = {key: bytes(value) for key, value in parts.items() if key.kind == "page"}
     if pages:
         source.runtime.memory.put_many(pages, scan=context.probation)
@@ -402,9 +411,14 @@ _MEMORY_SHARE = 16  # more than this share of the memory cache would evict entri
 async def load_embedded_index(
     source: ObjectSource, version: FileVersion, name: str, operation: Operation
 ) -> tuple[FileVersion, EmbeddedIndex | None]:
-    """Return the object's current version, and its embedded index ``name``; None if it has no index of that name.
-    Raises CorruptIndexError if the footer describes the index wrongly or its digest differs, ResourceLimitError if
-    it is longer than ``max_decoded_bytes``, StoreError or ObjectChangedError if the store fails."""
+    """Return the object's current version, and its embedded index ``name``; None in place of the index if it has none
+    of that name.
+
+    Raises:
+        CorruptIndexError: the footer describes the index wrongly, or its digest differs.
+        ResourceLimitError: the index is longer than ``max_decoded_bytes``.
+        StoreError, ObjectChangedError: the store failed, or the object keeps changing.
+    """
     metrics = operation.metrics
     context = RequestContext(metrics)
     known: FileVersion | None = None if source.freshness.is_expired(version) else version
@@ -433,7 +447,8 @@ async def load_embedded_index(
 async def _embedded_index(
     source: ObjectSource, version: FileVersion, name: str, context: RequestContext
 ) -> tuple[EmbeddedIndex | None, bool]:
-    """Return the index, and whether the response for it validated ``version``."""
+    """Return the embedded index ``name`` of ``version``, None if it has none; and whether the response that brought it
+    validated ``version``."""
     runtime = source.runtime
     entry = decode_entry(name, version.metadata.key_value_metadata)
     if entry is None:

@@ -33,7 +33,7 @@ _MAX_SERVERS: Final = 256
 
 
 class Prices(NamedTuple):
-    """The seconds that requests and bytes cost at one server, and the limits that follow from them. Immutable."""
+    """What requests and bytes cost at one server, in seconds, and the limits that follow from that. Immutable."""
 
     latency_s: float  # until the first byte of a response
     bandwidth_bytes_s: float  # of all connections together
@@ -46,7 +46,7 @@ class Prices(NamedTuple):
 
     @classmethod
     def initial(cls, requests: RequestOptions, limits: LimitOptions) -> Prices:
-        """Return the prices before any measurement: those of the options, else defaults."""
+        """Return the prices before any measurement: those that the options fix, and defaults for the others."""
         bandwidth = requests.bandwidth_bytes_s or _BANDWIDTH_BYTES_S
         return cls(
             _LATENCY_S if requests.latency_s is None else requests.latency_s,
@@ -61,24 +61,24 @@ class Prices(NamedTuple):
 
     @property
     def gap_bytes(self) -> int:
-        """The number of bytes that take as long to receive as one more request costs; smaller gaps are merged."""
+        """How many bytes take as long to receive as one more request costs. Ranges with smaller gaps are merged."""
         fixed = self.fixed_gap_bytes
         return round(self.request_s * self.bandwidth_bytes_s) if fixed is None else fixed
 
     @property
     def wave_gap_bytes(self) -> int:
-        """The same as :attr:`gap_bytes`, for a request that must wait because all connections are in use."""
+        """Like :attr:`gap_bytes`, for a request that must wait because all connections are in use."""
         fixed, wait_s = self.fixed_gap_bytes, self.latency_s / self.connections
         return round((self.request_s + wait_s) * self.bandwidth_bytes_s) if fixed is None else fixed
 
     @property
     def round_bytes(self) -> float:
-        """The number of bytes that take as long to receive as a round trip, the time to the first byte, takes."""
+        """How many bytes could be received in the time of one round trip (the time to the first byte)."""
         return self.latency_s * self.bandwidth_bytes_s
 
     def shared(self, files: int) -> Prices:
         """Return the prices for one of ``files`` similar files that are read concurrently: each request and byte of one
-        file delays all the others, but all files wait for their first bytes at the same time."""
+        file delays the other files, but all files wait for their first bytes at the same time."""
         return self._replace(
             bandwidth_bytes_s=self.bandwidth_bytes_s / files,
             request_s=self.request_s * files,
@@ -86,7 +86,7 @@ class Prices(NamedTuple):
         )
 
     def part_bytes(self, num_bytes: int) -> int:
-        """Return the size of the parts into which a round of ``num_bytes`` bytes cuts long ranges.
+        """Return the size to which long ranges are cut in a round that fetches ``num_bytes`` bytes.
 
         If one connection has less bandwidth than all together, the parts are so small that all connections end at about
         the same time.
@@ -95,7 +95,7 @@ class Prices(NamedTuple):
         return self.most_part_bytes if share >= 1 else min(self.most_part_bytes, max(MIB, int(num_bytes * share)))
 
     def merge(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
-        """Return the ranges that one round fetches to cover ``ranges``; long ones are not yet cut."""
+        """Return the merged ranges that cover ``ranges`` in one round; long ones are not yet cut."""
         return coalesce(
             ranges,
             gap_bytes=self.gap_bytes,
@@ -106,13 +106,13 @@ class Prices(NamedTuple):
         )
 
     def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
-        """Return the GETs of one round that cover ``ranges``."""
+        """Return the GETs that cover ``ranges`` in one round: merged, and long ones cut."""
         merged = self.merge(ranges)
         part_bytes = self.part_bytes(sum([stop - start for start, stop in merged]))
         return [part for item in merged for part in cut(item, part_bytes)]
 
     def round_s(self, requests: Sequence[tuple[int, int]]) -> float:
-        """Return the seconds that a round of these GETs takes."""
+        """Return the seconds that these GETs, sent in one round, are expected to take."""
         if not requests:
             return 0.0
         sizes = [stop - start for start, stop in requests]
@@ -135,7 +135,7 @@ class _Server:
 
 
 class PriceBook:
-    """The cost of requests and bytes at each server (:class:`Prices`), learned from rounds of requests.
+    """What requests and bytes cost at each server (:class:`Prices`), learned from rounds of requests.
 
     Costs that the options fix are not learned. Other programs and tasks share the network, the processor and the event
     loop, so most measurements are slower than the server is. An estimate is therefore the faster quartile of the last
@@ -164,8 +164,8 @@ class PriceBook:
     ) -> None:
         """Learn from a round without errors: ``requests`` at once, of ``num_bytes`` in all, took ``seconds``.
 
-        ``cpu_s`` is the CPU time of the event loop's thread meanwhile, ``fastest_s`` the time of the round's fastest
-        request, which had its first byte before; None if they were not measured.
+        ``cpu_s`` is the CPU time of the event loop's thread during the round; ``fastest_s`` is the time of the round's
+        fastest request. Either is None if it was not measured.
         """
         known: _Server | None = self._servers.get(server)
         if known is None:

@@ -1,11 +1,12 @@
-"""The plan of what a read fetches, by row group and by unit. No I/O.
+"""The plan of what a read fetches, by row group. No I/O.
 
-A *column plan* says how one leaf of one row group is fetched: page by page if an OffsetIndex locates the pages, else as
-a whole column chunk. A *unit* is a group of whole pages, or parts of chunks, in row order, that is fetched at once.
-Read-ahead counts units.
+A *column plan* says how one leaf column of one row group is fetched: page by page if an OffsetIndex locates the pages,
+else as a whole column chunk. A *unit* is the amount of data that is fetched at once and delivered in row order: a group
+of whole pages, or slices of chunks, of one row group or several small ones. Read-ahead counts units. *Late columns* are
+those that the filter does not need, if they are fetched after it, for matching rows only.
 
-A row group is read page by page, and its OffsetIndex fetched, if most of its rows are unwanted, or if a run of
-unwanted rows has more bytes than one more request is worth. Smaller runs are fetched, decoded and then cut away.
+A row group is read page by page, and its OffsetIndex fetched, if most of its rows are unwanted, or if a run of unwanted
+rows has more bytes than one more request is worth. Smaller runs are fetched, decoded and then cut away.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from asyncpq.pruning.zone_maps import RowGroupPruning
 
 
 class PruningReport(NamedTuple):
-    """The row groups, pages and rows that remain after pruning.
+    """How many row groups, pages and rows of a file remain after each step of pruning.
 
     Attributes:
-        row_groups: of the file.
+        row_groups: row groups of the file.
         row_groups_accessed: those that have rows and that the access plan lets be read.
-        row_groups_after_statistics: of those, not ruled out by the footer's statistics.
-        row_groups_by_bloom: of those, ruled out by bloom filters.
-        row_groups_kept: not ruled out by page indexes either.
-        row_groups_proven: statistics prove that all their rows match.
+        row_groups_after_statistics: of those, the ones that the footer's statistics do not rule out.
+        row_groups_by_bloom: of those, the ones that Bloom filters rule out.
+        row_groups_kept: the row groups that page indexes do not rule out either.
+        row_groups_proven: row groups of which statistics prove that all their rows match.
         pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
         pages_kept: those that hold rows which may match.
-        rows, rows_accessed, rows_kept: rows of the file; that the access plan lets be read; that may match.
+        rows, rows_accessed, rows_kept: rows of the file; rows that the access plan lets be read; rows that may match.
     """
 
     row_groups: int = 0
@@ -54,7 +55,7 @@ class PruningReport(NamedTuple):
 
 
 class BloomReport(NamedTuple):
-    """The Bloom filters that were probed, the row groups they ruled out, and their cost."""
+    """The columns whose Bloom filters were probed, in which row groups, and the row groups that they ruled out."""
 
     columns: tuple[str, ...]  # columns whose filters were probed
     asked: RowRanges  # ordinals of the row groups whose filters were probed
@@ -71,7 +72,8 @@ MANY_ROWS = 32_768
 
 
 class Item(NamedTuple):
-    """A fetched piece of one column: a page, a dictionary, or a part of a chunk."""
+    """The unit of fetching for one column: a page, a dictionary, or a slice of a column chunk whose pages are not
+    known."""
 
     column: int  # position in the row group plan's ``columns``
     leaf: int  # leaf index in the schema
@@ -83,7 +85,7 @@ class Item(NamedTuple):
 
 
 class ChunkSpan(Protocol):
-    """The location of one leaf's column chunk in the object."""
+    """The position of one leaf column's chunk in the object, in bytes."""
 
     @property
     def leaf(self) -> int:
@@ -100,7 +102,7 @@ class ChunkSpan(Protocol):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """The plan of one leaf of one row group: its pages, or its whole column chunk."""
+    """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk."""
 
     field: int  # ordinal of its top-level field
     chunk: ChunkSpan  # its column chunk
@@ -130,7 +132,8 @@ class ColumnPlan:
         self.num_bytes = sum(map(offsets.sizes.__getitem__, self.pages), offsets.offsets[0] - self.chunk.start)
 
     def pages_of(self, rows: RowRanges) -> list[int]:
-        """Return the ordinals of the pages that hold any of ``rows``. Requires ``offsets``."""
+        """Return the ordinals of the pages that hold any of ``rows``; an empty list without ``offsets`` (page
+        locations)."""
         if self.offsets is None:
             return []
         first_rows = self.offsets.first_rows
@@ -146,7 +149,7 @@ class ColumnPlan:
         return found
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return the byte ranges of the pages; that of the whole chunk if page locations are unknown."""
+        """Return the byte ranges of the planned pages; that of the whole chunk if page locations are unknown."""
         if self.offsets is None:
             return [(self.chunk.start, self.chunk.stop)]
         starts, sizes = self.offsets.offsets, self.offsets.sizes
@@ -158,7 +161,9 @@ class ColumnPlan:
         return self.chunk.start, self.chunk.start if self.offsets is None else self.offsets.offsets[0]
 
     def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:
-        """Return the pieces to fetch for ``pages`` (ordinals), preceded by the dictionary if ``dictionary`` is true."""
+        """Return what to fetch for the pages with the ordinals ``pages``, preceded by the dictionary page if
+        ``dictionary`` is true. ``column`` is this plan's position in its row group plan. An empty list if page
+        locations are unknown."""
         offsets = self.offsets
         if offsets is None:
             return []
@@ -176,7 +181,7 @@ class ColumnPlan:
 
 
 class RowGroupPlan(NamedTuple):
-    """The rows and columns to read of one row group."""
+    """What to read of one row group: its rows that may match, and its columns."""
 
     ordinal: int  # of the row group
     num_rows: int  # rows it has
@@ -186,7 +191,7 @@ class RowGroupPlan(NamedTuple):
 
 
 class RowGroupPiece(NamedTuple):
-    """The rows and pages of one row group that belong to one unit."""
+    """The rows and pages of one row group that belong to one unit (see the module)."""
 
     row_group: RowGroupPlan  # its plan
     items: tuple[Item, ...]  # pieces that are fetched first, in row order within each column
@@ -195,14 +200,15 @@ class RowGroupPiece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Pieces that are fetched together and counted as one in the byte budget. Units are delivered in order."""
+    """Parts of row groups that are fetched together and take their bytes from the budget together. Units are delivered
+    in order."""
 
     pieces: tuple[RowGroupPiece, ...]
     num_bytes: int
 
 
 class Estimates(NamedTuple):
-    """The estimated seconds of each strategy for one read. Only fetching counts, not decoding."""
+    """The estimated seconds that one read takes to fetch its data, by strategy. Decoding is not counted."""
 
     one_round_s: float  # all pages that may hold matching rows, at once
     two_rounds_s: float  # the filter's columns first, then the pages of the others that hold matching rows
@@ -225,13 +231,14 @@ class FetchPlan:
     rows_known: int = 0  # rows that match and need not be read, where rows are only counted; not in ``row_groups``
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
-        """Return the positions of the columns that are fetched in the first step."""
+        """Return the positions, in ``row_group.columns``, of the columns to fetch first: those of the filter if the
+        others come late, else all."""
         if not self.late or not row_group.filtered:
             return range(len(row_group.columns))
         return range(sum(column.predicate for column in row_group.columns))
 
     def num_bytes(self) -> int:
-        """The compressed bytes of the first step, before coalescing and caches."""
+        """Return the compressed bytes of the columns that are fetched first, before coalescing and caches."""
         size = 0
         for group in self.row_groups:
             for column in group.columns:
@@ -240,8 +247,8 @@ class FetchPlan:
         return size
 
     def units(self, unit_bytes: int) -> list[Unit]:
-        """Cut the plan into units of about ``unit_bytes`` bytes, late columns included; small row groups share a
-        unit."""
+        """Divide the plan into units of about ``unit_bytes`` compressed bytes, late columns included; small row groups
+        share a unit."""
         units: list[Unit] = []
         pieces: list[RowGroupPiece] = []
         size = 0
@@ -267,7 +274,7 @@ class FetchPlan:
 
 
 def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | None, late_rounds: int) -> Estimates:
-    """Estimate the cost of reading ``groups``.
+    """Estimate how long fetching ``groups`` takes, for each strategy.
 
     Args:
         matches: how many rows are expected to match; less than 1 if the matching rows may be in another file. If
@@ -301,7 +308,8 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
 
 
 def _expected(spans: Sequence[tuple[int, int]], matches: float | None) -> Sequence[tuple[int, int]]:
-    """Return a sample of a column's pages, evenly distributed: as many as are expected to have matching rows."""
+    """Return a sample of the pages ``spans`` of one column: as many, evenly distributed, as ``matches`` matching rows
+    are expected to hit. If ``matches`` is None, return the first half of the pages."""
     if matches is None or not spans:
         return spans[: len(spans) // 2]
     count = round(matches if matches < 1 else len(spans) * (1 - (1 - 1 / len(spans)) ** matches))
@@ -323,7 +331,8 @@ def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap
 
 
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupPiece]:
-    """Cut one row group into pieces of about ``unit_bytes`` bytes."""
+    """Divide the plan of one row group into pieces of about ``unit_bytes`` bytes. ``first``: positions of the columns
+    that are fetched first; the others come late."""
     num_bytes = 0
     for column in group.columns:
         num_bytes += column.num_bytes
@@ -364,8 +373,8 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
 
 
 def _slice_of(item: Item, edges: Sequence[int]) -> int:
-    """Return the number of the slice that holds a page; slices begin at the rows ``edges``. A dictionary is in the
-    first."""
+    """Return the ordinal of the slice that a page belongs to; ``edges`` are the first rows of the slices. A dictionary
+    belongs to the first slice."""
     return bisect_right(edges, item.first_row) - 1
 
 
@@ -374,7 +383,8 @@ def _size(items: Sequence[Item]) -> int:
 
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
-    """Return the rows where slices begin: page starts of the column with the most bytes."""
+    """Return the first row of each of ``count`` slices of a row group, which have about equal bytes. Slices begin where
+    pages begin of the column with the most bytes."""
     if not paged:
         return [group.num_rows * number // count for number in range(count)]
     pages = [item for item in max(paged, key=_size) if item.num_rows]

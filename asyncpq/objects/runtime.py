@@ -36,10 +36,11 @@ INLINE_STEPS = 100
 
 
 class ByteBudget:
-    """Bytes that reads may have in flight, granted first come, first served.
+    """A limit on the bytes that reads have fetched but not yet delivered; granted first come, first served.
 
-    A read requests one unit at a time, in delivery order, and holds no lock while it waits. It can always take its next
-    unit (:meth:`take`), even over the budget, so a waiting consumer is never blocked by other reads.
+    A read requests the bytes of one unit (of its fetch plan) at a time, in delivery order, and holds no lock while it
+    waits. It can always take its next unit (:meth:`take`), even over the budget, so a waiting consumer is never blocked
+    by other reads.
     """
 
     def __init__(self, limit: int) -> None:
@@ -48,7 +49,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, amount: int) -> None:
-        """Grant ``amount`` bytes at once, whatever is in use."""
+        """Grant ``amount`` bytes at once, even if that exceeds the budget."""
         self.used += amount
 
     def request(self, amount: int) -> asyncio.Future[None]:
@@ -83,10 +84,10 @@ class ByteBudget:
 
 
 class TailSizes:
-    """Tail-size hints: the size of the first GET of an object, learnt from tails of similar objects.
+    """Guesses the size of the first GET of an object, from the tails (footer and indexes) of similar objects.
 
-    Objects of one folder mostly have similar footers. The guess is the largest recent tail there plus a quarter; for
-    a new folder it is the option's default.
+    Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is the
+    largest recent tail with that hint plus a quarter; for a new hint it is the option's default.
     """
 
     MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
@@ -98,14 +99,14 @@ class TailSizes:
         self._seen: OrderedDict[str, deque[int]] = OrderedDict()
 
     def guess(self, tail_hint: str) -> int:
-        """Return the bytes to fetch from the end of an object with the hint ``tail_hint``."""
+        """Return how many bytes to fetch from the end of an object with the hint ``tail_hint``."""
         seen = self._seen.get(tail_hint)
         if not seen:
             return self._default
         return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
     def learn(self, tail_hint: str, needed: int) -> None:
-        """Record that the last ``needed`` bytes of an object with this hint held its footer and indexes."""
+        """Record that footer and indexes of an object with this hint were in its last ``needed`` bytes."""
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
         seen.append(needed)
         self._seen.move_to_end(tail_hint)
@@ -114,7 +115,7 @@ class TailSizes:
 
 
 class Runtime:
-    """Shared by all files and scans of one session; belongs to one event loop and one process.
+    """What all files and scans of one session share; belongs to one event loop and one process.
 
     ``storage_options`` are fsspec's: flat, or one mapping for each protocol. ``memory`` is a cache shared with other
     sessions, by default one of the session's own; ``tiers`` are further cache tiers, nearest first.
@@ -168,7 +169,7 @@ class Runtime:
         self._loop = loop
 
     def check(self) -> None:
-        """Raise UsageError unless the session is open and in its own loop and process."""
+        """Raise UsageError unless the session is open, and the caller runs in its event loop and process."""
         if self._closed:
             raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
         if self._loop is not asyncio.get_running_loop() or self._process != os.getpid():
@@ -234,7 +235,7 @@ class Runtime:
         return task
 
     def operation(self, name: OperationName, url: str) -> Operation:
-        """Return the operation of a call that has not begun. ``url`` must hold no secret."""
+        """Return a new, not yet begun operation, which counts the cost of a call. ``url`` must hold no secret."""
         return Operation(name, url, self.metrics, self._tell_watchers if self._watchers else self._on_event)
 
     @contextmanager
@@ -254,14 +255,15 @@ class Runtime:
                 watcher(event)
 
     def deadline(self, url: str) -> AbstractAsyncContextManager[None]:
-        """Limit the body to ``read_timeout_s``; its DeadlineExceededError names the object and the option."""
+        """Return a context manager that raises DeadlineExceededError after ``read_timeout_s``. The error names ``url``
+        and the option."""
         return _Deadline(self._deadlines, url)
 
     # -- shared resources ---------------------------------------------------------------------------
 
     async def store(self, url: str) -> tuple[Store, str]:
-        """Return the store for ``url`` and the cache namespace of its objects. Raises InvalidOptionError if asyncpq
-        does not support the url, UsageError if the session was closed meanwhile."""
+        """Return the store for ``url``, and the namespace under which caches keep its objects. Raises
+        InvalidOptionError if asyncpq does not support the url, UsageError if the session was closed meanwhile."""
         refuse_one_slash(url)
         protocol, _ = split_url(url)
         if protocol not in self._stores:
@@ -295,19 +297,18 @@ class Runtime:
                 raise closed_while_reading()
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
-        """Read objects that are opened from now on under the protocol of ``url`` through ``wrap(store)``."""
+        """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
         store, _ = self._store(url)
         self._stores[split_url(url)[0]] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
-        """Run ``work``, which takes about 20 microseconds for each of its ``steps`` (such as column chunks): in a
-        thread if the steps are so many that they would block the event loop. Short work can skip this call.
-        """
+        """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its
+        size in steps of about 20 microseconds, such as column chunks. Short work can skip this call."""
         return work() if steps <= INLINE_STEPS else await self.in_thread(work)
 
     async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Run ``work`` in the session's decode threads; in the caller's thread if the session has none, or if the
-        work is ``small``: the handover would take longer."""
+        """Run ``work`` in the session's decode threads and return its result. It runs in the caller's thread if the
+        session has no such threads, or if the work is ``small``, so that the handover would take longer."""
         threads = self.options.limits.decode_threads
         if threads == 0 or small:
             return work()
@@ -324,8 +325,8 @@ class Runtime:
             raise
 
     async def in_threads(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]:
-        """Run ``works`` in up to ``threads`` decode threads, started in their order; return their results. If some
-        fail, raise the error of the first of these."""
+        """Run ``works`` in up to ``threads`` decode threads, started in their order; return their results in order. If
+        some fail, raise the error of the first of these in order."""
         todo = deque(enumerate(works))
         results: dict[int, T] = {}
         errors: dict[int, Exception] = {}
@@ -383,9 +384,10 @@ class _Deadlines:
 
 
 class _Deadline:
-    """The context manager of :meth:`Runtime.deadline`.
+    """The context manager that :meth:`Runtime.deadline` returns.
 
-    On expiry it cancels the task, and takes that back, as ``asyncio.timeout`` does.
+    On expiry it cancels the task, and converts the cancellation to DeadlineExceededError, as ``asyncio.timeout`` does
+    to TimeoutError.
     """
 
     __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "_url")
@@ -428,7 +430,8 @@ class _Deadline:
 
 
 async def _ended(running: Future[Any]) -> None:
-    """Wait until ``running`` has ended, even if cancelled meanwhile: its thread still uses the read's data."""
+    """Wait until the thread work ``running`` has ended, even if the wait is cancelled, since the work still uses the
+    read's data."""
     waiting = asyncio.wrap_future(running)
     while not waiting.done():
         with suppress(asyncio.CancelledError):

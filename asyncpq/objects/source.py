@@ -50,7 +50,7 @@ class Tail(NamedTuple):
 
 
 class PackedTail(NamedTuple):
-    """The position of a deflated copy of an object's tail, from the footer to the end."""
+    """Where a deflated copy of an object's tail (from the footer to the end) is stored in the object."""
 
     start: int  # start, stop: its bytes in the object
     stop: int
@@ -69,7 +69,7 @@ class PackedTail(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Cached in place of an object that did not exist at ``seen_at`` (``time.monotonic()`` seconds)."""
+    """Stored in the cache in place of an object that did not exist at ``seen_at`` (``time.monotonic()`` seconds)."""
 
     kind: type[ObjectNotFoundError]
     message: str
@@ -78,7 +78,7 @@ class Missing(NamedTuple):
 
 
 class ObjectSource:
-    """Fetches footer and parts of one object through the session's caches.
+    """Fetches the footer and other parts of one object through the session's caches.
 
     ``policy`` says how long cached parts are served without validation. ``tail_hint`` names objects with tails of
     similar size, by default those of the folder. An object that is read ``once`` is not written to caches outside this
@@ -116,8 +116,8 @@ class ObjectSource:
     # -- versions ---------------------------------------------------------------------------------
 
     def check_guarantee(self) -> None:
-        """Raise UnsupportedStoreError if the session requires reads of one version and the store cannot guarantee
-        that."""
+        """Raise UnsupportedStoreError if the session requires that a read sees one version, and the store cannot
+        guarantee that."""
         guarantee = self.handle.guarantee
         if self.runtime.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
             raise UnsupportedStoreError(
@@ -127,14 +127,16 @@ class ObjectSource:
             )
 
     def describe(self, metrics: ReadMetrics) -> None:
-        """Record in ``metrics`` the store's guarantee, client and server for the object."""
+        """Record in ``metrics`` which guarantee of one version the store gives for the object, and its client and
+        server."""
         handle = self.handle
         metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
 
     async def version(self, context: RequestContext) -> FileVersion:
-        """Return the version that the caches point to, or else the store's current version.
+        """Return the version that a cached pointer names, if its footer is cached too; otherwise the store's current
+        version.
 
-        A footer found through a pointer is used at once: the read's first GET validates it.
+        A cached footer is used at once: the read's first GET validates it.
         """
         version = self.held_version()
         if version is not None:
@@ -149,7 +151,8 @@ class ObjectSource:
             context.metrics.wait_ends()
 
     def held_version(self) -> FileVersion | None:
-        """Return the version in the session's memory, if the cache policy allows its use; None otherwise."""
+        """Return the object's version in the session's memory; None if there is none, or the cache policy forbids its
+        use."""
         pointer = self.freshness.pointer()
         if pointer is None or not self.freshness.may_be_current(pointer):
             return None
@@ -157,13 +160,14 @@ class ObjectSource:
         return None if version is None or self.freshness.is_expired(version) else version
 
     def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
-        """Return the version that an index beside the object describes, as if its footer had just been fetched.
+        """Return the version that an external index describes, as if its footer had just been fetched.
 
-        The read's first GET validates the version. If the index describes only some leaves, the use of another leaf
-        raises ``UnknownLeafError``; the caller then calls :meth:`version`.
+        The read's first GET validates the version. If the index describes only some leaf columns, the use of another
+        one raises ``UnknownLeafError``; the caller then calls :meth:`version`.
 
-        Returns: None if the index has no footer, if the session has seen another version, or if the store cannot pin
-        requests to the version.
+        Returns:
+            None if the index has no footer, if the file is encrypted, if the session has seen another version, or if
+            the store cannot pin requests to the version.
         """
         metadata = known.metadata
         if metadata is None or self._decryption is not None or self.freshness.contradicts(known.validator):
@@ -222,8 +226,8 @@ class ObjectSource:
         return version
 
     async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
-        """Return the version of the pointer in memory or in a further tier, if its footer is cached there as well; else
-        None.
+        """Return the version that a cached pointer names, with its footer from a cache tier outside this process; None
+        if no tier has both.
 
         A version that this session has seen replaced is not used, though a tier may still have it.
         """
@@ -256,14 +260,16 @@ class ObjectSource:
         return version
 
     async def known_pointer(self) -> Pointer | None:
-        """Return the pointer in memory, or else in a further tier; None if its version was seen to be replaced."""
+        """Return the cached pointer to the object's version, from memory or else from a further tier. None if there is
+        none, or the session has seen that version replaced."""
         pointer = self.freshness.pointer()
         if pointer is None and self._tiers is not None:
             pointer = await self._tiers.get_pointer(self._pointer_key)
         return None if pointer is None or self.freshness.is_outdated(pointer.validator) else pointer
 
     def object_version(self, validator: Validator, observed_at: float | None = None) -> ObjectVersion:
-        """Return the version with ``validator``, which the handle has learnt or fetched, for reads of any bytes."""
+        """Return the version with ``validator``, for reads of any bytes of the object. The caller has the validator
+        from a cache or a response."""
         self.check_guarantee()
         return ObjectVersion(
             url=self.handle.url,
@@ -374,11 +380,13 @@ class ObjectSource:
         await self.freshness.forget(version)
 
     def tiers_of(self, version: ObjectVersion) -> Tiers | None:
-        """Return the cache tiers for parts of ``version``; None if the store cannot tell this version from the next."""
+        """Return the cache tiers outside this process to use for ``version``; None if there are none, or the store
+        cannot tell this version from the next."""
         return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: ObjectVersion, context: RequestContext) -> Flight[None]:
-        """Start :meth:`validate`, or join one that began after this read. Wait for it with :func:`validation_ended`."""
+        """Start :meth:`validate`, or join one that began after this read. The caller waits for it with
+        :func:`validation_ended`."""
         key = ("validate", version.digest)
         flight: Flight[None] | None = self.runtime.flights.get(key)
         if flight is None or flight.began < context.began:
@@ -394,8 +402,8 @@ class ObjectSource:
             await validation_ended(self.start_validation(version, context), context.metrics)
 
     async def validate(self, version: ObjectVersion, context: RequestContext) -> None:
-        """Validate ``version`` with one conditional GET of a few bytes. Raises ObjectChangedError if it was
-        replaced."""
+        """Check with one conditional GET of a few bytes that the object still has ``version``. Raises
+        ObjectChangedError if it was replaced."""
         sent = time.monotonic()
         stop = version.size
         result = await self.handle.fetch_range(
@@ -405,7 +413,7 @@ class ObjectSource:
             self.freshness.point_to(version, sent)
 
     async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Ask the store for the object's current version; return ``version`` or the new one."""
+        """Ask the store which version the object has: return ``version`` if it still has that, else the new one."""
         if version.can_validate:
             try:
                 await self.validate(version, context)
@@ -416,7 +424,7 @@ class ObjectSource:
         return await self.reload(version, context)
 
     async def reload(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the object's current version after ``version`` was replaced."""
+        """Load the object's current version from the store, after ``version`` was seen replaced."""
         await self.forget(version)
         return await self._load_from_store(context)  # not shared: a request sent before may not see the newest version
 
@@ -435,7 +443,8 @@ class ObjectSource:
 
 
 async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:
-    """Wait for a validation that this read has joined, then leave it."""
+    """Wait for the end of a validation that :meth:`ObjectSource.start_validation` returned, then leave its flight.
+    Raises its error."""
     metrics.wait_begins()
     try:
         await validation.wait()
@@ -445,7 +454,8 @@ async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> No
 
 
 def _needed_tail(version: FileVersion) -> int:
-    """Return the bytes from the end that hold footer and indexes, estimated from the first row group's first indexes.
+    """Return how many bytes from the end of the object hold footer and indexes, estimated from the indexes of the first
+    row group.
 
     Indexes far from the footer do not count: they lie beside their row groups.
     """

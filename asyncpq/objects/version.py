@@ -1,4 +1,4 @@
-"""One version of one object: its footer, values derived from the footer, and metadata from an external index."""
+"""One version of one object: its footer, values derived from the footer, and what an external index knows of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from asyncpq.storage.base import Validator
 
 
 class MadeIndex(NamedTuple):
-    """A page index of a column chunk that was written without one."""
+    """The page index of a column chunk that the file lacks, as an external index made it."""
 
     offsets: bytes  # OffsetIndex as Thrift
     bounds: bytes | None  # ColumnIndex as Thrift; None where nothing is known of its pages' values
@@ -30,7 +30,7 @@ class MadeIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class KnownVersion:
-    """The metadata of one version that an index beside the object holds."""
+    """The metadata of one version of an object that an external index holds."""
 
     validator: Validator  # of the version, as a GET has it
     metadata: FileMetadata | None  # its footer; of some leaves alone, perhaps; None where only its pages are known
@@ -50,7 +50,7 @@ class Spans:
         self.weight: int = 0
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Add pieces of the same version, as (offset, bytes); they do not overlap."""
+        """Add ``(offset, bytes)`` pairs of the same version; the ranges do not overlap."""
         known = dict(zip(self._starts, self._pieces, strict=True))
         known.update(pieces)
         self._starts = sorted(known)
@@ -58,7 +58,7 @@ class Spans:
         self.weight = sum([len(piece) + 120 for piece in self._pieces])
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """Return the bytes of the parts that lie completely within one of the ranges in memory, by key."""
+        """Return, by key, the bytes of those parts that lie completely within one of the ranges in memory."""
         found: dict[ContentKey, bytes] = {}
         for key in keys:
             at = bisect_right(self._starts, key.start) - 1
@@ -90,11 +90,12 @@ class Decryption(Protocol):
     """Decrypts the parts of an encrypted file."""
 
     def footer(self, footer: bytes, size: int) -> bytes:
-        """Return the decrypted FileMetaData of ``footer``, the end of a file of ``size`` bytes. May be slow."""
+        """Decrypt the FileMetaData of an encrypted file. ``footer`` is the end of the file, which has ``size`` bytes.
+        May be slow."""
 
 
 class ObjectVersion:
-    """One version of an object, of whatever format: its validator, and the keys of its parts in caches."""
+    """One version of an object of any format: its validator, and the keys of its parts in caches."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class FileVersion(ObjectVersion):
         return self if self._original is None else self._original
 
     def learn(self, known: KnownVersion) -> None:
-        """Keep the page locations and bounds that an index beside the object holds."""
+        """Use the page locations, bounds and bytes of this version that an external index holds."""
         if any(known is learnt for learnt in self._learnt):
             return
         self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
@@ -204,15 +205,16 @@ class FileVersion(ObjectVersion):
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def drop(self, leaf: int, what: str) -> None:
-        """Record that the metadata ``what`` of a leaf's chunks contradict its pages and must not be used.
+        """Record that ``what``, a kind of metadata about the leaf column's chunks, contradicts their pages and must not
+        be used.
 
         Thread-safe.
         """
         self.drops.setdefault(leaf, {})[what] = None
 
     def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
-        """Yield, for messages, the statements about ``leaves`` and the file that reads ignore, since they contradict
-        the rest of the file."""
+        """Yield messages about the metadata that reads ignore since they contradict the rest of the file: those of the
+        whole file, and those of ``leaves``."""
         for reason in self.metadata.dropped:
             yield f"{reason}; they are not used"
         for leaf in leaves if self.drops else ():
@@ -223,7 +225,7 @@ class FileVersion(ObjectVersion):
         return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
 
     def keys(self, items: Iterable[Item]) -> list[ContentKey]:
-        """Return the cache keys of ``items``: pages, dictionaries and pieces of chunks."""
+        """Return the cache keys of ``items``: pages, dictionaries and slices of chunks."""
         keys: list[ContentKey] = []
         for item in items:
             digest = self._decoded_digest if item.kind in _DECODED else self.digest
@@ -231,10 +233,10 @@ class FileVersion(ObjectVersion):
         return keys
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
-        """Return this version with INT96 timestamps decoded in ``unit``; itself if it has none or already uses
-        ``unit``.
+        """Return this version with INT96 timestamps decoded in ``unit``; itself if the file has none or they have that
+        unit already.
 
-        The derived version has its own keys of pages and dictionaries, since memory holds them decoded.
+        The derived version has its own cache keys for pages and dictionaries, since memory holds them decoded.
         """
         if unit == self.metadata.int96_unit:
             return self
@@ -246,7 +248,7 @@ class FileVersion(ObjectVersion):
         return self._other_unit
 
     def become_reading(self, original: FileVersion, unit: Literal["ns", "us"]) -> FileVersion:
-        """Change this copy of ``original`` to decode INT96 timestamps in ``unit``; return it."""
+        """Change this object, a copy of ``original``, to decode INT96 timestamps in ``unit``; return it."""
         self._original = original
         self._other_unit = None
         self.metadata = copy.copy(original.metadata)
@@ -258,8 +260,8 @@ class FileVersion(ObjectVersion):
         return self
 
     def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
-        """Return the value of ``make``, called once for ``name``. The value is kept and dropped with the footer.
-        ``weight`` is its approximate size in bytes, or a function that returns it."""
+        """Return the value ``name`` derived from the footer. ``make()`` computes it once; it is then kept as long as
+        the footer. ``weight`` is its approximate size in bytes, or a function that returns it."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -268,15 +270,15 @@ class FileVersion(ObjectVersion):
         return cast("T", value)
 
     def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
-        """Keep ``chunk``, of about ``weight`` bytes, in :attr:`chunks`; return it."""
+        """Store ``chunk``, of about ``weight`` bytes, in :attr:`chunks` for a row group and leaf column; return it."""
         self.chunks[row_group, leaf] = chunk
         self._derived_weight += weight
         self.has_grown = True
         return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
-        """Return the cached value for ``question``; call ``make`` if there is none. Only a few recent values are kept,
-        and their weight counts."""
+        """Return the value for ``question``, computed by ``make()`` if it is not cached. Only recent values are kept,
+        and their weight counts as this version's."""
         value = self._recent.get(question)
         if value is None:
             value = make()

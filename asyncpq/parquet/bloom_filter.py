@@ -80,13 +80,14 @@ def usual_header(length: int) -> BloomFilterHeader | None:
 
 
 def block_of(hash_: int, num_blocks: int) -> int:
-    """Return the ordinal of the block, among ``num_blocks``, that a hash selects."""
+    """Return which of the ``num_blocks`` blocks of a filter the hash of a value selects, from 0."""
     return ((hash_ >> 32) * num_blocks) >> 32
 
 
 @lru_cache(maxsize=8192)
 def block_mask(hash_: int) -> int:
-    """Return the eight bits that a hash selects in a block, as a mask for the block's little-endian integer."""
+    """Return the eight bits that a hash selects in its block, as a mask for the block read as a little-endian
+    integer."""
     low = hash_ & 0xFFFFFFFF
     mask = 0
     for shift, salt in SALTS:
@@ -95,7 +96,8 @@ def block_mask(hash_: int) -> int:
 
 
 def may_contain(block: bytes, hash_: int) -> bool:
-    """Return whether a value with this hash may be in the chunk; ``block`` is the block that the hash selects."""
+    """Return whether the column chunk may contain a value with this hash; ``block`` is the 32-byte block that the hash
+    selects."""
     mask = block_mask(hash_)
     return int.from_bytes(block, "little") & mask == mask
 

@@ -63,7 +63,7 @@ WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its
 
 
 class NeedMore(enum.Enum):
-    """The result of decoding bytes that end inside a page header."""
+    """Returned when the bytes end inside a page header, so that it cannot be decoded yet."""
 
     NEED_MORE = "need more"
 
@@ -88,7 +88,7 @@ class PageHeader(NamedTuple):
 
     @property
     def page_size(self) -> int:
-        """Bytes of the page with its header, as in an OffsetIndex."""
+        """Bytes of the page with its header, as an OffsetIndex gives them."""
         return self.header_size + self.compressed_size
 
     @property
@@ -121,7 +121,8 @@ def decode_page_header(
 
 @functools.cache
 def _pattern(text: bytes) -> re.Pattern[bytes]:
-    """Compile a pattern at its first use, as that takes 3 ms and most programs meet one kind of data page."""
+    """Compile a pattern, once. This takes 3 ms and most programs meet one kind of data page, so each is compiled at its
+    first use."""
     return re.compile(text, re.DOTALL)
 
 
@@ -262,11 +263,11 @@ def _number(fields: Fields, field_id: int, name: str) -> int:
 def check_page_header(
     header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
 ) -> None:
-    """Check a data or dictionary page's header against its chunk; this check finds most flipped bits in headers.
+    """Check the header of a data or dictionary page against its chunk; this check finds most flipped bits in headers.
 
     ``leaf`` is the chunk's column; if None, the encodings of levels are not checked. ``expected_size`` is the page's
     size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
-    each other. The chunk's advisory statements are checked by :func:`header_contradiction` instead.
+    each other. Fields of the chunk that reads can do without are checked by :func:`header_contradiction` instead.
     """
     if expected_size is not None and header.page_size != expected_size:
         raise CorruptFileError(f"a page has {header.page_size} bytes, but the OffsetIndex says {expected_size} bytes")
@@ -297,9 +298,11 @@ def check_page_header(
 
 
 def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
-    """Return a message if a page's header and its chunk's metadata disagree in an advisory field; otherwise None.
+    """Return a message if a page's header contradicts a field of its chunk's metadata that reads can do without;
+    otherwise None.
 
-    The caller then ignores the field. A V2 page of a leaf that is not ``repeated`` has as many rows as values.
+    The caller then ignores that field. If the leaf column is not ``repeated``, a V2 page must have as many rows as
+    values.
     """
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
@@ -313,7 +316,8 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
 
 
 def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
-    """Return whether the chunk's encodings or encoding_stats list an encoding; True if it has no encoding_stats.
+    """Return whether the chunk's metadata allow pages with an encoding: its encodings or encoding_stats list it, or it
+    has no encoding_stats.
 
     fastparquet up to 0.6 lists only PLAIN for pages of categories: indices are also allowed if there is a dictionary.
     """
@@ -327,7 +331,7 @@ def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
 
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
-    """Return whether the chunk lists an encoding; True if its list is empty, as old writers leave it."""
+    """Return whether the chunk's ``encodings`` list an encoding; True if the list is empty, as old writers leave it."""
     return not chunk.encodings or _is_in(encoding, chunk.encodings)
 
 
@@ -340,7 +344,7 @@ def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A whole page of a column chunk: its decoded header and its bytes."""
+    """One page of a column chunk: its decoded header, and its bytes as they are in the file."""
 
     header: PageHeader
     offset: int  # of the header in the file
@@ -348,10 +352,10 @@ class RawPage:
 
 
 class PageWalker:
-    """Cuts the bytes of one chunk into pages as they come.
+    """Cuts the bytes of one column chunk into pages while the bytes arrive.
 
     Feed the chunk's bytes in order from ``chunk.start``, in pieces of any size, then call :meth:`finish`. Pages are
-    views of these bytes; only a page that comes in several pieces is copied.
+    views of these bytes; only a page that arrives in several pieces is copied.
 
     Args:
         chunk: the column chunk.
@@ -412,7 +416,7 @@ class PageWalker:
         return self._padded and self._values == self._chunk.num_values
 
     def _take_pages(self, data: memoryview, pages: list[RawPage]) -> memoryview:
-        """Append the pages that are whole in ``data``; return the bytes after them."""
+        """Cut the whole pages off ``data`` and append them to ``pages``; return the bytes that are left."""
         pos = 0
         while pos < len(data) and not self._is_complete:
             header = decode_page_header(data, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))

@@ -92,10 +92,10 @@ class PageType(enum.IntEnum):
 
 
 class ChunkStatistics(NamedTuple):
-    """Raw statistics of a chunk (parquet.thrift, Statistics). A field that the writer left out is None.
+    """Raw statistics of a column chunk (parquet.thrift, Statistics). A field that the writer left out is None.
 
-    Bounds are encoded values in the column's order, except for the deprecated ones, which were compared signed.
-    ``statistics.chunk_bounds`` returns the bounds that these statistics prove.
+    Bounds are encoded values in the column's order. Writers compared the deprecated bounds (``min``, ``max``) as signed
+    values, whatever the column's order. ``statistics.chunk_bounds`` returns the bounds that these statistics prove.
     """
 
     deprecated_max: bytes | None
@@ -111,7 +111,8 @@ class ChunkStatistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PageEncodingStats:
-    """The number of pages of a type with an encoding (codes of PageType and Encoding, perhaps unknown ones)."""
+    """How many pages of the chunk have this page type and encoding. Both are Thrift codes (see PageType and Encoding),
+    perhaps unknown ones."""
 
     page_type: int
     encoding: int
@@ -119,7 +120,8 @@ class PageEncodingStats:
 
 
 def index_range(offset: int | None, length: int | None) -> tuple[int, int] | None:
-    """Return the file range ``(start, stop)`` of an index in bytes; None if offset or length is missing or invalid."""
+    """Convert offset and length of an index to its file range ``(start, stop)``; None if either is missing or
+    invalid."""
     if offset is None or length is None or offset < 4 or length <= 0:
         return None
     return offset, offset + length
@@ -142,7 +144,7 @@ class Box(NamedTuple):
 
 
 class ColumnChunk(NamedTuple):
-    """The locations of a chunk's pages and indexes, and the writer's statements about them."""
+    """One column chunk: where its pages and indexes are, and what the writer states about its values."""
 
     file_path: str | None  # set only in summary files: the data are in another file, which is never read
     file_offset: int  # deprecated, often wrong, not used
@@ -172,7 +174,7 @@ class ColumnChunk(NamedTuple):
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """The writer's statistics. Most columns of a wide file are read without them, and they may still be bytes."""
+        """The writer's statistics, decoded at first use, since most columns of a wide file are read without them."""
         raw = self.raw_statistics
         return _statistics(CompactReader(raw).struct()) if isinstance(raw, bytes) else raw
 
@@ -265,7 +267,8 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
 
 
 def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk | None:
-    """Decode a ColumnChunk as most writers write them, in a fourth of the time; None for any other."""
+    """Decode a ColumnChunk in the form that most writers use, in a fourth of the time; return None for any
+    other form."""
     global _num_decoded
     _num_decoded += 1
     if _num_decoded <= _FEW_CHUNKS:
@@ -318,8 +321,8 @@ def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
 
 @functools.cache
 def _usual_patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of a usual ColumnChunk before and after the elements of its path. Headers are the literal
-    bytes of fields in the order of their ids; groups are values."""
+    """Return two patterns of the usual form of a ColumnChunk: its bytes before and after the elements of its path.
+    Field headers are literal bytes, in the order of the field ids; the patterns' groups are the values."""
     number, small = b"(" + VARINT + b")", rb"([\x00-\x7f])"
     front = [rb"\x26", number, rb"\x1c\x15", small, rb"\x19(", list_of((I32,), rb"[\x00-\x7f]", longest=6), rb")\x19"]
     statistics = (
@@ -342,7 +345,7 @@ def _usual_patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def zigzag_number(raw: bytes) -> int:
-    """Decode the bytes of one zigzag varint. One subtraction removes all continuation bits."""
+    """Decode the bytes of one zigzag varint. One subtraction removes the continuation bits of all bytes."""
     length = len(raw)
     if length == 1:
         n = raw[0]
@@ -359,13 +362,14 @@ def zigzag_number(raw: bytes) -> int:
 
 @functools.lru_cache(1024)
 def _shared_codes(encodings: bytes) -> tuple[int, ...]:
-    """Decode the bytes of a list of small integers; columns share the result."""
+    """Decode the bytes of a list of small integers. Equal bytes give the same object, so that columns share it."""
     return tuple([(code >> 1) ^ -(code & 1) for code in encodings[1:]])
 
 
 @functools.lru_cache(1024)
 def _decoded_stats(values: bytes) -> tuple[PageEncodingStats, ...] | None:
-    """Decode the bytes of a list of PageEncodingStats; columns share the result."""
+    """Decode the bytes of a list of PageEncodingStats. Equal bytes give the same object, so that columns share it. None
+    if they are not in the usual form."""
     return _encoding_stats(CompactReader(values).value(LIST))
 
 
@@ -399,7 +403,7 @@ def _statistics(fields: Value) -> ChunkStatistics | None:
 
 
 def _box(statistics: Value) -> Box | None:
-    """Return the box of GeospatialStatistics; None without one, or if it contradicts itself."""
+    """Return the bounding box in GeospatialStatistics; None if there is none, or it contradicts itself."""
     fields = statistics.get(1) if isinstance(statistics, dict) else None
     if not isinstance(fields, dict):
         return None
@@ -425,13 +429,13 @@ def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
 
 @functools.lru_cache(1024)
 def _shared_stats(values: tuple[tuple[int, int, int], ...]) -> tuple[PageEncodingStats, ...]:
-    """Return one object for equal values: thousands of columns have the same, and each object is a visit of Python's
-    garbage collector, which stops the event loop."""
+    """Return PageEncodingStats of these codes. Equal values give the same object: thousands of columns have the same
+    ones, and Python's garbage collector, which stops the event loop, visits each object."""
     return tuple([PageEncodingStats(*value) for value in values])
 
 
 def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:
-    """Check that the chunk's bytes lie in ``[4, footer_start)`` of a file of ``file_size`` bytes, before a fetch.
+    """Check before a fetch that the chunk's bytes lie in ``[4, footer_start)`` of a file of ``file_size`` bytes.
 
     Raises CorruptFileError if they do not, UnsupportedFeatureError if the chunk is in another file or encrypted.
     """

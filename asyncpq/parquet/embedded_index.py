@@ -28,7 +28,7 @@ _HINT: Final = "A program that rewrote the file may have copied the footer's key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndexEntry:
-    """A footer's entry for an index that is embedded in the file.
+    """The entry in a footer's key-value metadata that locates and describes an index embedded in the file.
 
     Attributes:
         name: the index's name, unique in the file.
@@ -62,7 +62,7 @@ class EmbeddedIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndex:
-    """An index that is embedded in a file, or will be.
+    """An index that is embedded in a Parquet file, or will be.
 
     Attributes:
         name: the index's name, unique in its file.
@@ -93,7 +93,7 @@ class EmbeddedIndex:
         return f"EmbeddedIndex({self.name!r}, {self.kind!r}, version {self.version}, {len(self.data)} bytes)"
 
     def entry(self, offset: int) -> EmbeddedIndexEntry:
-        """Return the footer's entry for this index if its bytes are written at the file offset ``offset``."""
+        """Return the footer entry to write for this index if its bytes begin at the file offset ``offset``."""
         return EmbeddedIndexEntry(
             name=self.name,
             kind=self.kind,
@@ -105,7 +105,8 @@ class EmbeddedIndex:
 
 
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
-    """Return a footer's index entries, keyed by name. Raises CorruptIndexError, with ``url``, if one is malformed."""
+    """Return the embedded indexes that a footer's ``key_values`` list, by name. Raises CorruptIndexError, with ``url``,
+    if an entry is malformed."""
     by_name = {}
     try:
         for key in key_values:
@@ -118,7 +119,8 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """Return the entry of the index ``name``; None if there is no such key. Raises CorruptIndexError."""
+    """Return the footer's entry for the index ``name``; None if it has none. Raises CorruptIndexError if it is
+    malformed."""
     key = KEY_PREFIX + name
     if not name or key not in key_values:
         return None
@@ -178,7 +180,8 @@ def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tu
 
 
 def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
-    """Return the index with the bytes ``data``; raise CorruptIndexError if their SHA-256 is not that of ``entry``."""
+    """Return the index that ``entry`` describes, with its bytes ``data``. Raises CorruptIndexError if their SHA-256 is
+    not that of ``entry``."""
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptIndexError(
             f"the bytes of the embedded index {entry.name!r} do not have the SHA-256 that the footer gives",

@@ -87,7 +87,8 @@ class LogicalKind(enum.Enum):
 
 
 class LogicalType(NamedTuple):
-    """The meaning of a column's stored values. Fields that do not apply to ``kind`` are None."""
+    """The meaning of a column's stored values, such as "decimal of this precision". Fields that do not apply to
+    ``kind`` are None."""
 
     kind: LogicalKind
     unit: TimeUnit | None = None  # of TIME and TIMESTAMP; None for an unknown unit

@@ -5,9 +5,9 @@
 footer, only the positions are found; a chunk is decoded at its first use and kept. So a warm read does nothing
 proportional to the number of columns, and a footer in memory is mostly its bytes and these positions.
 
-``shared_pieces``, ``leaf_pieces`` and ``join_pieces`` split the metadata by leaf and join them again. The pieces are
-the footer's own bytes; an empty struct replaces a missing column chunk. ``set_key_values`` changes the footer's
-key-value metadata.
+``shared_pieces``, ``leaf_pieces`` and ``join_pieces`` split the bytes of the metadata by leaf column and join them
+again, so that a reader can fetch only the column chunks' metadata that it needs. An empty struct replaces a missing
+column chunk. ``set_key_values`` changes the footer's key-value metadata.
 """
 
 from __future__ import annotations
@@ -189,10 +189,11 @@ class _Footer:
 
 
 def _checked_rows(claimed: int, groups: tuple[RowGroup, ...], dropped: list[str]) -> int:
-    """Return the number of rows of all row groups; CorruptFileError if the footer's own count, ``claimed``, is higher.
+    """Return the number of rows in all row groups. Raises CorruptFileError if the footer's own count, ``claimed``, is
+    higher, since row groups are then missing.
 
-    A lower count is appended to ``dropped`` and ignored: writers that add row groups to a file may keep the old count
-    (fastparquet before 2022.11), or write 0 (old parquet-protobuf). A higher count means that row groups are lost.
+    A lower count is ignored, and a message about it is appended to ``dropped``: writers that add row groups to a file
+    may keep the old count (fastparquet before 2022.11), or write 0 (old parquet-protobuf).
     """
     num_rows = sum([group.num_rows for group in groups])
     if claimed == num_rows:
@@ -287,7 +288,8 @@ MAGIC: Final = b"PAR1"
 ENCRYPTED_MAGIC: Final = b"PARE"
 
 TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
-_OTHER_KIND = "The file has another format, or was cut off while it was written."
+_AGAIN = "Write or copy the file again: it is damaged or cut off."
+_OTHER_KIND = "Check that the url names a Parquet file, and that its writer has finished the file."
 _WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
 _UNKNOWN: Final = b"\0"
@@ -304,14 +306,16 @@ class NeedBytes:
 
 @dataclass(frozen=True, slots=True)
 class FooterFound:
-    """The metadata's bytes and their file offset ``start``. The bytes are still encrypted in an encrypted footer."""
+    """The bytes of the metadata and their file offset ``start``. The bytes of an encrypted footer are still
+    encrypted."""
 
     start: int
     metadata_bytes: bytes
 
 
 class FooterDecoder:
-    """Finds at most ``max_footer_bytes`` of metadata at an object's end; encrypted metadata only if ``encrypted``."""
+    """Finds the metadata at an object's end. ``max_footer_bytes`` limits their size; ``encrypted``: accept encrypted
+    metadata."""
 
     def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
         self._max_footer_bytes = max_footer_bytes
@@ -341,13 +345,13 @@ class FooterDecoder:
             web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
             raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else _OTHER_KIND)
         if size < _MIN_FILE_BYTES:
-            raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint="The file is cut off.")
+            raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint=_AGAIN)
         length = int.from_bytes(tail[-8:-4], "little")
         if length == 0 or length > size - _MIN_FILE_BYTES:
             raise CorruptFileError(
                 f"the footer says that its metadata have {length} bytes, impossible in a file of {size} bytes",
                 byte_range=(size - TRAILER_BYTES, size),
-                hint="The file is damaged or cut off.",
+                hint=_AGAIN,
             )
         if length > self._max_footer_bytes:
             raise ResourceLimitError(
@@ -362,7 +366,8 @@ class FooterDecoder:
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """Return the footer's bytes before, between and after its row groups' chunks: one piece more than row groups."""
+    """Return the parts of the footer's bytes that do not describe column chunks: those before, between and after the
+    row groups' lists of chunks. There is one more of them than row groups."""
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:
@@ -373,20 +378,25 @@ def shared_pieces(metadata: FileMetadata) -> list[bytes]:
 
 
 def leaf_pieces(metadata: FileMetadata, leaf: int) -> list[bytes]:
-    """Return the metadata bytes of a leaf's column chunk in each row group."""
+    """Return, for each row group, the footer's bytes that describe the leaf column's chunk (its ColumnChunk struct)."""
     return [metadata.data[slice(*group.chunk_span(leaf))] for group in metadata.row_groups]
 
 
 def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], num_leaves: int) -> bytes:
-    """Return the bytes of a footer that has the column chunks of ``leaves`` only; the schema has ``num_leaves`` leaves.
+    """Return the bytes of a footer that describes the column chunks of ``leaves`` only; all others are empty structs.
 
-    ``shared`` is from :func:`shared_pieces`. ``leaves`` maps leaf ordinals to the results of :func:`leaf_pieces`.
-    Raises CorruptFileError if the pieces do not belong to the same footer.
+    Args:
+        shared: the result of :func:`shared_pieces`.
+        leaves: the results of :func:`leaf_pieces`, by ordinal of the leaf column.
+        num_leaves: the number of leaf columns in the schema.
+
+    Raises:
+        CorruptFileError: the pieces do not belong to the same footer.
     """
     known = sorted(leaves)
     groups = len(shared) - 1
     if groups < 0 or any(len(leaves[leaf]) != groups for leaf in known) or (known and known[-1] >= num_leaves):
-        raise CorruptFileError(f"the pieces of {len(known)} columns do not belong to a footer of {groups} row groups")
+        raise CorruptFileError(f"the metadata of {len(known)} columns are not from a footer with {groups} row groups")
     out: list[bytes] = [shared[0]]
     for group in range(groups):
         following = 0
@@ -400,11 +410,11 @@ def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], 
 
 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
-    """Return the Thrift struct FileMetaData, ``metadata``, with changed key-value metadata.
+    """Return ``metadata``, the bytes of the Thrift struct FileMetaData, with changed key-value metadata.
 
-    A key of ``values`` replaces all pairs with that key. Unknown fields, and bytes after the struct, stay as they are.
-    Raises CorruptFileError if ``metadata`` is malformed, ResourceLimitError if it has more than ``max_elements`` list
-    elements.
+    Each key of ``values`` replaces all pairs with that key. Unknown fields, and bytes after the struct, stay as they
+    are. Raises CorruptFileError if ``metadata`` is malformed, ResourceLimitError if it has more than ``max_elements``
+    list elements.
     """
     reader = CompactReader(metadata, max_elements=max_elements)
     pairs, fields = _split_key_values(reader, {key.encode() for key in values})
@@ -449,7 +459,7 @@ def _split_key_values(
 
 
 def _pairs(reader: CompactReader) -> list[bytes]:
-    """Return the encoded structs of the list at the reader's position."""
+    """Read the list at the reader's position, and return the encoded bytes of each of its structs."""
     element, length = reader.list_header()
     if length and element != STRUCT:
         raise CorruptFileError("the footer's key-value metadata is not a list of structs")

@@ -37,9 +37,9 @@ from asyncpq.records import dataclass
 
 
 class PageLocationError(CorruptFileError):
-    """A page contradicts the OffsetIndex: the page's header, the index or the bytes are wrong.
+    """A page is not as the OffsetIndex says: the page's header, the index or the bytes are wrong.
 
-    The read drops the index (``dropped``) and starts again with whole chunks, which show whether the index is wrong.
+    The read then ignores the index and starts again with whole column chunks, which show whether the index is wrong.
     """
 
     dropped = False
@@ -163,7 +163,8 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode zigzag varints of non-negative numbers, 1 to 9 bytes each; this is faster than decoding each alone.
+    """Decode zigzag varints of non-negative numbers, given as 1 to 9 bytes each. This is faster than decoding each
+    alone.
 
     Raises CorruptFileError if a number is negative.
     """
@@ -206,7 +207,7 @@ def _integer(fields: Fields, field_id: int) -> int:
 
 
 def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: int, num_rows: int) -> None:
-    """Check an OffsetIndex against its chunk and row group; raise CorruptIndexError if the index must not be used.
+    """Check an OffsetIndex against its chunk and row group. Raises CorruptIndexError if the index must not be used.
 
     A gap in front of the first page (a dictionary) or between pages is legal. Overlaps, disorder and pages outside
     ``[chunk_start, chunk_stop)`` are not. First rows must increase strictly (PageIndex.md), so pages without rows are

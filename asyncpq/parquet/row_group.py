@@ -1,8 +1,8 @@
 """A row group of the metadata, whose column chunks are decoded at their first use.
 
-``locate_structs`` finds the positions of the chunks without decoding them. One compiled pattern matches the usual
-ColumnChunk about ten times faster than a Python loop; other chunks are skipped field by field, and so are the first
-few of a process: compiling the pattern takes 5 ms.
+``locate_structs`` finds the positions of the chunks' structs without decoding them. One compiled pattern matches the
+usual form of a ColumnChunk about ten times faster than a Python loop. Other chunks are skipped field by field. So are
+the first few chunks of a process, since compiling the pattern takes 5 ms.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ _ROW_GROUP_WEIGHT: Final = 500
 
 
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:
-    """Return the positions of the ``expected`` structs of the list at the reader's position, and the last one's end.
+    """Return the positions of the structs in the list at the reader's position, and the end of the last one.
+    ``expected`` is their number.
 
-    The reader moves past the list. Raises CorruptFileError if the list has another number of elements, or the bytes
-    are not Thrift's compact protocol.
+    The reader moves past the list. Raises CorruptFileError if the list has another number of elements, or the bytes are
+    not Thrift's compact protocol.
     """
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
@@ -78,9 +79,11 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
-    """Return the locations of a chunk's page indexes without decoding the rest of its struct, ``data[start:stop]``.
+    """Return where a chunk's page indexes are, without decoding the rest of its ColumnChunk struct,
+    ``data[start:stop]``.
 
-    None if the struct is encrypted, has an unusual form, or is one of the first; the caller then decodes all of it.
+    None if the caller has to decode the whole struct: it is encrypted, has an unusual form, or is one of the process's
+    first.
     """
     pattern = usual_chunk(1)
     usual = None if pattern is None else pattern.match(data, start)
@@ -111,7 +114,8 @@ def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict
 
 
 def usual_chunk(num_chunks: int) -> re.Pattern[bytes] | None:
-    """Return :func:`chunk_pattern` for ``num_chunks`` chunks; None as long as too few were read to compile it."""
+    """Return :func:`chunk_pattern` if it is worth compiling, that is once this process has read enough chunks.
+    ``num_chunks`` more are about to be read. None otherwise."""
     global _num_read
     _num_read += num_chunks
     return chunk_pattern() if _num_read > _FEW_CHUNKS else None
@@ -146,7 +150,7 @@ def chunk_pattern() -> re.Pattern[bytes]:
 
 
 class UnknownLeafError(CorruptFileError):
-    """The metadata were joined without this leaf's column chunks (``metadata.join_pieces``).
+    """The footer was joined from pieces (``metadata.join_pieces``) without those of this leaf column.
 
     The caller that joined them then reads the file's own footer. Users do not see this error.
     """
@@ -162,7 +166,7 @@ class SortingColumn(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class RowGroup:
-    """A row group: the rows ``[first_row, first_row + num_rows)`` of the file."""
+    """One row group: the rows ``[first_row, first_row + num_rows)`` of the file, and its column chunks."""
 
     data: bytes  # of the metadata
     schema: ParquetSchema
@@ -222,7 +226,8 @@ class RowGroup:
         return chunk
 
     def confirms_num_rows(self) -> bool:
-        """Return whether a non-repeated leaf's chunk has one value for each row; True if no such chunk exists."""
+        """Return whether the first non-repeated leaf column has as many values as the row group has rows; True if no
+        such column has a chunk."""
         for leaf in self.schema.leaves:
             start, stop = self.chunk_span(leaf.index)
             if leaf.max_repetition_level == 0 and stop - start > 1:

@@ -1,7 +1,7 @@
-"""The schema of a Parquet file: its elements as written, its leaves and its top-level fields.
+"""The schema of a Parquet file: its elements as written, its leaf columns and its top-level fields.
 
 Parquet flattens the schema tree depth first into a list of SchemaElement (parquet.thrift). Only leaves hold values. A
-leaf's maximum levels follow from the repetitions on its path.
+leaf's maximum definition and repetition levels follow from the repetitions on its path.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, w
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A column of the file: a leaf of the schema tree."""
+    """A leaf column of the file: a leaf of the schema tree, which has values."""
 
     index: int  # ordinal among the leaves, and of its chunk in every row group
     path: tuple[str, ...]  # names from the root's child down to the leaf
@@ -201,7 +201,7 @@ class Leaf:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the leaf is a top-level column that is not repeated, so each row has one value or null."""
+        """Whether the leaf is a top-level column that is not repeated, so that each row has one value or null."""
         return len(self.path) == 1 and self.max_repetition_level == 0
 
     @property
@@ -218,7 +218,8 @@ class Leaf:
 
 @dataclass(slots=True, eq=False)
 class Field:
-    """A top-level field: a leaf, or a group whose leaves are ``leaves[first_leaf:leaf_stop]``."""
+    """A top-level field: a leaf column, or a group whose leaf columns are ``leaves[first_leaf:leaf_stop]`` of the
+    schema."""
 
     index: int
     name: str
@@ -228,7 +229,7 @@ class Field:
 
 
 class Projection(NamedTuple):
-    """The selected leaves of one top-level field."""
+    """Leaf columns selected from one top-level field."""
 
     field: int  # its ordinal
     leaves: tuple[int, ...]  # ordinals of the selected leaves, ascending; all of the field's for the whole field
@@ -266,7 +267,7 @@ class ParquetSchema:
         return position
 
     def has_empty_group(self, field: Field) -> bool:
-        """Return whether any group in a top-level field, or the field itself, is a group without children."""
+        """Return whether a top-level field is, or contains, a group without children."""
         elements = self.elements[field.element_index : self.subtree_stop(field.element_index)]
         return any(element.physical_type is None and not element.num_children for element in elements)
 
@@ -294,17 +295,17 @@ class ParquetSchema:
 
     @functools.cached_property
     def whole_fields(self) -> tuple[Projection, ...]:
-        """Projections of all top-level fields with all of their leaves, in file order."""
+        """All top-level fields in file order, each with all of its leaf columns."""
         return tuple(
             [Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop))) for field in self.fields]
         )
 
     def projection(self, key: str | int) -> Projection:
-        """Return the top-level field with the name or ordinal ``key``, else the leaves at the dotted path ``key``.
+        """Select a top-level field by its name or ordinal, or else the leaf columns at a dotted path.
 
-        The path of a group selects all leaves in the group. As in pyarrow, a path names every group of the file, also
-        those of lists: ``a.list.element.b``. Raises ColumnNotFoundError if nothing matches, AmbiguousColumnError if
-        several fields or paths match.
+        The path of a group selects all leaf columns in the group. As in pyarrow, a path names every group of the file,
+        also those of lists: ``a.list.element.b``. Raises ColumnNotFoundError if nothing matches, AmbiguousColumnError
+        if several fields or paths match.
         """
         if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
             return self.whole_fields[self.field(key).index]

@@ -1,4 +1,4 @@
-"""The facts that a file's statistics prove about its values (parquet.thrift, Statistics and ColumnIndex).
+"""What a file's statistics prove about its values (parquet.thrift, Statistics and ColumnIndex).
 
 ``order_of`` gives the sort order of a column. ``chunk_bounds`` and ``page_bounds`` turn raw statistics into bounds of
 plain Python values that compare in that order: integers for integers, dates, times, timestamps (in the column's unit)
@@ -45,7 +45,7 @@ _OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_
 
 
 class SortOrder(enum.Enum):
-    """The order in which a column's values compare, which decides the type of its bounds."""
+    """The order in which the values of a column compare. It decides the Python type of the column's bounds."""
 
     BOOLEAN = "boolean"
     SIGNED = "signed"
@@ -82,7 +82,8 @@ SIGNED_ORDERS: Final = (SortOrder.BOOLEAN, SortOrder.SIGNED, SortOrder.FLOAT)
 
 
 def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
-    """Return the order of a leaf's bounds; ``column_order`` is the footer's entry for the leaf, None if it has none.
+    """Return the order of a leaf column's bounds. ``column_order`` is the footer's entry for the column, None if it has
+    none.
 
     Without column orders only the deprecated bounds of types that compare signed are meaningful. The result is
     UNDEFINED for INTERVAL, VARIANT, geospatial and unknown types, and for unknown orders. INT96 has an order only where
@@ -123,7 +124,7 @@ def _type_order(leaf: Leaf) -> SortOrder:
 
 
 def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Decode bounds (PLAIN, without lengths) as Python values that compare in ``order``.
+    """Decode bounds (PLAIN-encoded, without lengths) to Python values that compare in ``order``.
 
     Raises CorruptIndexError if a bound has the wrong length for its type, or the order is UNDEFINED.
     """
@@ -167,7 +168,7 @@ def _decimals(raw: Sequence[bytes], leaf: Leaf) -> list[int]:
 def _int96_micros(raw: bytes, leaf: Leaf) -> int:
     """Return an INT96 timestamp in microseconds since 1970, rounded down.
 
-    Raises CorruptIndexError for a value that is no time of a day, or that 64 bits of nanoseconds do not hold: readers
+    Raises CorruptIndexError if its time of day is out of range, or if it does not fit 64 bits of nanoseconds: readers
     convert such values to timestamps that sort differently.
     """
     if len(raw) != _INT96.size:
@@ -193,7 +194,7 @@ def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBounds:
-    """Proven bounds of the values of one chunk."""
+    """What is proven about the values of one column chunk: bounds, and the number of nulls."""
 
     order: SortOrder
     min: Comparable | None  # no value except NaN is below; both bounds None if unknown
@@ -206,17 +207,17 @@ class ChunkBounds:
 
     @property
     def all_null(self) -> bool:
-        """Whether every value is certainly null."""
+        """Whether it is proven that every value is null."""
         return self.null_count == self.num_values
 
 
 def chunk_bounds(
     chunk: ColumnChunk, leaf: Leaf, order: SortOrder, faults: WriterFaults, has_column_orders: bool, num_rows: int
 ) -> tuple[ChunkBounds, str | None]:
-    """Return the bounds that a chunk's statistics prove, and the reason why statistics are ignored.
+    """Return the bounds that a chunk's statistics prove, and the reason why some statistics are ignored (None if none
+    are).
 
-    The reason is None if no statistics are ignored. All bounds are unknown if the statistics are absent or contradict
-    each other.
+    All bounds are unknown if the statistics are absent or contradict each other.
 
     Args:
         chunk: the chunk with its raw statistics.
@@ -259,8 +260,9 @@ def chunk_bounds(
 
 
 def _exact_ends(statistics: ChunkStatistics, order: SortOrder) -> tuple[bool, bool]:
-    """Return whether the min and the max occur as values. If the file lacks the flags that say so (older writers),
-    bounds of strings may be truncated, and all others count as exact, except INT96 bounds, which are rounded."""
+    """Return whether the min and the max are values of the chunk, not only bounds. If the file lacks the flags that say
+    so (older writers), bounds of strings may be truncated, and all others count as exact, except INT96 bounds, which
+    are rounded."""
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order is SortOrder.BYTES:
         return min_exact is True, max_exact is True
@@ -276,7 +278,8 @@ def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[byt
 
 
 def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
-    """Decode a chunk's min and max; widen zeros to -0.0 and 0.0. Raises CorruptIndexError for malformed bounds."""
+    """Decode a chunk's min and max. A min of 0.0 becomes -0.0, and a max of -0.0 becomes 0.0, since writers confuse
+    them. The max of INT96, which is rounded down, is raised by 1. Raises CorruptIndexError for malformed bounds."""
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
         raise CorruptIndexError("the column's min or max is NaN", column=leaf.dotted)
@@ -287,7 +290,7 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -
 
 
 def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:
-    """Return the reason why a claim of a chunk's statistics is unreliable; None if the claim is reliable."""
+    """Return why a claim of a chunk's statistics cannot be relied on; None if it can."""
     if claim is Claim.NULL_COUNTS and leaf.max_definition_level == 0:
         return None  # the schema allows no nulls
     fault = faults.find(claim, leaf, chunk.encodings)
@@ -403,7 +406,7 @@ def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> N
 
 
 def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Decode the pages' bounds; None for each null page, whose bound in the file is a placeholder."""
+    """Decode one bound of each page. Null pages, whose bounds in the file are placeholders, get None."""
     if True not in null_pages:
         return decode_values(raw, leaf, order)
     present = [value for value, is_null in zip(raw, null_pages, strict=True) if not is_null]
@@ -412,7 +415,8 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
-    """Remove NaN bounds in place, widen zeros to -0.0 and 0.0; return ``claimed``, or UNORDERED after a removal."""
+    """Remove NaN bounds from both lists in place, and widen bounds of zero: mins to -0.0, maxs to 0.0. Return
+    ``claimed``, or UNORDERED if a bound was removed."""
     for i, (low, high) in enumerate(zip(mins, maxs, strict=True)):
         if low is None:
             continue
@@ -436,7 +440,8 @@ def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
 
 
 def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> BoundaryOrder:
-    """Return the order of the pages' bounds in an index; UNORDERED if a bound is NaN or ``order`` is UNDEFINED."""
+    """Return in which order the bounds of an index's pages are sorted; UNORDERED if they are not, if a bound is NaN, or
+    if ``order`` is UNDEFINED."""
     if order is SortOrder.UNDEFINED:
         return BoundaryOrder.UNORDERED
     present = [page for page, is_null in enumerate(index.null_pages) if not is_null]

@@ -1,4 +1,5 @@
-"""Thrift's compact protocol: read, matched in untrusted bytes, and written (thrift-compact-protocol.md of Thrift).
+"""Thrift's compact protocol: a reader and patterns for untrusted bytes, and a writer (thrift-compact-protocol.md of
+Thrift).
 
 ``CompactReader`` reads nothing past the end, checks each length against the remaining bytes, and limits nesting to
 :data:`MAX_DEPTH` levels and lists to ``max_elements`` elements in all.
@@ -146,11 +147,12 @@ class CompactWriter:
 
 
 class EndOfDataError(CorruptFileError):
-    """The bytes end inside a value. A decoder that gets its bytes in parts then waits for more."""
+    """The bytes end inside a value. A caller that receives the bytes in parts then waits for more."""
 
 
 class CompactReader:
-    """A cursor over ``data[pos:]``, which may read or skip at most ``max_elements`` list elements in all.
+    """Reads values in Thrift's compact protocol from ``data``, starting at ``pos``. It reads or skips at most
+    ``max_elements`` list elements in all.
 
     Every method raises CorruptFileError if the bytes are not the compact protocol, its subclass EndOfDataError if the
     bytes end too early, and ResourceLimitError if there are too many elements or nested levels.
@@ -219,7 +221,8 @@ class CompactReader:
         return type_, self.integer()
 
     def list_header(self) -> tuple[int, int]:
-        """Read a list's or set's header: ``(element type, length)``. The length is at most that of the rest."""
+        """Read a list's or set's header: ``(element type, length)``. A length greater than the number of remaining
+        bytes is refused."""
         try:
             header = self.data[self.pos]
         except IndexError:
@@ -285,7 +288,7 @@ class CompactReader:
             raise self._end() from None
 
     def value(self, type_: int, depth: int = 0) -> Value:
-        """Read a value of type ``type_``. Not for a bool field, whose value is in its header."""
+        """Read a value of type ``type_``. Not for a bool field, whose value is in the field's header."""
         if type_ == BINARY:
             return self.binary()
         if type_ == STRUCT:
@@ -409,7 +412,7 @@ class CompactReader:
         if self.elements_left < 0:
             raise ResourceLimitError(
                 "the metadata have more list elements than the limit allows",
-                hint="The file is damaged or made to exhaust memory; else raise LimitOptions.max_footer_elements.",
+                hint="Raise LimitOptions.max_footer_elements if the file is trusted.",
             )
         return length
 
@@ -442,12 +445,13 @@ COUNT32: Final = (
 
 
 def byte(value: int) -> bytes:
-    """Return a pattern for one literal byte."""
+    """Return a regular expression (as bytes) for one literal byte."""
     return b"\\x%02x" % value
 
 
 def headers(*types: int) -> bytes:
-    """Return a pattern for a field header of one of these types, with an id 1 to 15 above the previous field's id."""
+    """Return a pattern for the header of a field whose type is one of these, and whose id is 1 to 15 above the previous
+    field's id."""
     return b"[" + b"".join([byte(delta << 4 | type_) for delta in range(1, 16) for type_ in types]) + b"]"
 
 
@@ -477,8 +481,8 @@ def list_of(types: tuple[int, ...], element: bytes, *, longest: int, shortest: i
 
 
 def binary_value(longest: int) -> bytes:
-    """Return a pattern for a byte string of at most ``longest`` bytes with its length. Compiling takes 8 us for each
-    length. The lengths that bounds of numbers have come first."""
+    """Return a pattern for a byte string of at most ``longest`` bytes, with its length in front. Compiling takes 8 us
+    for each length. The lengths of numbers' bounds are tried first."""
     lengths = [8, 4, *(n for n in range(longest + 1) if n not in (4, 8))]
     return any_of(*(byte(n) + b".{%d}" % n for n in lengths))
 

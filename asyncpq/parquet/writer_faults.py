@@ -1,4 +1,4 @@
-"""Known faults of Parquet writers, by writer, release and column: the claims of their files that are ignored.
+"""Known faults of Parquet writers, by writer, release and column: what their files claim that is ignored.
 
 ``WriterFaults`` looks up one file's faults by its footer's ``created_by`` and ``ARROW:schema``. ``docs/filter.md``
 shows the same table.
@@ -50,7 +50,8 @@ DICTIONARY_HEADER_PADDING: Final = 100
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
-    """Return the top-level columns whose Arrow type contains a dictionary; None if ``value`` is not a valid schema."""
+    """Return the top-level columns whose type contains a dictionary, according to ``value``, a footer's
+    ``ARROW:schema``; None if that is missing or invalid."""
     if value is None:
         return None
     try:
@@ -60,7 +61,7 @@ def dictionary_columns(value: str | None) -> frozenset[str] | None:
 
 
 class _Message:
-    """An Arrow schema as an IPC message: a length, then a flatbuffer."""
+    """Reads an Arrow schema from an IPC message: a length, then a flatbuffer."""
 
     def __init__(self, data: bytes) -> None:
         (word,) = struct.unpack_from("<I", data)
@@ -102,7 +103,7 @@ class _Message:
             raise ValueError("the message refers to more bytes than it has")
 
     def _fields(self, table: int, slot: int) -> Iterator[int]:
-        """Yield the positions of the tables in the vector that a table's slot refers to."""
+        """Yield the positions of the flatbuffer tables in the vector that the slot ``slot`` of a table refers to."""
         vector = self._table(table, slot)
         if vector is not None:
             (length,) = struct.unpack_from("<I", self._data, vector)
@@ -110,7 +111,7 @@ class _Message:
                 yield self._target(vector + 4 + 4 * i)
 
     def _table(self, table: int, slot: int) -> int | None:
-        """Return the position that a table's slot refers to; None if the slot is empty."""
+        """Return the position that the slot ``slot`` of a flatbuffer table refers to; None if the slot is empty."""
         position = self._slot(table, slot)
         return None if position is None else self._target(position)
 
@@ -152,7 +153,7 @@ class WriterVersion(NamedTuple):
 
 
 class Claim(enum.Enum):
-    """A statement in a file that a writer may get wrong. The member's value is its name in messages."""
+    """A statement in a file that some writers get wrong. The member's value is its name in messages."""
 
     BOUNDS = "min and max"
     NULL_COUNTS = "null counts"
@@ -216,7 +217,8 @@ _BY_LEAF: Final[Mapping[Affected, Callable[[Leaf], bool]]] = {
 
 
 def _has_cloudera_fix(writer: WriterVersion) -> bool:
-    """Return whether a Cloudera release has the fix of PARQUET-251 (CDH 5.5 and later, under old version numbers)."""
+    """Return whether a Cloudera release has the fix of PARQUET-251 (CDH 5.5 and later, whose version numbers are older
+    than the fix)."""
     cdh = _CDH.search(writer.version)
     return cdh is not None and (writer.release or (0, 0, 0)) >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
 
@@ -388,10 +390,10 @@ def _faults_of(created_by: str | None) -> Mapping[Claim, tuple[WriterFault, ...]
 
 
 class WriterFaults:
-    """The known faults of one file's writer, ``created_by``.
+    """The known faults of one file's writer, which the footer's ``created_by`` names.
 
-    ``arrow_schema`` returns the footer's ``ARROW:schema``. Without one, every dictionary-encoded byte array may have
-    been a dictionary in Arrow.
+    ``arrow_schema`` is a function that returns the footer's ``ARROW:schema``. If there is none, every
+    dictionary-encoded byte array counts as one that may have been a dictionary in Arrow.
     """
 
     __slots__ = ("_arrow_dictionaries", "_by_claim", "omits_dictionary_header")
@@ -406,7 +408,8 @@ class WriterFaults:
         self.omits_dictionary_header: bool = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """Return a fault that makes a column's ``claim`` unreliable, else None. Empty ``encodings``: any may occur."""
+        """Return a known fault that makes ``claim`` unreliable for a leaf column; None if there is none. ``encodings``
+        are those of its chunk; if empty, any may occur."""
         faults = self._by_claim.get(claim)
         if faults is None:
             return None

@@ -1,7 +1,7 @@
 """Access plans: the row groups and rows of one file that a read may touch, whatever its predicate.
 
-A plan is made without its file: it joins a set of rows of the file (:class:`RowSet`) and a set of row groups with
-their own rows (:class:`GroupSet`). The rows that such a set does not name are all in it, or all outside. With the
+A plan is made without its file: it joins a set of rows of the file (:class:`RowSet`) and a set of row groups with their
+own rows (:class:`GroupSet`). The rows that such a set does not name are either all in it, or all outside it. With the
 file's row groups (:class:`RowGroupLayout`) a plan resolves to the rows of each (:class:`ResolvedAccess`).
 
 ``take``, deleted rows and users' plans are all read through such plans.
@@ -23,7 +23,7 @@ _COUNTED: Final = "Rows and row groups are counted from 0."
 
 
 class RowGroupLayout:
-    """The numbers of rows of a file's row groups, and the rows of the file at which they begin and end."""
+    """How many rows each of a file's row groups has, and at which rows of the file it begins and ends."""
 
     __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
 
@@ -40,18 +40,20 @@ class RowGroupLayout:
         self.weight: int = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
-        """Return all rows of a row group, numbered from its first row, and remember the set in ``wholes``."""
+        """Return the set of all rows of a row group, numbered from its first row. The set is kept in ``wholes`` for
+        later calls."""
         rows = self.wholes[ordinal] = RowRanges.all(self.counts[ordinal])
         return rows
 
 
 class ResolvedAccess(Mapping[int, RowRanges]):
-    """The readable rows of each row group, keyed by ordinal; row groups without readable rows are left out.
+    """The rows of each row group that may be read, keyed by ordinal; row groups without such rows are left out.
 
-    Row groups that are readable as a whole are kept as ranges of ordinals: a file may have thousands.
+    Row groups that may be read as a whole are kept as ranges of ordinals, since a file may have thousands.
 
-    ``whole``: ordinals of the row groups that are readable as a whole; empty row groups are dropped. ``parts``: for
-    other ordinals the readable rows, as rows of the row group.
+    Args:
+        whole: ordinals of the row groups of which all rows may be read; empty row groups are dropped.
+        parts: for other row groups the rows that may be read, counted from the row group's first row.
     """
 
     __slots__ = ("_num_rows", "layout", "scanned", "selected")
@@ -71,7 +73,8 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     @classmethod
     def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:
-        """Return the access to the rows ``ranges`` of the file. Raises RowIndexError if the file has fewer rows."""
+        """Return the access to the rows ``ranges``, numbered in the file. Raises RowIndexError if the file has fewer
+        rows."""
         if ranges.stop > layout.num_rows:
             outside = ranges.clip(layout.num_rows, ranges.stop).start
             raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows", hint=_COUNTED)
@@ -98,12 +101,12 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     @property
     def ordinals(self) -> RowRanges:
-        """Ordinals of the row groups with readable rows."""
+        """Ordinals of the row groups of which any rows may be read."""
         return self.scanned | RowRanges.from_rows(sorted(self.selected)) if self.selected else self.scanned
 
     @property
     def num_rows(self) -> int:
-        """The number of readable rows in all row groups."""
+        """The number of rows that may be read, in all row groups."""
         if self._num_rows is None:
             layout = self.layout
             whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
@@ -130,7 +133,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     # -- the algebra ------------------------------------------------------------------------------
 
     def __invert__(self) -> ResolvedAccess:
-        """Return the access to the rows of the file that are not readable through this one."""
+        """Return the access to exactly those rows of the file that may not be read through this one."""
         layout = self.layout
         parts = {ordinal: rows.complement(layout.counts[ordinal]) for ordinal, rows in self.selected.items()}
         return ResolvedAccess(layout, layout.filled - self.ordinals, parts)
@@ -159,9 +162,9 @@ _SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
 
 
 class RowSet(NamedTuple):
-    """A set of rows of a file or row group whose number of rows is not known.
+    """A set of rows of a file or row group whose number of rows is not yet known.
 
-    If ``rest`` is false, the set has the rows in ``ranges``; if it is true, all other rows.
+    The set is ``ranges`` if ``rest`` is false, and all other rows if it is true.
     """
 
     ranges: RowRanges
@@ -194,7 +197,7 @@ NO_ROWS: Final = RowSet(RowRanges.empty(), False)
 
 
 class GroupSet(NamedTuple):
-    """A set of rows keyed by row group: pairs of ordinal and rows, in ascending order of the ordinals.
+    """A set of rows by row group: pairs of the row group's ordinal and its rows, ordinals ascending.
 
     If ``rest`` is true, the set also has all rows of the row groups that ``groups`` does not name.
     """
@@ -354,7 +357,7 @@ class AccessPlan:
         return not self.is_all and not self.is_none
 
     def resolve(self, row_group_rows: Sequence[int] | RowGroupLayout) -> ResolvedAccess:
-        """Return the readable rows of each row group, counted from the row group's first row.
+        """Return the rows of each row group that may be read, counted from the row group's first row.
 
         Args:
             row_group_rows: the number of rows of each row group of the file.
@@ -369,7 +372,8 @@ class AccessPlan:
         return first
 
     def _parts(self) -> list[RowSet | GroupSet | AccessPlan]:
-        """Return the parts that change which rows the plan allows; ``_rows`` if none does."""
+        """Return the sets and plans whose intersection or union this plan is, without those that change nothing;
+        ``_rows`` if none is left."""
         neutral = (NO_ROWS, NO_GROUPS) if self._either else (ALL_ROWS, ALL_GROUPS)
         named = [part for part in (self._rows, self._groups) if part not in neutral]
         return [*named, *sorted(self._nested, key=repr)] or [self._rows]
@@ -422,9 +426,10 @@ _NONE: Final = AccessPlan(_rows=NO_ROWS)
 
 
 def _numbers(values: Any, what: str) -> list[int]:
-    """Return the row or ordinal numbers in an iterable, an Arrow array or a numpy array as a list of ints.
+    """Convert row or row group numbers, in an iterable, an Arrow array or a numpy array, to a list of ints.
 
-    ``what``: "row" or "row group", for messages. Raises RowIndexError if a number is negative.
+    ``what``: "row" or "row group", for messages. Raises RowIndexError if a number is negative, InvalidOptionError if
+    one is not a whole number.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InvalidOptionError(f"expected a list of {what} numbers, not {values!r}")
@@ -442,7 +447,8 @@ def _numbers(values: Any, what: str) -> list[int]:
 
 
 def _ranges(ranges: Any) -> RowRanges:
-    """Convert pairs of first row and stop. Raises InvalidOptionError if one is not a pair or ends before it begins."""
+    """Convert pairs (first row, stop) to a set of rows. Raises InvalidOptionError if one is not a pair or ends before
+    it begins."""
     if isinstance(ranges, RowRanges):
         return ranges
     try:

@@ -1,8 +1,9 @@
-"""Lookups in Bloom filters, which say whether any row of a row group can match a predicate (BloomFilter.md).
+"""Compile predicates to lookups in Bloom filters, which show whether any row of a row group can match (BloomFilter.md).
 
-A filter holds the hashes of a chunk's values in PLAIN encoding, without nulls. So it can answer only predicates that
-are true for a few values alone. A value with several encodings is looked up in each of them. NaN (many encodings) and
-zeros of floats (two encodings) are not looked up. ``objects/bloom_filters.py`` fetches the filters and asks them.
+A filter contains the hashes of a column chunk's values in PLAIN encoding, without nulls. So it helps only with
+predicates that are true for a few values alone. A value with several encodings is looked up in each of them. NaN (many
+encodings) and zeros of floats (two encodings) are not looked up. ``objects/bloom_filters.py`` fetches and probes the
+filters.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ Contains: TypeAlias = Callable[[str, int], bool]
 
 
 class Probe(NamedTuple):
-    """A lookup that can succeed only in row groups where ``column`` has a value with one of the hashes."""
+    """A lookup of hashes in the filter of ``column``. It fails only if no row of the row group has a value with one of
+    the hashes."""
 
     column: str
     hashes: frozenset[int]
 
 
 class Junction(NamedTuple):
-    """A combination of lookups: one of the parts must succeed, or all of them if ``needs_all``."""
+    """An AND (``needs_all``) or OR of lookups: it succeeds if all of its parts do, or any."""
 
     parts: tuple[Probes, ...]
     needs_all: bool = False
@@ -41,9 +43,10 @@ Probes: TypeAlias = "Probe | Junction"
 
 
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
-    """Return the lookups that must succeed where ``expr`` is true; None if Bloom filters cannot rule out any row group.
+    """Return the lookups that must succeed in a row group with rows for which ``expr`` is true; None if Bloom filters
+    cannot rule out any row group.
 
-    ``leaves``: the columns that have filters, keyed by name. ``max_values``: a list of more values is not looked up;
+    ``leaves``: the columns that have filters, keyed by name. ``max_values``: longer lists of values are not looked up;
     None: lists of any length are.
     """
 
@@ -64,9 +67,10 @@ def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: 
 
 
 def may_match(probes: Probes, contains: Contains) -> bool:
-    """Return whether a row group may contain a matching row.
+    """Return whether a row group may contain a matching row, according to the lookups ``probes``.
 
-    ``contains``: returns whether a column may contain a value with a hash; True if the column has no filter.
+    ``contains``: a function that returns whether a column may contain a value with a hash; True if the column has no
+    filter.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)
@@ -86,7 +90,7 @@ def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
 
 
 def num_values(probes: Probes) -> int:
-    """Return the smallest number of values that must be absent to rule a row group out."""
+    """Return the least number of values whose absence rules a row group out."""
     if isinstance(probes, Probe):
         return len(probes.hashes)
     counts = [num_values(part) for part in probes.parts]
@@ -126,7 +130,8 @@ _DECIMAL128_DIGITS: Final = 38
 
 
 def plain_encoder(leaf: Leaf) -> Encode | None:
-    """Return a function that converts a key of :mod:`asyncpq.pruning.literals` to all PLAIN encodings of its value.
+    """Return a function that converts a literal's key (:mod:`asyncpq.pruning.literals`) to all PLAIN encodings of the
+    value.
 
     None for types whose Bloom filters asyncpq does not use. The function returns no encoding for a key that is not
     exactly a value of the column, and for floats' NaN and zero.

@@ -1,8 +1,9 @@
-"""GeoParquet's covering columns: conditions on the boxes of geometries, which prune as those on any other column do.
+"""GeoParquet's covering columns: turn conditions on geometries into conditions on plain columns, whose statistics
+prune.
 
-A file's "geo" metadata name four columns with the box of each row's geometry. If a geometry's box meets another box,
-the box in these columns does too; the reverse need not hold. A box with xmin above xmax crosses the antimeridian, which
-the coordinates do not show: files with signs of such boxes are pruned by y alone.
+A file's "geo" metadata name four columns with the bounding box of each row's geometry. If a geometry's box meets
+another box, the box in these columns does too; the reverse need not hold. A box with xmin above xmax crosses the
+antimeridian, which the coordinates do not show: files with signs of such boxes are pruned by y alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LEAST: Final = 2.0**-149  # the distance between those next to zero
 
 
 class Covering(NamedTuple):
-    """The leaf columns that have the box of each geometry of one column."""
+    """The four leaf columns that have the bounding box of each geometry of one column."""
 
     xmin: Leaf
     ymin: Leaf
@@ -75,14 +76,18 @@ def shows_wrapping(xmin: Zones, xmax: Zones) -> bool:
 
 
 def covering_condition(atom: IntersectsBox, covering: Covering, *, by_x: bool) -> Expression:
-    """Return the condition on covering columns, by their dotted names, that follows from ``atom``."""
+    """Return a condition on covering columns, by their dotted names, that is true wherever ``atom`` is. ``by_x``: also
+    compare xmin and xmax, not only ymin and ymax."""
     sides = [(leaf.dotted, leaf.physical_type is PhysicalType.FLOAT) for leaf in covering.leaves]
     return box_condition(atom, sides, by_x=by_x)
 
 
 def box_condition(atom: IntersectsBox, sides: Sequence[tuple[str, bool]], *, by_x: bool) -> Expression:
-    """Return the condition on the sides of boxes that follows from ``atom``. ``sides``: for each of :data:`CORNERS`
-    the name of its column, and whether its values are perhaps rounded to 32 bits."""
+    """Return a condition on columns with the sides of boxes that is true wherever ``atom`` is.
+
+    ``sides``: for each of :data:`CORNERS` the name of its column, and whether its values may be rounded to 32 bits.
+    ``by_x``: also compare xmin and xmax, not only ymin and ymax.
+    """
     (xmin, x_rounded), (ymin, y_rounded), (xmax, right_rounded), (ymax, top_rounded) = sides
     conditions: list[Expression] = [
         Comparison(ymin, "<=", _above(atom.ymax, y_rounded)),
@@ -96,6 +101,6 @@ def box_condition(atom: IntersectsBox, sides: Sequence[tuple[str, bool]], *, by_
 
 
 def _above(value: float, is_rounded: bool) -> float:
-    """Return ``value``; for a column of 32-bit floats, an upper bound of its rounded forms, since some writers round
+    """Return ``value``; if ``is_rounded``, an upper bound of what it may be as a 32-bit float, since some writers round
     boxes inwards."""
     return value + abs(value) * _ROUNDED + _LEAST if is_rounded else value

@@ -1,14 +1,13 @@
-"""How literals compare with the values of a column: as keys that give pyarrow's answer.
+"""Convert literals to keys that compare with a column's bounds as pyarrow compares the literals with its values.
 
 Bounds are plain Python values (``parquet.statistics.decode_values``): integers for integers, dates (days), times and
 timestamps (the column's unit) and decimals (unscaled); floats; bytes in unsigned order; bools. A literal becomes an
-int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's type cannot hold
-it: a timestamp between two milliseconds is a Fraction.
+int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's type cannot
+represent it: a timestamp between two milliseconds is a Fraction.
 
-That is sound where pyarrow's implicit casts are exact or raise: integers against floats (its safe casts refuse what
-a float cannot hold), narrower against wider numbers, units of time, scales of decimals. Where a cast may round
-(decimals against floats), or pyarrow does not compare the two values, the literal is ``Incomparable``: it prunes
-nothing.
+That is correct where pyarrow's implicit casts are exact or raise: integers against floats (its safe casts refuse what a
+float cannot hold), narrower against wider numbers, units of time, scales of decimals. Where a cast may round (decimals
+against floats), or pyarrow does not compare the two values, the literal is ``Incomparable``: it prunes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from asyncpq.records import dataclass
 
 
 class Domain(enum.Enum):
-    """Groups of types whose values compare alike; in parentheses the type of bounds and keys."""
+    """Groups of column types whose values compare in the same way. Comments say the Python type of bounds and keys."""
 
     BOOLEAN = "boolean"  # (bool)
     INTEGER = "integer"  # (int)
@@ -60,7 +59,7 @@ class Domain(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """The properties of a column's type that decide how its values compare with literals and bounds."""
+    """What of a column's type decides how its values compare with literals and bounds."""
 
     domain: Domain  # how values compare
     scale: int = 0  # of decimals
@@ -90,7 +89,7 @@ _KINDS: Final = {
 
 
 def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
-    """Return the kind of a leaf column's values. ``order``: the sort order of the leaf's statistics."""
+    """Return how the values of a leaf column compare. ``order``: the sort order of its statistics."""
     logical = leaf.element.logical_type
     kind = None if logical is None else logical.kind
     if order is SortOrder.UNDEFINED:
@@ -190,7 +189,7 @@ def _float32(value: Scalar) -> Comparable | Incomparable:
 
 
 def is_float32(value: float) -> bool:
-    """Return whether 32 bits hold the value exactly, as they hold NaN and infinities."""
+    """Return whether a 32-bit float can represent the value exactly; True for NaN and infinities."""
     if value != value or value in (math.inf, -math.inf):
         return True
     try:

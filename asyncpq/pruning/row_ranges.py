@@ -227,7 +227,8 @@ class RowRanges:
         return self & other.complement(self.stops[-1])
 
     def shift(self, offset: int) -> RowRanges:
-        """Return a set with ``offset`` added to each row number. Raises InvalidOptionError if one becomes negative."""
+        """Return the set with ``offset`` added to each row number. Raises InvalidOptionError if one becomes
+        negative."""
         if offset == 0 or not self.starts:
             return self
         if self.starts[0] + offset < 0:
@@ -239,7 +240,8 @@ class RowRanges:
         return self.clip(0, row), self.clip(row, max(row, self.stop))
 
     def slice(self, start: int, stop: int) -> RowRanges:
-        """Return the rows at the positions [start, stop) of the set, counted from 0 in ascending order."""
+        """Return the rows from number ``start`` to before number ``stop`` of the set, counted from 0 in ascending
+        order."""
         start, stop = max(start, 0), min(stop, self.num_rows)
         if start >= stop:
             return EMPTY
@@ -248,7 +250,8 @@ class RowRanges:
         return self.clip(self.row_at(start), self.row_at(stop - 1) + 1)
 
     def row_at(self, position: int) -> int:
-        """Return the row at a position of the set, counted from 0. Raises IndexError if the set has fewer rows."""
+        """Return the row number that is at ``position``, from 0, among the set's rows in ascending order. Raises
+        IndexError if the set has fewer rows."""
         if not 0 <= position < self.num_rows:
             raise IndexError(f"position {position} does not exist: the set has {self.num_rows} rows, counted from 0")
         ends = list(accumulate(stop - start for start, stop in self))

@@ -1,4 +1,5 @@
-"""Shredded VARIANT columns: conditions on the typed columns of their parts, which prune as on any other column.
+"""Shredded VARIANT columns: turn conditions on parts of a variant into conditions on plain columns, whose statistics
+prune.
 
 A part that a file shreds has a typed column, and beside it a column ``value`` for values of other types. If ``value``
 is null in all rows, the typed column has all values of the part, and null where an object lacks the part. Readers may
@@ -32,9 +33,12 @@ _TIMESTAMPS: Final = {"timestamp": True, "timestamp_ntz": False}
 def shredded_condition(
     test: VariantTest, top: str, schema: ParquetSchema, zones: Callable[[Leaf], Zones]
 ) -> tuple[Expression, Leaf] | None:
-    """Return a condition on a leaf column, by its dotted name, that is true wherever ``test`` is, and the leaf; None if
-    the file does not shred the part by itself as a value of the same type. ``top``: the file's name of the VARIANT
-    column, which is no part of another. ``zones``: returns a leaf's bounds in the file's row groups."""
+    """Return a leaf column and a condition on it, by its dotted name, that is true wherever ``test`` is. None if the
+    file does not shred the part to a column of the same type.
+
+    ``top``: the file's name of the VARIANT column, which is a top-level column. ``zones``: returns a leaf column's
+    bounds in the file's row groups.
+    """
     if not isinstance(test.test, _TESTS) or not all(isinstance(step, str) for step in test.path):
         return None
     group = (top, *[name for step in test.path for name in ("typed_value", str(step))])
@@ -50,7 +54,7 @@ def shredded_condition(
 
 
 def _is_of(leaf: Leaf, type_: str) -> bool:
-    """Return whether the leaf has the values of the type, compared in the same way."""
+    """Return whether the leaf column has values of the type ``type_``, and compares them in the same way."""
     logical, physical = leaf.element.logical_type, leaf.physical_type
     if type_ in _INTEGERS:
         if logical is None:

@@ -1,10 +1,11 @@
-"""Zone maps: the bounds (:class:`Zones`) of row groups, pages and files, made from their statistics.
+"""Zone maps: min/max bounds (:class:`Zones`) of row groups, pages and files, made from their statistics.
 
-Row groups have the statistics of their chunks in the footer, pages have ColumnIndexes (PageIndex.md), the files of a
-dataset have bounds that are known before they are opened. :func:`asyncpq.pruning.zones.rows_where` searches all three.
+Row groups have the statistics of their column chunks in the footer, pages have ColumnIndexes (PageIndex.md), the files
+of a dataset have bounds that are known before they are opened. :func:`asyncpq.pruning.zones.rows_where` searches all
+three.
 
-``narrowed`` cuts a long list of keys to those that a file's row groups may hold: thousands of keys for a whole dataset
-are a few for each file.
+``narrowed`` cuts a long list of keys to those that a file's row groups may contain: thousands of keys for a whole
+dataset are a few for each file.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class RowGroupZones:
         self.weight: int = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
 
     def _meeting(self, wanted: ResultValues) -> RowRanges:
-        """Return the row groups that may have a value of the set ``wanted`` and, if it has a box, geometries in it."""
+        """Return the row groups that may have a value of the set ``wanted``; if it has a box, also by the boxes of
+        their geometries."""
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows
@@ -91,9 +93,9 @@ def _may_meet(asked: IntersectsBox, box: Box | None) -> bool:
 
 
 class RowGroupPruning:
-    """The row groups that may contain rows for which a predicate is true.
+    """Which row groups may contain rows for which a predicate is true, according to statistics.
 
-    ``zones``: the bounds in all row groups, keyed by column; a comparison of another column excludes no row group.
+    ``zones``: the bounds in all row groups, keyed by column name; a comparison of another column excludes no row group.
     """
 
     __slots__ = ("_expr", "_zones", "kept", "num_row_groups", "values")
@@ -158,12 +160,12 @@ def has_many_keys(expr: Expression) -> bool:
 
 
 def narrowed(expr: Expression, zones: Mapping[str, Zones]) -> Expression:
-    """Return the predicate without the keys that one file cannot contain, so that the file's reads do not pay for them.
+    """Return the predicate without the keys that one file cannot contain, so that reading the file does not compare
+    them.
 
-    The result is true for the same rows of the file; ``expr`` itself if no key is left out.
-
-    ``expr``: a predicate whose literals have been checked to fit their columns' types. ``zones``: the bounds in the
-    file's row groups, keyed by column.
+    The result is true for the same rows of the file; it is ``expr`` itself if no key is left out. ``expr`` is a
+    predicate whose literals have been checked to fit their columns' types; ``zones`` are the bounds in the file's row
+    groups, keyed by column name.
     """
 
     def narrow(atom: Atom) -> Expression:
@@ -225,7 +227,7 @@ class PageZones:
         self.weight: int = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
 
     def holding(self, wanted: ResultValues) -> RowRanges:
-        """Return the rows of the pages that may contain a value of the set ``wanted``."""
+        """Return the rows of all pages that may contain a value of the set ``wanted``."""
         pages = self.zones.holding(wanted)
         starts, stops = self._starts, self._stops
         if len(pages.starts) == 1:
@@ -263,10 +265,14 @@ def file_zones(
 
     All sequences have one entry for each file.
 
-    ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
-    unknown. NaN, and a value that is not compared exactly with the column, counts as unknown. ``all_null``: the file
-    has only nulls in the column, or lacks the column. ``may_be_nan``: False if the file certainly contains no NaN.
-    ``is_nested``: the column is inside a struct: null counts may leave out its parents' nulls.
+    Args:
+        kind: how the column's values compare.
+        mins, maxs: inclusive bounds of the values that are neither null nor NaN: correct, but perhaps wide; None where
+            unknown. NaN, and a value that cannot be compared exactly with the column, counts as unknown.
+        null_counts: how many values are null; None where unknown.
+        all_null: the file has only nulls in the column, or lacks the column.
+        may_be_nan: False if the file certainly contains no NaN.
+        is_nested: the column is inside a struct: null counts may leave out its parents' nulls.
     """
     convert = domain_of(kind).to_key
     least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
@@ -293,9 +299,10 @@ def file_zones(
 
 
 def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
-    """Return the searchable bounds of a column that has one value in each file, such as a partition column.
+    """Return the bounds, arranged for searching, of a column that has one value in each file, such as a partition
+    column.
 
-    ``values``: one value for each file; None is null.
+    ``values``: the value of each file; None is null.
     """
     return file_zones(
         kind,
@@ -308,7 +315,8 @@ def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
 
 
 def _bound(value: Scalar, convert: ToKey) -> Any:
-    """Return a bound as a key; None if the bound is unknown or not comparable with the column."""
+    """Return a bound as a key that compares with others; None if the bound is unknown or not comparable with the
+    column."""
     if value is None:
         return None
     literal = convert(value)

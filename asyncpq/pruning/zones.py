@@ -1,8 +1,8 @@
-"""Zones: bounds of one column by file, row group or page, arranged for searching.
+"""Zones: the min/max bounds of one column in all files, row groups or pages, arranged for searching.
 
-A search leaves out a zone only if its bounds and counts prove that no row of the zone has the wanted result. The same
-search proves matches: rows where the predicate can be neither false nor null certainly match. For row groups whose rows
-all match, scans skip the filter and its columns, and counts read nothing.
+A zone is one file, row group or page. A search leaves out a zone only if its bounds and counts prove that no row of the
+zone has the wanted result. The same search proves matches: rows where the predicate can be neither false nor null
+certainly match. For row groups whose rows all match, scans skip the filter and its columns, and counts read nothing.
 
 Bounds of pages prove no matches, because the OffsetIndex may be wrong about which rows a page holds. The deprecated
 statistics prove no matches either. Both only rule rows out.
@@ -44,7 +44,7 @@ _ZONE = operator.itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class ZonedColumn:
-    """The column whose values zones describe."""
+    """The properties of a column that decide what its bounds prove."""
 
     kind: ValueKind
     is_nested: bool = False  # counts of nulls may differ from counts of rows
@@ -53,7 +53,7 @@ class ZonedColumn:
 
     @classmethod
     def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
-        """Return the description of a leaf column of a file. ``order``: the sort order of the leaf's statistics."""
+        """Return these properties for a leaf column of a file. ``order``: the sort order of the column's statistics."""
         # Counts of a nested leaf include its ancestors' nulls; those of a repeated leaf count values, not rows.
         repeated = leaf.max_repetition_level > 0
         nested = repeated or len(leaf.path) > 1
@@ -61,7 +61,7 @@ class ZonedColumn:
 
 
 class Searchable(Protocol):
-    """Bounds of one column that can be searched for the zones, or rows, that may contain a value."""
+    """What :func:`rows_where` searches: the bounds of one column in zones."""
 
     @property
     def domain(self) -> ValueDomain: ...
@@ -75,7 +75,7 @@ KnownValues: TypeAlias = dict[tuple[int, Truth, ValueDomain], ResultValues]
 
 
 def known_values(atom: Atom, truth: Truth, domain: ValueDomain, known: KnownValues) -> ResultValues:
-    """Return the result of :func:`result_values`, which is computed once and then kept in ``known``."""
+    """Return what :func:`result_values` returns for ``atom``; computed once and then kept in ``known``."""
     place = (id(atom), truth, domain)
     values = known.get(place)
     if values is None:
@@ -88,8 +88,10 @@ def rows_where(
 ) -> RowRanges:
     """Return all rows (or zones) in which ``expr`` has the result ``truth``, and perhaps others.
 
-    ``total``: the number of rows (or zones). ``columns``: bounds keyed by column; a comparison of another column may
-    have any result. ``values``: a cache of the values that the comparisons of ``expr`` need, for further searches.
+    Args:
+        total: the number of rows (or zones).
+        columns: bounds keyed by column name; a comparison of another column may have any result.
+        values: a cache, shared by several searches, of the values for which each comparison has a result.
     """
     wanted: KnownValues = {} if values is None else values
     if isinstance(expr, Atom):  # most lookups have one key
@@ -119,7 +121,7 @@ def rows_where(
 
 
 class Zones:
-    """The bounds of one column in all zones, arranged for searching. Immutable.
+    """The min/max bounds of one column in all zones (files, row groups or pages), arranged for searching. Immutable.
 
     Answers are ranges of zone numbers; they contain every matching zone and perhaps others.
     """
@@ -188,9 +190,10 @@ class Zones:
     def _arrange(
         self, mins: Sequence[Any], maxs: Sequence[Any], present: list[int], exact: Sequence[bool] | None
     ) -> None:
-        """Keep the known bounds with the zone number of each, in ascending order if the bounds ascend or descend.
+        """Keep the known bounds and their zone numbers, sorted ascending if the bounds ascend or descend from zone to
+        zone.
 
-        ``present``: the zones with bounds. Sortedness is computed from the bounds; the writer's claim is not used.
+        ``present``: the zones with bounds. Whether they ascend is computed; the writer's claim is not used.
         """
         positions, whole = present, len(present) == len(mins)
         self._mins = list(mins) if whole else [mins[i] for i in present]
@@ -240,7 +243,7 @@ class Zones:
         return rows | self.maybe_null if wanted.null else rows
 
     def _other_than(self, keys: Sequence[Any]) -> RowRanges:
-        """Return the zones with bounds that may contain a value other than the keys."""
+        """Return the zones with bounds that may contain a value that is not one of ``keys``."""
         mins, maxs, exact = self._mins, self._maxs, self._exact
         start, stop = 0, len(mins) if keys else 0
         if len(keys) == 1 and self.is_sorted:
@@ -295,7 +298,7 @@ class Zones:
         return [(i, i + 1) for i in numbers]
 
     def _bare_prefixes(self, key: Any, stop: int) -> Runs:
-        """Return runs of sorted zones before ``stop`` whose max is a proper prefix of ``key``.
+        """Return runs of sorted zones before ``stop`` whose max is a prefix of ``key``, and shorter than it.
 
         Such a max may be truncated: the true max of the zone may be above ``key``.
         """
@@ -319,7 +322,8 @@ class Zones:
         return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
     def within(self, keys: Sequence[Any]) -> tuple[int, int]:
-        """Return the slice, as start and stop, of the ascending ``keys`` that has each key that a zone may contain."""
+        """Return start and stop of a slice of ``keys``, which ascend. It contains all keys that any zone may
+        contain."""
         if self.unknown:
             return 0, len(keys)
         if not self._mins:
@@ -342,7 +346,7 @@ def _ascends(values: list[Any]) -> bool:
 
 
 def _zones_of(numbers: list[int], every: RowRanges) -> RowRanges:
-    """Return ascending, distinct zone numbers as ranges. ``every``: the ranges of all zones."""
+    """Return zone numbers, ascending and distinct, as ranges. If they are all zones, the result is ``every``."""
     if not numbers:
         return _EMPTY
     return every if len(numbers) == every.num_rows else RowRanges.from_rows(numbers)

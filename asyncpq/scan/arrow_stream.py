@@ -24,7 +24,7 @@ BLOCKED_S: Final = 30.0  # an event loop that begins nothing for so long waits f
 
 
 class OtherThread:
-    """A handle on the running event loop for calls from other threads. Create it in the loop's own thread."""
+    """Lets other threads run coroutines in the event loop that creates this object."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or asyncio.get_running_loop()
@@ -36,7 +36,7 @@ class OtherThread:
         return self._process == os.getpid() and self._loop.is_running()
 
     def check(self, hint: str = _ELSEWHERE) -> None:
-        """Raise UsageError if this is the loop's own thread, or if the loop has ended."""
+        """Raise UsageError, with ``hint``, if this is the loop's own thread, or if the loop has ended."""
         if _runs_here(self._loop):
             raise UsageError(
                 "the scan's stream was consumed in the thread of its own event loop, which blocks it", hint=hint
@@ -45,7 +45,7 @@ class OtherThread:
             raise _ended()
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the loop, wait, and return its result.
+        """Run the coroutine that ``make`` returns in the loop, wait for it, and return its result.
 
         Raises:
             UsageError: this is the loop's own thread; the loop has ended, or does not run for 30 s.
@@ -79,16 +79,17 @@ class OtherThread:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Schedule ``work`` in the loop without waiting for it, if the loop is running."""
+        """Schedule the coroutine that ``work`` returns in the loop, without waiting. Does nothing if the loop is not
+        running."""
         if self.runs:
             post(self._loop, work)
 
 
 class BatchPuller(Generic[T]):
-    """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
+    """An iterator, for another thread, over the batches that an event loop makes. Create it in the loop's own thread.
 
-    ``next_batch`` returns None after the last batch. ``close`` ends the source of the batches when the iterator is
-    dropped early; None if the source is closed elsewhere.
+    ``next_batch`` returns the next batch, None after the last one. ``close`` ends the source of the batches when the
+    iterator is dropped early; it is None if the source is closed elsewhere.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class BatchPuller(Generic[T]):
 
 
 def stream_capsule(reader: pa.RecordBatchReader, requested_schema: object) -> object:
-    """Return the Arrow PyCapsule stream of ``reader``. Raises QueryError if the batches cannot be cast to the
-    requested schema."""
+    """Return an Arrow PyCapsule stream of the batches of ``reader``, cast to ``requested_schema`` (a PyCapsule; None
+    for no cast). Raises QueryError if they cannot be cast."""
     try:
         return reader.__arrow_c_stream__(requested_schema)
     except (ValueError, TypeError, NotImplementedError) as error:
@@ -143,7 +144,8 @@ def stream_capsule(reader: pa.RecordBatchReader, requested_schema: object) -> ob
 
 
 def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Schedule ``work`` in ``loop`` without waiting for it. For destructors, which may run in any thread."""
+    """Schedule the coroutine that ``work`` returns in ``loop``, without waiting. For destructors, which may run in any
+    thread."""
 
     def start() -> None:
         task = loop.create_task(work())

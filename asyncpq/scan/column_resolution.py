@@ -1,4 +1,4 @@
-"""Names of columns resolved to leaves: of a file, or of a dataset as a file has them."""
+"""Resolve names of columns to leaf columns: of a file, or of a dataset as a file has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
-    """A column that a predicate names, resolved to the parts of the file to read for it."""
+    """A column that a predicate names, and the leaf columns of the file to read for it."""
 
     projection: Projection  # the leaves to read of its top-level field
     # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
@@ -32,7 +32,7 @@ class PredicateColumn(NamedTuple):
 
 
 class ReadLeaf(NamedTuple):
-    """A leaf that a read fetches: for its output, its filter or both."""
+    """A leaf column that a read fetches: for its output, its filter or both."""
 
     leaf: int  # its index in the schema
     field: int  # ordinal of its top-level field
@@ -41,13 +41,14 @@ class ReadLeaf(NamedTuple):
 
 
 class ReadColumns:
-    """The columns of a query, resolved against a schema: the same for all literals of one predicate.
+    """The columns of a read, resolved against a file's schema: what to return, what the filter reads, what prunes.
 
-    It is cached with the file's version, so that requests that differ only in literals share it: the leaves to read,
-    their zones, and the requests for page indexes of the row groups used last.
+    It is cached with the file's version and shared by requests that differ only in literals. It caches what depends
+    only on the columns: the leaf columns to read, their bounds in the row groups, and the requests for page indexes of
+    the row groups used last.
 
-    ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
-    Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
+    ``names`` are the columns that the predicate names; ``predicate`` has those of them that the file has under other
+    names. Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
     """
 
     __slots__ = (
@@ -96,12 +97,13 @@ class ReadColumns:
         self.requests: dict[tuple[int, bool], list[IndexRequest]] = {}
 
     def may_cover(self, leaf: Leaf) -> bool:
-        """Return whether the leaf's dotted name does not also name another column of the predicate."""
+        """Return whether ``leaf`` can be added to the predicate under its dotted name: no other column of the predicate
+        has that name."""
         named = self.predicate.get(leaf.dotted)
         return named is None or named.leaf is leaf
 
     def covered_by(self, leaves: Iterable[Leaf]) -> ReadColumns:
-        """Return these columns with additional ``leaves``, whose statistics prune, but whose values are not read."""
+        """Return a copy that also prunes by the statistics of ``leaves``; their values are not read."""
         other = copy.copy(self)
         added = [leaf for leaf in leaves if leaf.dotted not in self.predicate]
         read = {leaf.leaf for leaf in self.leaves}
@@ -113,7 +115,7 @@ class ReadColumns:
         return other
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
-        """Return these columns, marked so that the statistics of ``names`` prune nothing."""
+        """Return a copy in which the statistics of the columns ``names`` prune nothing."""
         other = copy.copy(self)
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
         other.bounded_leaves = {leaf.index for leaf in other.bounded.values()}
@@ -125,7 +127,8 @@ class ReadColumns:
 def _leaves(
     schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection], known: Iterable[ReadLeaf] = ()
 ) -> tuple[ReadLeaf, ...]:
-    """Return the leaves to read; those of the output alone that are ``known`` are the same objects."""
+    """Return the leaf columns to read. Those that only the output needs are taken from ``known``, if they are there, so
+    that objects are shared."""
     outputs = {leaf.leaf: leaf for leaf in known if not leaf.predicate}
     leaves: dict[int, ReadLeaf] = {}
     for predicate, projections in ((True, filtering), (False, output)):
@@ -154,8 +157,8 @@ class Resolved(NamedTuple):
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
-        """Return these columns for new predicates; columns whose literals cannot be compared with statistics do not
-        prune."""
+        """Return these columns for predicates with new literals. A column does not prune if pyarrow rounds a literal
+        that it is compared with (``inexact``)."""
         if not self.inexact:
             return self
         blind = {
@@ -170,7 +173,7 @@ class Resolved(NamedTuple):
 
 
 class WantedColumns(NamedTuple):
-    """The names of one request that are resolved to columns."""
+    """The column names in one request, by what they are for."""
 
     names: ColumnNames | None  # columns to return (see :class:`asyncpq.scan.request.ScanRequest`)
     keys: Sequence[str]  # columns to return after those
@@ -181,11 +184,11 @@ class WantedColumns(NamedTuple):
 
 
 def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
-    """Resolve names of the file's own columns.
+    """Resolve the names in a request to the file's own columns.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one requested twice.
-        UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
+        UnsupportedFeatureError: a column of ``read_dictionary`` cannot be read as dictionary arrays.
     """
     schema = version.metadata.schema
     output = resolve_output(schema, wanted.names)
@@ -243,7 +246,7 @@ def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[
 
 
 def meant(schema: ParquetSchema, name: str) -> str | None:
-    """Return the column whose name resembles ``name`` most, for an error's hint; None if no name is close."""
+    """Return the file's column whose name is most like ``name``, for an error's hint; None if no name is close."""
     try:
         schema.projection(name)
     except QueryError as error:
@@ -252,8 +255,8 @@ def meant(schema: ParquetSchema, name: str) -> str | None:
 
 
 def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumns) -> Resolved:
-    """Do what :func:`resolve` does for the columns of a dataset. Raises SchemaMismatchError if the file's column cannot
-    be converted to the dataset's."""
+    """Resolve the names in a request to a dataset's columns, and these to the file's (``view``). Raises the errors of
+    :func:`resolve`, and SchemaMismatchError if the file's column cannot be converted to the dataset's."""
     dictionaries = frozenset(_dictionary_column(view, name) for name in wanted.read_dictionary)
 
     def columns(names: ColumnNames | None, *, unique: bool) -> list[AdaptedColumn]:

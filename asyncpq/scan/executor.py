@@ -1,12 +1,12 @@
-"""The executor: runs the scans of files, one or many, and starts them again where that is allowed.
+"""The executor: runs the scans of one file or many, and starts them again where that is allowed.
 
 It takes planned files from a :class:`ScannedFiles`, which finds, opens and plans them: :class:`OneFile` gives an open
 file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one
 round and decoded at once. All others go through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files
 or as they become ready.
 
-A single file that changed during a read is read again from its start. A scan does so only if it has delivered no row of
-the file.
+A single file that changed during a read is read again from its start. A scan, which delivers rows while it reads, does
+so only if it has delivered no row of the file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ScannedFiles(Protocol[F]):
     """Finds, opens and plans the files of one scan, and decides whether the scan goes on after an error."""
 
     async def start(self) -> None:
-        """Find the files."""
+        """Find the files to scan."""
 
     async def alone(self) -> F | None:
         """Find the files, if they are not yet found; if the scan has exactly one, plan and return it, else return None.
@@ -60,19 +60,20 @@ class ScannedFiles(Protocol[F]):
         """
 
     def planned(self) -> AsyncGenerator[F]:
-        """Yield the unread files, planned ahead of their rows. Files without rows to read are finished at once."""
+        """Yield the files that are not yet read; they are planned ahead of the reading. A file without rows to read is
+        finished here and not yielded."""
 
     async def renewed(self) -> bool:
         """Return whether the list of files has changed, so that all files must be read again."""
 
     async def done(self, file: F) -> None:
-        """Mark ``file`` as read: its rows were delivered, or it is ruled out."""
+        """Mark ``file`` as read: its rows were delivered, or no row of it can match."""
 
     async def failed(self, file: F, error: AsyncpqError, *, given_out: bool) -> bool:
         """Prepare to read ``file`` again after ``error``; return True if the file is skipped instead.
 
-        A file whose rows were ``given_out`` is not read again: its rows would repeat. Raises ``error`` if the file can
-        neither be read again nor skipped.
+        A file of which rows were already delivered (``given_out``) is not read again, since its rows would repeat.
+        Raises ``error`` if the file can neither be read again nor skipped.
         """
 
     async def give_up(self, file: F) -> None:
@@ -83,7 +84,7 @@ class ScannedFiles(Protocol[F]):
 
 
 class UnitRows(NamedTuple, Generic[F]):
-    """The rows of one unit of a file: a table for each row group with matching rows."""
+    """The rows of one unit (see the package) of a file: a table for each row group with matching rows."""
 
     file: F
     tables: list[pa.Table]
@@ -91,10 +92,10 @@ class UnitRows(NamedTuple, Generic[F]):
 
 @dataclass(slots=True, eq=False)
 class OneFile:
-    """An open file as the only one of a scan: :class:`ScannedFiles`, and its :class:`ScannedFile`.
+    """An open file as the only one of a scan: both the :class:`ScannedFiles` and its :class:`ScannedFile`.
 
-    ``planner`` makes its plan, and a new one after each change of the object. A ``scan`` delivers rows as they are
-    decoded; otherwise all rows are returned at the end.
+    ``planner`` makes its plan, and a new one after each change of the object. If ``scan``, rows are delivered as they
+    are decoded; otherwise all rows are returned at the end.
     """
 
     planner: ScanPlanner
@@ -105,8 +106,8 @@ class OneFile:
     _schema: pa.Schema | None = field(default=None, init=False)
 
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows, also after the file is read again. Raises UsageError before the scan is
-        started."""
+        """Return the Arrow schema of the rows; it stays the same if the file is read again. Raises UsageError before
+        the scan is started."""
         if self._schema is None:
             raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
         return self._schema
@@ -142,10 +143,11 @@ class OneFile:
         return False
 
     async def done(self, file: OneFile) -> None:
-        """Do nothing: the plan stays for reports about the scan."""
+        """Do nothing: the plan is kept for reports about the scan."""
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
-        """Plan the object's new version, or do without the page index that was wrong."""
+        """Plan the object's new version after a change, or plan without the page index that was wrong. Raises other
+        errors."""
         if isinstance(error, ObjectChangedError):
             await self.planner.changed(error, restartable=not given_out)
         elif isinstance(error, PageLocationError) and not given_out:
@@ -164,9 +166,10 @@ class OneFile:
 
 @dataclass(slots=True, eq=False)
 class ScanExecutor(Generic[F]):
-    """Runs the scans of files.
+    """Runs the scan of one or more files.
 
-    Rows come in the order of the files if ``ordered``; else as files become ready, those of each file in order.
+    Rows are returned in the order of the files if ``ordered``; else as files become ready, but those of each file in
+    order.
     """
 
     runtime: Runtime
@@ -212,7 +215,7 @@ class ScanExecutor(Generic[F]):
         return [self._collected[number] for number in sorted(self._collected)]
 
     async def _run(self, plan: ScanPlan) -> list[pa.Table]:
-        """Return the rows of the only file, fetched as one unit."""
+        """Return the rows of the scan's only file, fetched as one unit."""
         units, budget = await plan.file_scan.units(None), self.runtime.budget
         budget.take(plan.num_bytes)  # granted at once, even over the budget; other reads wait for these bytes
         try:
@@ -228,7 +231,7 @@ class ScanExecutor(Generic[F]):
         self._begin()
 
     def _begin(self) -> None:
-        """Start the pipeline over the files that are not yet read."""
+        """Start the pipeline, which fetches and decodes ahead, over the files that are not yet read."""
         self._pipeline = Pipeline(self._jobs(), self.runtime, ordered=self.ordered)
         self._pipeline.start()
 
@@ -251,7 +254,7 @@ class ScanExecutor(Generic[F]):
                     await self._ended.wait()
 
     async def next(self) -> UnitRows[F] | None:
-        """Return the next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed. Raises
+        """Return the next unit's rows; None at the end. After they are consumed, call :meth:`done_with_head`. Raises
         AsyncpqError if a file cannot be read, or has changed after some of its rows were delivered."""
         while True:
             again, rows = await self._next()
@@ -259,7 +262,7 @@ class ScanExecutor(Generic[F]):
                 return rows
 
     async def _next(self) -> tuple[bool, UnitRows[F] | None]:
-        """Return whether reading was restarted; and if not, the next unit's rows, or None at the end."""
+        """Return whether reading was started again; if not, also the next unit's rows, or None at the end."""
         pipeline = self._pipeline
         if pipeline is None:
             raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
@@ -295,12 +298,12 @@ class ScanExecutor(Generic[F]):
         return False, UnitRows(file, landed.tables)
 
     def done_with_head(self) -> None:
-        """Release the bytes of the unit that :meth:`next` returned: its rows were consumed."""
+        """Release the bytes of the unit that :meth:`next` returned last, since its rows were consumed."""
         if self._pipeline is not None:
             self._pipeline.done_with_head()
 
     async def _finished(self, file: F) -> None:
-        """Check a file whose units were all delivered, and mark it as read."""
+        """Check a file whose units were all delivered (its number of rows, its version), and mark it as read."""
         self._done.add(file.number)
         self._open.pop(file.number, None)
         if file.plan is not None:
@@ -313,7 +316,7 @@ class ScanExecutor(Generic[F]):
     # -- beginning again --------------------------------------------------------------------------
 
     async def _begin_anew_if_renewed(self) -> bool:
-        """Read all files again if their list has changed; return whether it has."""
+        """If the list of files has changed, begin to read all files again. Return whether it has."""
         if not await self.files.renewed():
             return False
         await self._stop()
@@ -371,7 +374,8 @@ class ScanExecutor(Generic[F]):
 
 
 def one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Concatenate ``batches`` to one table. A table without columns keeps its number of rows."""
+    """Concatenate ``batches`` to one table of ``schema``. Without columns, the table still has the batches' number of
+    rows."""
     if len(schema) or not batches:
         return pa.Table.from_batches(batches, schema=schema)
     return counted(sum(batch.num_rows for batch in batches))

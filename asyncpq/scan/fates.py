@@ -1,7 +1,8 @@
-"""The fates of a planned file's row groups, pages and rows: read, cached, or what ruled them out.
+"""What became of each row group, page and row of a planned file: where it was read from, or what ruled it out (its
+"fate").
 
-``explain()`` and ``to_dict()`` show them. They are computed from a finished plan on demand, so other reads do not pay
-for them.
+``explain()`` and ``to_dict()`` show the fates. They are computed from a finished plan on demand, so other reads do not
+pay for them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FateOf = Callable[[ColumnPlan, int, int], "Fate"]
 
 
 class PlannedVersion(NamedTuple):
-    """One planned file: its version, request and plan, which the functions of this module need."""
+    """One planned file: its version, request and plan, from which the fates are computed."""
 
     version: FileVersion
     plan: FetchPlan
@@ -43,7 +44,10 @@ class PlannedVersion(NamedTuple):
 
 
 def file_fates(file: PlannedVersion, fate_of: FateOf) -> FileFates:
-    """Return the fates of the row groups of ``file``, and of the pages of those that may have matching rows."""
+    """Return the fates of all row groups of ``file``, and of the pages of those that may have matching rows.
+
+    ``fate_of`` returns where the bytes of a page or chunk are read from, such as "memory".
+    """
     chunks: list[ChunkFates] = []
     kept: dict[int, Fate] = {}
     for group in file.plan.row_groups:
@@ -73,7 +77,8 @@ def _chunk_fates(group: RowGroupPlan, column: ColumnPlan, fate_of: FateOf) -> Ch
 
 
 def _farthest(fates: Iterable[Fate]) -> Fate:
-    """Return the fate of a row group whose pages have ``fates``: the slowest tier that a page came from, if any."""
+    """Return the fate of a row group whose pages have ``fates``: of the places that pages were read from, the slowest
+    one."""
     seen = set(fates)
     for tier in _TIERS:
         if tier in seen:
@@ -82,12 +87,13 @@ def _farthest(fates: Iterable[Fate]) -> Fate:
 
 
 def file_fate(fates: FileFates) -> Fate:
-    """Return the fate of a file: the slowest tier that a row group came from, else the last step that pruned one."""
+    """Return the fate of a file: of the places that its row groups were read from, the slowest one; if none was read,
+    the last step of pruning that ruled one out."""
     return min(fates["row_groups"], key=_ORDER.index, default="statistics")
 
 
 class _Access(NamedTuple):
-    """The rows of each row group that may be read: by the caller's access plan, and by an index."""
+    """Which rows of each row group may be read at all: by the caller's access plan, and by an index."""
 
     asked: ResolvedAccess
     indexed: ResolvedAccess | None
@@ -100,7 +106,7 @@ class _Access(NamedTuple):
         return cls(asked, None if file.indexed is None else file.indexed.resolve(layout))
 
     def excluder(self, ordinal: int) -> Fate:
-        """Return the restriction that excludes rows of a row group: an index, or the caller's access plan."""
+        """Return what excludes rows of a row group: "index", or "access" for the caller's access plan."""
         indexed = self.indexed
         return "index" if indexed is not None and (ordinal not in indexed or ordinal in indexed.selected) else "access"
 
@@ -124,7 +130,8 @@ def _ruled_out(file: PlannedVersion, access: _Access, ordinal: int) -> Fate:
 
 
 def funnel(file: PlannedVersion, fates: FileFates) -> list[FunnelStep]:
-    """Return the steps from the row groups of ``file`` to the rows that may match."""
+    """Return how many row groups, pages and rows of ``file`` are left after each step of pruning, and what ruled out
+    the others."""
     access = _Access.of(file)
     counts, report = access.asked.layout.counts, file.plan.report
     ruled_out: Counter[str] = Counter()
@@ -163,7 +170,8 @@ def _count_pages(
 
 
 def _conditions(plan: FetchPlan) -> dict[str, str]:
-    """Return texts that say which conditions ruled out how many row groups."""
+    """Return the details of the row groups' step, by mechanism: for statistics how many row groups each condition ruled
+    out, for Bloom filters the probed columns."""
     details: dict[str, str] = {}
     if plan.statistics is not None:
         details["statistics"] = ", ".join(f"{text}: {count}" for text, count in plan.statistics.dropped_by.items())
@@ -175,7 +183,8 @@ def _conditions(plan: FetchPlan) -> dict[str, str]:
 def funnel_step(
     level: Level, total: int, ruled_out: Mapping[str, int], details: Mapping[str, str] | None = None
 ) -> FunnelStep:
-    """Return one step of a funnel; counts of zero are left out."""
+    """Return one step of a funnel: of ``total`` row groups, pages or rows (``level``), how many each mechanism ruled
+    out. Counts of zero are left out."""
     found: list[RuledOut] = [
         {"by": fate, "count": count, "detail": (details or {}).get(fate, "")}
         for fate, count in ruled_out.items()
@@ -186,7 +195,7 @@ def funnel_step(
 
 
 def add_funnels(funnels: Sequence[Sequence[FunnelStep]]) -> Iterator[FunnelStep]:
-    """Yield the steps of the sum of several files' funnels."""
+    """Add up the funnels of several files, and yield the steps of the sum."""
     levels: tuple[Level, ...] = ("row groups", "pages", "rows")
     for level in levels:
         steps = [step for steps in funnels for step in steps if step["level"] == level]

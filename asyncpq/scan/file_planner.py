@@ -66,7 +66,7 @@ _WEIGHT: Final = attrgetter("weight")
 
 @dataclass(slots=True)
 class ScanPlan:
-    """A request, resolved against one version of the file: ready to fetch."""
+    """A request planned for one version of the file: the columns are resolved, and what to fetch is known."""
 
     version: FileVersion  # which one
     fetch_plan: FetchPlan  # the pages and chunks to fetch
@@ -76,7 +76,7 @@ class ScanPlan:
 
 
 class _OtherColumnsError(ObjectChangedError):
-    """The new version lacks columns that the scan began with."""
+    """The object's new version lacks columns that the scan began with."""
 
 
 # atoms whose kernels are called without pyarrow.compute
@@ -87,7 +87,8 @@ _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns
 class ScanPlanner:
     """Plans a request for one file, and plans again if the object has changed.
 
-    ``version`` is the file handle's version; ``adopt`` is called with the version of each plan.
+    ``version`` is the version that the file's handle knows; ``adopt`` is called with the version of each plan, so that
+    the handle uses it too.
     """
 
     def __init__(
@@ -119,12 +120,13 @@ class ScanPlanner:
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that limits the time of one step of the read (see
-        :meth:`asyncpq.objects.runtime.Runtime.deadline`)."""
+        """Return a context manager that limits the time of one step of the read, as
+        :meth:`asyncpq.objects.runtime.Runtime.deadline` does."""
         return self.source.runtime.deadline(self.source.handle.url)
 
     async def prepare(self, *, scan: bool) -> ScanPlan:
-        """Resolve names and plan pages; fetch the metadata and indexes that this needs."""
+        """Make the plan: resolve names, prune, and choose the pages. Fetches the metadata and indexes that this needs.
+        ``scan``: rows are delivered while they are read."""
         while True:
             try:
                 plan = await self._prepare(scan=scan)
@@ -213,7 +215,7 @@ class ScanPlanner:
 
     @property
     def _is_positional(self) -> bool:
-        """Whether the request names row numbers or row groups, which are valid for one version only."""
+        """Return whether the request names row numbers or row groups, which are valid for one version only."""
         request = self.request
         return (
             request.view is not None  # another version may have other columns: the dataset begins it anew
@@ -221,8 +223,8 @@ class ScanPlanner:
         )
 
     async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the current version in place of one that has expired. Raises ObjectChangedError if the object has
-        another version and the request is positional."""
+        """Return the current version, since ``version`` has expired. Raises ObjectChangedError if the object has
+        another version and the request names row numbers or row groups."""
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
@@ -240,7 +242,8 @@ class ScanPlanner:
         return resolved, self._shape(resolved, filter_)
 
     def _bind(self, version: FileVersion, unbound: ArrowExpression) -> None:
-        """Translate a pyarrow expression; its literals are cast to the types of this version's columns."""
+        """Translate the request's pyarrow expression to a predicate. Its literals are cast to the types of this
+        version's columns."""
         from asyncpq.decoding.substrait import from_pyarrow
 
         schema = version.metadata.schema
@@ -266,7 +269,7 @@ class ScanPlanner:
         return where
 
     def _compiled(self, version: FileVersion) -> tuple[Resolved, Filter | None]:
-        """Resolve the columns and compile the filter for the columns' types."""
+        """Resolve the columns and compile the filter for the file's own columns."""
         self._where = self._simplified
         resolved = self._resolved(version)
         unresolved, filters = self.request.unresolved, resolved.filters
@@ -289,8 +292,8 @@ class ScanPlanner:
         return resolved, filter_
 
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
-        """Resolve the columns and compile the filter for a dataset's columns; fold columns that are constant in this
-        file."""
+        """Resolve the columns and compile the filter for a dataset's columns. Columns that are constant in this file
+        are replaced in the filter by their values."""
         where, unresolved = self.request.where, self.request.unresolved
         types = {} if where is None else view.types(columns(where))
         if unresolved is not None:
@@ -312,7 +315,8 @@ class ScanPlanner:
     def _covered(
         self, version: FileVersion, columns: ReadColumns, where: Expression
     ) -> tuple[ReadColumns, Expression | None]:
-        """Return the columns and the predicate to prune by: boxes of geometries by the columns that cover them, too."""
+        """Return the columns and the predicate to prune by. Conditions on boxes of geometries, and on parts of
+        variants, are also applied to the columns that have the boxes or parts as plain values."""
         prune = self._prune
         if not any(isinstance(atom, _COVERED) for atom in atoms(where)):
             return columns, prune
@@ -343,8 +347,8 @@ class ScanPlanner:
     def _shredded(
         self, version: FileVersion, columns: ReadColumns, test: VariantTest
     ) -> tuple[Expression, Leaf] | None:
-        """Return a condition on the column to which a variant's part is shredded, and the column; None if the file has
-        no such column."""
+        """Return a condition that follows from ``test`` for the column to which the part of the variant is shredded,
+        and that column; None if the file has no such column."""
         schema, view, named = version.metadata.schema, self.request.view, columns.predicate.get(test.column)
         if named is None or (view is not None and view.schema.get_field_index(test.column) < 0):
             return None
@@ -356,7 +360,8 @@ class ScanPlanner:
     def _narrowed(
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
     ) -> Filter:
-        """Drop the keys that this file cannot contain: a lookup in a dataset may have thousands of keys."""
+        """Return the filter without the keys that this file cannot contain: a lookup in a dataset may have thousands of
+        keys."""
         if self._where is None or not self.source.runtime.options.read.trust_statistics:
             return filter_
         known = row_group_zones(version, resolved.columns)
@@ -384,7 +389,7 @@ class ScanPlanner:
         )
 
     def _resolved(self, version: FileVersion) -> Resolved:
-        """Return the request's names resolved to columns; requests that differ only in literals share the result."""
+        """Return the request's names resolved to columns. Requests that differ only in literals share the result."""
         request = self.request
         asked = () if request.rows_only else request.columns
         where = request.where
@@ -411,7 +416,8 @@ class ScanPlanner:
             )
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
-        """Forget the version after the object has changed; raise ``error`` unless a new plan is allowed."""
+        """Forget the planned version, since the object has changed. Raises ``error`` if a new plan is not allowed: not
+        ``restartable``, or too many restarts."""
         if self.version is not None:
             await self.source.forget(self.version)
         self.version = None
@@ -422,9 +428,9 @@ class ScanPlanner:
         self.operation.restarts()
 
     def relocated(self, error: PageLocationError) -> None:
-        """Allow a new plan without the page index that was dropped, once for each column; else raise ``error``.
+        """Allow a new plan without the page index that was wrong, once for each column; else raise ``error``.
 
-        The version stays the same, however old: it knows which indexes were dropped.
+        The version stays the same, however old, since it knows which indexes are not used.
         """
         if not error.dropped or error.column in self._relocated:
             raise error
@@ -441,6 +447,6 @@ def row_group_layout(version: FileVersion) -> RowGroupLayout:
 
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:
-    """Return an access plan that selects all rows of the file."""
+    """Return the access (see ``pruning.access_plan``) to all rows of the file."""
     rows = version.all_rows = AccessPlan.all().resolve(row_group_layout(version))
     return rows

@@ -1,7 +1,8 @@
-"""The scan of one version of a file: fetches its units, decodes them and counts the rows.
+"""Scan one version of a file: fetch the units of its plan, decode them and count the rows.
 
-Metadata that contradict the pages are noted with the version (``FileVersion.drop``) and no longer used. A page that is
-not where its OffsetIndex says drops that index; the read starts again with whole chunks, unless rows were handed out.
+Metadata that contradict the pages are noted with the version (``FileVersion.drop``) and no longer used. If a page is
+not where its OffsetIndex says, that index is not used any more; the read starts again with whole chunks, unless rows
+were delivered already.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _INLINE_GROWTH = 16  # the event loop decodes to at most this many times inline_
 
 
 class Fetched(NamedTuple):
-    """The fetched bytes of a list of items, in the same order."""
+    """What was fetched for a list of items (pages, dictionaries, slices of chunks), in the same order."""
 
     keys: list[ContentKey]  # of the items
     values: list[
@@ -51,7 +52,7 @@ NOTHING = Fetched([], [], Parts({}))
 
 
 class _Match(NamedTuple):
-    """The part of one row group in a fetched unit, after the filter has run. The output columns are not yet decoded."""
+    """One row group's share of a fetched unit, after the filter has run. The output columns are not yet decoded."""
 
     piece: RowGroupPiece
     reader: RowGroupReader
@@ -60,7 +61,7 @@ class _Match(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """The part of one row group in a fetched unit, completely decoded: its matching rows as a table."""
+    """One row group's share of a fetched unit, completely decoded: its matching rows as a table."""
 
     match: _Match
     table: pa.Table | None  # its rows; None if none match, or rows are only counted
@@ -70,9 +71,11 @@ class _Decoded(NamedTuple):
 class FileScan:
     """Fetches and decodes the units of a plan.
 
-    ``context`` has the round of the first data request. ``admit`` keeps fetched pages in memory. Tiers outside this
-    process decide from ``read_bytes``, the bytes that the whole call reads. With ``rows_only`` the scan counts matching
-    rows and decodes no output columns.
+    Args:
+        context: counts the requests; has the round of the first data request.
+        admit: keep fetched pages in memory.
+        read_bytes: the bytes that the whole call reads; cache tiers outside this process do not keep too large reads.
+        rows_only: count matching rows, and decode no output columns.
     """
 
     def __init__(
@@ -107,8 +110,8 @@ class FileScan:
         self._whole = False
 
     async def units(self, unit_bytes: int | None) -> list[Unit]:
-        """Cut the plan into units of about ``unit_bytes`` bytes, or into one unit for None. Call this once, before
-        any fetch."""
+        """Divide the plan into units of about ``unit_bytes`` bytes; None for one unit. Call this once, before any
+        fetch."""
         self._whole = unit_bytes is None
         cut = partial(self.plan.units, 1 << 62) if unit_bytes is None else partial(self._cut, unit_bytes)
         num_chunks = 0
@@ -125,7 +128,8 @@ class FileScan:
         return units
 
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
-        """Fetch ``items``; all cache misses go out in one round."""
+        """Fetch ``items`` from caches and store. All cache misses are requested in one round, which counts as number
+        ``round_``."""
         context = self.context
         make = partial(self.version.keys, items)
         few = len(items) <= INLINE_STEPS * PARTS_A_STEP
@@ -145,14 +149,15 @@ class FileScan:
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
-        """Fetch and decode one unit; return its tables. Units of one row group must be run in order."""
+        """Fetch and decode one unit; return its matching rows, one table for each row group. Units of one row group
+        must be run in order."""
         (first, *others) = unit.pieces
         items = [item for piece in unit.pieces for item in piece.items] if others else first.items
         fetched = await self.fetch(items, self.context.round)
         return await self.decode(unit, fetched)
 
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        """Return the matching rows of a unit, one table for each of its row groups.
+        """Return the matching rows of a fetched unit, one table for each of its row groups.
 
         If the cache policy requires validation and no response has validated the version, a validating request runs
         beside the decoding, and the rows are returned after its response. Raises ObjectChangedError if the object has
@@ -180,7 +185,8 @@ class FileScan:
         return tables
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
-        """Drop cached parts after a decoding error, so that the next read fetches them again."""
+        """After a decoding error, drop the parts that may be damaged from the caches, so that the next read fetches
+        them again."""
         if isinstance(error, PageLocationError):
             error.dropped = self._drop_locations(error.column)
             if error.dropped:
@@ -259,7 +265,7 @@ class FileScan:
         return tables
 
     async def _fetch_late(self, items: Sequence[Item]) -> Fetched:
-        """Fetch what the other columns need for the rows that match the filter."""
+        """Fetch ``items``, the late columns' pages for the rows that match the filter."""
         if not items:
             return NOTHING
         asked = time.perf_counter()
@@ -268,8 +274,8 @@ class FileScan:
         return rest
 
     def _is_few(self, matches: Sequence[_Match], rest: Fetched, room: int) -> bool:
-        """Return whether the late items ``rest`` are few enough to be decoded on the event loop, to fewer bytes than
-        ``room``."""
+        """Return whether ``rest``, the fetched late columns, can be decoded on the event loop: it is small, and decodes
+        to fewer than ``room`` bytes."""
         limit = self._source.runtime.options.limits.inline_decode_bytes
         if len(rest.keys) > _INLINE_PARTS or _num_bytes(rest) >= limit:
             return False
@@ -280,8 +286,8 @@ class FileScan:
         return room > 0
 
     async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int, *, small: bool) -> list[_Decoded]:
-        """Decode the output's columns, those of all pieces concurrently; ``rest`` are the late items. One thread's work
-        that is ``small`` is done here."""
+        """Decode the output's columns for all matches, in up to ``threads`` threads; ``rest`` are the fetched late
+        columns. If ``small``, one thread's work is done on the event loop."""
         runtime = self._source.runtime
         arrived = zip(rest.keys, rest.values, strict=True)
         works: list[Callable[[], object]] = [
@@ -311,9 +317,10 @@ class FileScan:
     async def _decode_few(self, unit: Unit, fetched: Fetched, room: int) -> list[_Decoded]:
         """Decode a unit of few bytes on the event loop, unless it may decode to more than ``room`` bytes.
 
-        A unit that is so large only if the filter accepts many rows is filtered here; threads decode the other columns
-        of so many rows. (Small pages are slow in a thread: after each it waits for Python's lock, up to 5 ms while the
-        event loop is busy. Of 64 lookups at once, those that met a new dictionary took 350 ms to decode.)
+        If it exceeds ``room`` only when the filter accepts many rows, the event loop runs the filter, and a thread
+        decodes the other columns of that many rows. (Small pages are slow in a thread: after each it waits for Python's
+        lock, up to 5 ms while the event loop is busy. Of 64 lookups at once, those that met a new dictionary took 350
+        ms to decode.)
         """
         expected, runtime = self._expected_bytes(unit, fetched), self._source.runtime
         if expected.size + expected.spread < room:
@@ -326,7 +333,7 @@ class FileScan:
         return await runtime.in_thread(lambda: [self._finish(match, {}) for match in matches], small=small)
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> ExpectedBytes:
-        """Return upper bounds of the bytes of a unit's decoded pages."""
+        """Return upper bounds of the bytes that a fetched unit decodes to."""
         values = iter(fetched.values)
         if len(unit.pieces) == 1:
             (piece,) = unit.pieces
@@ -335,8 +342,7 @@ class FileScan:
         return ExpectedBytes(*map(sum, zip(*bounds, strict=True)))
 
     def check_complete(self) -> None:
-        """Compare the number of decoded rows with the plan's, after the last unit. Raises CorruptFileError if they
-        differ."""
+        """After the last unit, raise CorruptFileError if the number of decoded rows is not the planned one."""
         planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
         if self._rows_seen != planned:
             raise CorruptFileError(
@@ -354,7 +360,8 @@ class FileScan:
         return [self._finish(match, {}) for match in matches]
 
     def _match_works(self, unit: Unit, fetched: Fetched, threads: int) -> list[Callable[[], _Match]]:
-        """Return a function for each piece, which adds its items to its reader and filters its rows."""
+        """Return one function for each row group's share of the unit. It passes the fetched items to the row group's
+        reader, and runs the filter."""
         works: list[Callable[[], _Match]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
         limits = self._shape.limits
@@ -376,12 +383,14 @@ class FileScan:
         return _Match(piece, reader, matched, reader.late_items(matched, first) if self.plan.late else [])
 
     def _step(self, work: Callable[[], _Match], finish: bool) -> _Match | _Decoded:
-        """Filter the rows of a piece; with ``finish``, or if no rows are left to decode, finish it too."""
+        """Run ``work``, which filters rows. With ``finish``, or if no columns are left to decode, also make the
+        table."""
         match = work()
         return self._finish(match, {}) if finish or self._rows_only or not match.matched.num_rows else match
 
     def _finish(self, match: _Match, columns: Mapping[int, pa.Array]) -> _Decoded:
-        """Return the table of a piece, whose ``columns`` are decoded, by position, or none is."""
+        """Make the table of a match. ``columns`` are its decoded columns by position; if empty, they are decoded
+        here."""
         piece, reader, matched, _ = match
         table: pa.Table | None = None
         if matched.num_rows and not self._rows_only:
@@ -406,7 +415,7 @@ class FileScan:
 
 
 def _num_bytes(fetched: Fetched) -> int:
-    """Return the bytes of the parts that are not yet decoded."""
+    """Return the number of fetched bytes that are not yet decoded."""
     size = 0
     for value in fetched.values:
         if isinstance(value, (bytes, memoryview)):

@@ -11,7 +11,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_colu
 
 
 def key_value(name: str, text: str, schema: pa.Schema) -> Any:
-    """Return ``text`` as a value of the column ``name``, or of the leaf that ``name`` is the dotted path of.
+    """Convert ``text`` to a value of the column ``name``; the dotted path of a leaf inside structs is a name, too.
 
     Times without a zone are UTC where the column has a zone; bytes are text, or hexadecimal after ``0x``.
 
@@ -36,7 +36,7 @@ def _type(name: str, schema: pa.Schema) -> pa.DataType:
     for field in schema:
         if name.startswith(f"{field.name}.") and pa.types.is_struct(field.type):
             return _type(name[len(field.name) + 1 :], pa.schema(field.type))
-    raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=nearest_column(name, schema.names))
+    raise ColumnNotFoundError(f"there is no column {name!r}", column=name, hint=nearest_column(name, schema.names))
 
 
 def _value(text: str, kind: pa.DataType) -> Any:

@@ -28,7 +28,7 @@ _SMALL_DICTIONARY = 4096  # bytes, decoded
 
 
 class _Unproven(NamedTuple):
-    """A page that was fetched with its whole column chunk and is not yet decoded: it may be damaged."""
+    """A page that was fetched with its whole column chunk and is not yet decoded, so it may be damaged."""
 
     key: ContentKey  # of the page, or dictionary
     stop_row: int  # once the row group's rows before this one were decoded, it is not
@@ -37,10 +37,11 @@ class _Unproven(NamedTuple):
 
 
 class PageKeeper:
-    """Decides which pages and dictionaries of one scan are kept in memory, encoded or decoded, and which go to the
-    tiers.
+    """Decides which pages and dictionaries of one scan are kept in memory, encoded or decoded, and which are written to
+    the cache tiers outside this process.
 
-    Pages that were fetched with their whole column chunk may be damaged: they go to the tiers once they were decoded.
+    Pages that were fetched with their whole column chunk may be damaged: they are written to the tiers once they were
+    decoded.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PageKeeper:
         self._proven: dict[ContentKey, bytes] = {}  # pages for the tiers
 
     def reader(self, plan: RowGroupPlan) -> RowGroupReader:
-        """Make the reader of a row group, which hands its pages to this keeper."""
+        """Return a new reader of a row group, which reports its decoded pages to this keeper."""
         keep = None
         if self._decoded_room > 0 and (self._is_small or _is_wide(plan)):
             keep = self._keep
@@ -90,7 +91,8 @@ class PageKeeper:
         return RowGroupReader(self._version, plan, self._shape, keep=keep, keep_part=keep_part)
 
     def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterable[tuple[ContentKey, object]]) -> None:
-        """Pass the next fetched values to the reader of their row group."""
+        """Pass what was fetched for ``items`` to ``reader``, and choose what to keep. ``arrived`` has the cache key and
+        the bytes, or decoded form, of each."""
         decoding, keeps = reader.sources.decoding, reader.plan.ordinal in self._keeping
         for item, (key, value) in zip(items, arrived, strict=True):
             if isinstance(value, (LeafArray, PackedPage)):
@@ -113,20 +115,21 @@ class PageKeeper:
                 reader.add(item, value)
 
     def _room(self) -> bool:
-        """Return whether memory has room for decoded pages that are used once."""
+        """Return whether memory has room for decoded pages that may be used only once: it is less than half full."""
         if self._has_room is None:
             self._has_room = self._memory.current_bytes * 2 < self._memory.max_bytes
         return self._has_room
 
     def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
-        """Cache a decoded page, if the pages of this scan leave it room."""
+        """Put a decoded page into memory, unless this scan's decoded pages have used up their share of it."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None and self._decoded_room >= (weight := array.weight):
             self._decoded_room -= weight
             self._memory.put(key, array, weight, scan=self._context.probation)
 
     def _keep_part(self, plan: RowGroupPlan, admits: bool, row_group: int, leaf: int, page: ChunkPage) -> None:
-        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        """Put a page, or a decoded dictionary, of a chunk that was fetched whole into memory if ``admits``, and note it
+        as not yet proven."""
         made = page.dictionary
         key = self._version.key("page" if made is None else "dictionary", page.start, page.stop)
         known = self._memory.get(key, scan=True) is not None
@@ -146,7 +149,7 @@ class PageKeeper:
         self.unproven.setdefault(row_group, []).append(unproven)
 
     def prove(self, row_group: int, stop_row: int) -> None:
-        """Mark pages as good whose wanted rows all lie before ``stop_row``: they were decoded."""
+        """Mark the pages of a row group that end before ``stop_row`` as good, since they were decoded."""
         pages = self.unproven.pop(row_group, ())
         self._proven.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
         later = [page for page in pages if page.stop_row > stop_row]
@@ -158,17 +161,17 @@ class PageKeeper:
         return [page.key for pages in self.unproven.values() for page in pages]
 
     def share(self, parts: Parts) -> None:
-        """Write parts that were decoded to the tiers."""
+        """Write the fetched ``parts``, which were decoded without an error, to the cache tiers outside this process."""
         share_parts(self._source, self._version, parts, read_bytes=self._read_bytes, scan=self._context.scan)
 
     def share_proven(self) -> None:
-        """Write the pages that proved to be good to the tiers, once."""
+        """Write the pages that proved to be good, and are not yet written, to the cache tiers outside this process."""
         pages = dict([self._proven.popitem() for _ in range(len(self._proven))])  # others are proven meanwhile
         share_pages(self._source, self._version, pages, read_bytes=self._read_bytes, scan=self._context.scan)
 
 
 def _is_wide(plan: RowGroupPlan) -> bool:
-    """Return whether a filtered read takes at most one page of each column: whatever its size, keeping its pages does
-    not split runs of pages that are decoded together. (The second whole row of 5,000 columns took 1.6 times as long.)
-    """
+    """Return whether a filtered read takes at most one page of each column. Its decoded pages are kept whatever the
+    read's size, since this splits no runs of pages that are decoded together. (The second whole row of 5,000 columns
+    took 1.6 times as long.)"""
     return plan.filtered and all(len(column.pages) <= 1 for column in plan.columns)

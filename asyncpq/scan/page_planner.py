@@ -51,8 +51,7 @@ from asyncpq.storage.base import RequestContext
 
 
 def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) -> None:
-    """Check that no two chunks of the read share bytes; other chunks are not checked. Raises CorruptFileError if two
-    share bytes."""
+    """Raise CorruptFileError if two column chunks that the read fetches share bytes. Other chunks are not checked."""
     chunks = [column.chunk for group in row_groups for column in group.columns]
     spans = sorted([(chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop])
     for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
@@ -71,10 +70,10 @@ _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the ti
 
 @dataclass(slots=True, eq=False)
 class PagePlanner:
-    """Plans the fetches of a request in one version of a file. The request's names are resolved.
+    """Plans what a request fetches from one version of a file. The request's names are resolved to columns.
 
-    ``where`` is the filter and ``prune`` the predicate that statistics are compared with; both are simplified. Every
-    row that ``where`` selects is also true for ``prune``, whose form may let statistics exclude more rows.
+    ``where`` is the filter; statistics are compared with ``prune``. Both are simplified. Every row that satisfies
+    ``where`` also satisfies ``prune``, whose form may let statistics exclude more rows.
     """
 
     source: ObjectSource
@@ -90,7 +89,7 @@ class PagePlanner:
     files: int = 1  # similar ones that the same call reads, this one included
 
     async def plan(self) -> FetchPlan:
-        """Decide what to fetch; fetch the page indexes and Bloom filters that may help."""
+        """Return the plan of what to fetch. Fetches the page indexes and Bloom filters that may help."""
         version, metrics = self.version, self.context.metrics
         if version.decryption is not None:
             metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
@@ -140,7 +139,7 @@ class PagePlanner:
         return FetchPlan(tuple(groups), late, self.prices, estimates, report, statistics, bloom, learnt, rows_known)
 
     def _refuse_overlaps(self, groups: list[RowGroupPlan]) -> None:
-        """Do what :func:`refuse_overlaps` does; the chunks of a single row group are checked once."""
+        """Do what :func:`refuse_overlaps` does. For a single row group the check is made once, and then remembered."""
         place = (groups[0].ordinal, groups[0].filtered) if len(groups) == 1 else None
         if place not in self.columns.apart:
             refuse_overlaps(groups, self.version.metadata.schema.leaves)
@@ -148,7 +147,8 @@ class PagePlanner:
                 self.columns.apart.add(place)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
-        """Return the ordinals of the row groups that may have matching rows, and how statistics pruned the others."""
+        """Return the ordinals of the row groups that may have matching rows, and how statistics pruned; None if they
+        were not used."""
         metrics, num_groups = self.context.metrics, len(self.version.metadata.row_groups)
         metrics.row_groups_total = num_groups
         if isinstance(self.where, Constant):  # false or null: no row matches
@@ -176,10 +176,11 @@ class PagePlanner:
     async def _fetch_indexes(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
     ) -> PageIndexes:
-        """Fetch the page indexes that may rule out pages, by the filter or because only some rows are read.
+        """Fetch the page indexes that may rule out pages: by the filter, or because only some rows are read.
 
         ``candidates`` are the row groups to read: ordinal, rows, and whether the filter applies to them.
-        ``pruned_before``: an index has applied the filter to pages, so their bounds are not needed.
+        ``pruned_before``: an index of the dataset has applied the filter to pages, so the bounds of pages are not
+        needed.
         """
         indexes = PageIndexes(self.source, self.version, self.context)
         where, columns = self.where, self.columns
@@ -199,8 +200,8 @@ class PagePlanner:
         return indexes
 
     def _index_requests(self, ordinal: int, bounded: Collection[int]) -> list[IndexRequest]:
-        """Return the requests for the page indexes of a row group that is filtered; of leaves in ``bounded``, their
-        bounds too. Lookups whose keys alone differ share them."""
+        """Return the requests for the page indexes of a row group to which the filter applies; for the leaf columns
+        ``bounded`` with their bounds. Lookups that differ only in their keys share them."""
         columns = self.columns
         requests = [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
         if bounded:
@@ -211,7 +212,8 @@ class PagePlanner:
         return requests
 
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
-        """Return whether a row group may have pages without any of ``rows``, which are read unfiltered."""
+        """Return whether it is worth reading a row group page by page to get only ``rows``; the filter does not apply
+        to them."""
         chunks = (indexed_chunk(self.version, ordinal, item.leaf) for item in self.columns.unfiltered)
         num_rows = self.version.metadata.row_groups[ordinal].num_rows
         return skips_pages(rows, num_rows, chunks, self.prices.gap_bytes)
@@ -219,8 +221,8 @@ class PagePlanner:
     def _row_group_plans(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes, values: KnownValues | None
     ) -> tuple[list[RowGroupPlan], bool]:
-        """Return the plans of the row groups, with the pages that may match according to the page indexes, and whether
-        to fetch the filter's columns first."""
+        """Return two things: the plans of the row groups that have rows to read, with the pages that may match
+        according to the page indexes; and whether to fetch the filter's columns first."""
         groups: list[RowGroupPlan] = []
         texts: dict[int, tuple[bytes, ...]] | None = None
         for ordinal, rows, filtered in candidates:
@@ -247,7 +249,7 @@ class PagePlanner:
         return groups, self._late(groups)
 
     def _texts(self) -> dict[int, tuple[bytes, ...]]:
-        """Return :func:`texts_needed` of the filter, keyed by leaf."""
+        """Return, by leaf column, the texts that matching values must contain (:func:`texts_needed`)."""
         if self.prune is None:
             return {}
         leaves = {
@@ -259,8 +261,8 @@ class PagePlanner:
         return {leaves[name]: tuple(sorted(texts)) for name, texts in needed.items()}
 
     def _late(self, groups: list[RowGroupPlan]) -> bool:
-        """Return whether to fetch the filter's columns first. This costs one more round, and saves the pages of other
-        columns that have no matching row."""
+        """Return whether to fetch the filter's columns first and the others late. This costs one more round, and saves
+        the pages of other columns that have no matching row."""
         requests, leaves, prices = self.source.runtime.options.requests, self.columns.leaves, self.prices
         if not leaves or not leaves[0].predicate or leaves[-1].predicate:
             return False  # the filter's stand first
@@ -285,7 +287,7 @@ class PagePlanner:
         return known.two_rounds_s < known.one_round_s
 
     def _estimates(self, groups: Sequence[RowGroupPlan]) -> Estimates:
-        """Estimate the cost of the strategies for reading ``groups``."""
+        """Estimate how long reading ``groups`` takes with each strategy: one round, two rounds, whole chunks."""
         limits = self.source.runtime.options.limits
         size = sum([column.num_bytes for group in groups for column in group.columns])
         units = -(-size // limits.unit_bytes) if self.context.scan or size > limits.round_bytes else 1
@@ -295,14 +297,14 @@ class PagePlanner:
         return estimate(groups, prices, matches, max(-(-waiting // DECODED_AHEAD), 1))
 
     def _share(self) -> tuple[Prices, float | None]:
-        """Return this file's prices, and how many rows are expected to match in it. Values that are looked up may be in
-        any of the files that are read."""
+        """Return the prices for this file beside the call's other files, and how many rows are expected to match in it
+        (None if unknown). Looked-up values may be in any of the files."""
         matches = _expected_matches(self.where)
         return (self.prices, None) if matches is None else (self.prices.shared(self.files), matches / self.files)
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
-        """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises
-        CorruptFileError if chunks of the read share bytes."""
+        """Return how many row groups, pages and rows pruning kept. ``kept``: the number of row groups after statistics.
+        Raises CorruptFileError if chunks of the read share bytes."""
         if not self.version.padded_chunks:
             self._refuse_overlaps(groups)
         pages = pages_kept = rows_kept = 0
@@ -334,14 +336,15 @@ class PagePlanner:
 
 
 def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
-    """Return the row groups' zones for the columns with bounds, keyed by name; computed once for each version."""
+    """Return, by column name, the bounds in all row groups of the columns that can prune. They are computed once for
+    ``columns``."""
     if columns.zones is None:
         columns.zones = {name: row_group_zone(version, leaf) for name, leaf in columns.bounded.items()}
     return columns.zones
 
 
 def row_group_zone(version: FileVersion, leaf: Leaf) -> RowGroupZones:
-    """Return the row groups' zones for one leaf; computed once for each version."""
+    """Return the bounds of one leaf column in all row groups. They are computed once for each version."""
     zones: RowGroupZones = version.derived(
         ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
     )
@@ -349,7 +352,7 @@ def row_group_zone(version: FileVersion, leaf: Leaf) -> RowGroupZones:
 
 
 def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
-    """Return (ordinal, rows to look for) of the row groups ``kept``, at most ``limit`` rows in all.
+    """Return (ordinal, rows to read) for the row groups ``kept``. With ``limit``, at most that many rows in all.
 
     Row groups after the limit, or between the selected rows, are skipped: a file may have thousands.
     """
@@ -370,8 +373,8 @@ def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> lis
 
 
 def _expected_matches(expr: Expression | None) -> int | None:
-    """Return how many rows may be expected to match: one for each value that a column must be equal to; None if
-    another condition decides."""
+    """Return how many rows ``expr`` is expected to match: one for each value that it looks up. None if it has other
+    conditions that decide."""
     if isinstance(expr, Comparison):
         return 1 if expr.op == "==" else None
     if isinstance(expr, (In, KeyIn)):
@@ -386,7 +389,8 @@ def _expected_matches(expr: Expression | None) -> int | None:
 
 
 def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
-    """Return the bytes that the first step fetches, keyed by the ordinal of the row group."""
+    """Return, by ordinal of the row group, the bytes that are fetched first, which ruling out the row group
+    would save."""
     return {
         group.ordinal: sum([column.num_bytes for column in group.columns if column.predicate or not late])
         for group in groups
@@ -394,7 +398,8 @@ def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
 
 
 def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
-    """Return the ordinals of fields whose page locations come from earlier reads, not from an index."""
+    """Return the ordinals of the fields whose page locations were learnt from earlier reads of their chunks, not read
+    from an index."""
     fields = [
         column.field
         for group in groups

@@ -41,7 +41,7 @@ class PlannedRequest:
 
     Attributes:
         start, stop: bytes of the object.
-        useful_bytes: how many of them were asked for; the rest are gaps.
+        useful_bytes: how many of them the read needs; the rest fill gaps between needed ranges.
         columns: the columns that it serves: their names, or dotted paths of leaves where only parts of one are read.
     """
 
@@ -64,7 +64,7 @@ class Plan:
         access: the rows of the file that may be read; None for all.
         pruning: the numbers of row groups and pages that pruning left.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
-        bloom: the Bloom filters that were probed, what they ruled out and cost; None if none were probed.
+        bloom: the Bloom filters that were probed, and what they ruled out; None if none were probed.
         requests: range GETs of the first round, after caches and coalescing.
         num_requests, num_bytes: the number of these GETs and of their bytes.
         cached_bytes: needed bytes that are already in caches.
@@ -153,7 +153,7 @@ class Plan:
         return document
 
     def _repr_html_(self) -> str | None:
-        """Return the page map of the plan in a frame, for notebooks."""
+        """Return the plan as a drawing of the file's pages (a page map) in an HTML frame, for notebooks."""
         from asyncpq.page_map import framed
 
         return framed(self.to_dict(layouts=True))
@@ -321,7 +321,8 @@ def describe(
 
 
 def _estimates(plan: FetchPlan) -> tuple[tuple[str, float], ...]:
-    """Return the strategies that the planner may choose from, and whole chunks for comparison; the chosen one first."""
+    """Return the name and estimated seconds of each strategy: those that the planner may choose from, and whole chunks
+    for comparison. The chosen one comes first."""
     one_round, two_rounds, chunks = plan.estimates()
     pages = ("one round", one_round)
     if len({column.predicate for group in plan.row_groups for column in group.columns}) == 1:

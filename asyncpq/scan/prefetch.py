@@ -1,6 +1,7 @@
-"""Prefetch: fetches units of one file or of many ahead and decodes them in order, within the session's budget.
+"""Prefetch: fetch units of one file or of many ahead, and decode them in order, within the session's budget of bytes.
 
-Bytes are granted in delivery order over all files, so the unit that the consumer waits for is never behind others.
+The budget is granted to units in delivery order over all files, so the unit that the consumer waits for never waits for
+bytes of later ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from asyncpq.scan.file_scan import FileScan
 
 
 class Job(NamedTuple):
-    """A unit of a file that the pipeline fetches and decodes."""
+    """A unit of a file's plan, for the pipeline to fetch and decode."""
 
     scan: FileScan  # the file scan that the unit belongs to. All units of one scan follow one another.
     unit: Unit
@@ -44,7 +45,7 @@ class _Running(NamedTuple):
 
 
 async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
-    """Yield the units of one file as jobs."""
+    """Yield a job for each unit of one file's plan."""
     todo = list(units)
     for unit in todo:
         yield Job(scan, unit, unit is todo[-1])
@@ -68,7 +69,7 @@ def _failed_to_begin(begun: asyncio.Future[bool], task: asyncio.Task[Any]) -> No
 
 
 class Pipeline:
-    """Runs jobs with read-ahead; returns them in order, or as they become ready.
+    """Fetches and decodes jobs ahead of their consumer; returns them in order, or as they become ready.
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, even over the budget;
     further units wait for the session's budget. The caller must close the pipeline, or its tasks stay.
@@ -156,10 +157,10 @@ class Pipeline:
         return await scan.decode(unit, fetched)
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
-        """Return the next finished unit, or None at the end; raise its error.
+        """Return the next finished unit and its rows, or None at the end. Raises the unit's error.
 
         Args:
-            bound: a deadline that applies while waiting for a running unit, but not for the next job.
+            bound: a deadline that applies while waiting for a running unit, but not while waiting for the next job.
         """
         while not self._running:
             pump = self._pump
@@ -185,7 +186,7 @@ class Pipeline:
 
     @property
     def head(self) -> Job | None:
-        """The job of the last :meth:`next`, also of one that raised; None after :meth:`done_with_head`."""
+        """The job that the last :meth:`next` returned or raised the error of; None after :meth:`done_with_head`."""
         return None if self._head is None else self._head.job
 
     async def _next_running(self) -> _Running:
@@ -214,7 +215,8 @@ class Pipeline:
         raise closed_while_reading()
 
     def done_with_head(self) -> None:
-        """Release the bytes of the last :meth:`next`, after its tables were consumed."""
+        """Give back the budget of the unit that :meth:`next` returned last. Call it once the unit's tables were
+        consumed."""
         running, self._head = self._head, None
         if running is None:
             raise UsageError("the pipeline has no unit that is being consumed")

@@ -1,4 +1,6 @@
-"""Requests: the arguments of the verbs, checked before any I/O, and the keys of lookups."""
+"""Requests: the arguments of reads (scan, read, lookup, take, count), checked before any I/O, and the keys
+of lookups.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from asyncpq.scan.column_resolution import ColumnNames
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
-    """Return names and ordinals of columns; None for all. Raises InvalidOptionError if ``columns`` is not such a
-    list."""
+    """Check and return a list of column names and ordinals; None stands for all columns. ``argument`` is its name in
+    the error. Raises InvalidOptionError if it is not such a list."""
     if columns is None:
         return None
     if type(columns) is not list and (isinstance(columns, str) or not isinstance(columns, Iterable)):
@@ -36,8 +38,8 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
 
 
 def dictionary_names(names: Any) -> tuple[str, ...]:
-    """Return the names of columns to return as dictionary arrays. Raises InvalidOptionError if it is not such a
-    list."""
+    """Check and return the names of ``read_dictionary``: columns to return as dictionary arrays. Raises
+    InvalidOptionError if it is not a list of names."""
     if names == ():
         return ()
     found = column_names(names, "read_dictionary")
@@ -47,7 +49,7 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
 
 
 class Predicate(TypedDict, total=False):
-    """The arguments of :class:`ScanRequest` for a predicate."""
+    """The part of a :class:`ScanRequest`'s arguments that says which rows match."""
 
     where: Expression
     unbound: pc.Expression
@@ -55,8 +57,8 @@ class Predicate(TypedDict, total=False):
 
 
 def predicate(where: object) -> Predicate:
-    """Return ``where``, in any of its forms, as arguments of a request; none for None. Raises ExpressionError
-    otherwise."""
+    """Convert ``where``, in any of its forms (expression, filter lists, SQL, pyarrow), to arguments of
+    :class:`ScanRequest`; none if it is None. Raises ExpressionError if it is not a predicate."""
     if where is None:
         return {}
     if isinstance(where, pc.Expression):
@@ -66,7 +68,8 @@ def predicate(where: object) -> Predicate:
 
 
 def access_plan(access: Any) -> AccessPlan | None:
-    """Return the access plan; None for all rows. Raises InvalidOptionError if it is not an :class:`AccessPlan`."""
+    """Check and return the argument ``access``; None means all rows. Raises InvalidOptionError if it is not an
+    :class:`AccessPlan`."""
     if access is not None and not isinstance(access, AccessPlan):
         raise InvalidOptionError(
             f"access={access!r}: must be an AccessPlan",
@@ -76,28 +79,28 @@ def access_plan(access: Any) -> AccessPlan | None:
 
 
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Check the argument ``name``. Raises InvalidOptionError if ``value`` is not one of ``known``."""
+    """Raise InvalidOptionError if ``value``, the argument called ``name``, is not one of ``known``."""
     if value not in known:
         raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:
-    """Return the argument ``name``, or None. Raises InvalidOptionError if it is not an integer of at least
-    ``least``."""
+    """Check and return ``value``, the argument called ``name``: None, or an integer of at least ``least``. Raises
+    InvalidOptionError."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
     return value
 
 
 def require_whole(name: str, value: object, least: int = 1) -> None:
-    """Raise InvalidOptionError if the argument ``name`` is not a whole number of at least ``least``."""
+    """Raise InvalidOptionError if ``value``, the argument called ``name``, is not an integer of at least ``least``."""
     if type(value) is not int or value < least:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
 def row_numbers(rows: Any) -> list[int]:
-    """Return row numbers as ints, from a list or an Arrow or numpy array. Raises InvalidOptionError if they are not
-    integers."""
+    """Convert row numbers, in a list or an Arrow or numpy array, to a list of ints. Raises InvalidOptionError if they
+    are not integers."""
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
     values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
@@ -110,7 +113,8 @@ def row_numbers(rows: Any) -> list[int]:
 
 
 def row_places(rows: Any) -> list[tuple[str, int]]:
-    """Return pairs of url and row number; raise InvalidOptionError for others, RowIndexError for negative numbers."""
+    """Check and return pairs (url of a file, row number). Raises InvalidOptionError for anything else, RowIndexError
+    for negative numbers."""
     try:
         pairs = [(url, row) for url, row in rows]
     except (TypeError, ValueError) as error:
@@ -153,7 +157,8 @@ _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune colu
 
 
 class LookupKeys:
-    """The keys of one lookup: for each key column a value, or a list of values; lists pair up by position."""
+    """The keys of one lookup: for each key column one value, or a list of values. The n-th values of all lists are one
+    key."""
 
     def __init__(self, keys: Any) -> None:
         is_mapping = type(keys) is dict or isinstance(keys, Mapping)
@@ -194,7 +199,7 @@ class LookupKeys:
 
     @property
     def predicate(self) -> Expression:
-        """The predicate that exactly the matching rows satisfy."""
+        """The predicate that is true for exactly the rows that have one of the keys."""
         if self.exact:
             return self.where
         return self._any_pair() if self.prune is None else self.prune
@@ -208,10 +213,11 @@ class LookupKeys:
         )
 
     def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
-        """Pair the rows of ``where`` with the keys. Needed unless ``exact`` is true and ``with_keys`` is false.
+        """Match the rows of ``table`` with the keys; drop rows that match none, and the key columns. Needed unless
+        ``exact`` is true and ``with_keys`` is false.
 
-        ``table`` has the rows that satisfy ``where``: the requested columns, followed by the key columns. ``with_keys``
-        adds the position of the key.
+        ``table`` has the rows that satisfy ``where``: the requested columns, followed by the key columns. With
+        ``with_keys``, each row occurs once for each key that it matches, and a column has the position of that key.
         """
         num_columns = table.num_columns - len(self.names)
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
@@ -228,7 +234,8 @@ class LookupKeys:
         return table
 
     def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
-        """Return pairs (row in ``table``, position of the key), sorted."""
+        """Match rows with keys: return the rows of ``table`` and the positions of their keys, two lists of equal
+        length, sorted by row."""
         first = table.num_columns - len(self.names)
         columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
         pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
@@ -250,7 +257,7 @@ class LookupKeys:
         return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
 
     def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
-        """Return the pairs as the filter finds them key by key, for types that Python compares differently."""
+        """Match rows with keys by running the filter for each key, for types that Python compares in another way."""
         names = [f"key{number}" for number in range(len(columns))]
         arrays = dict(zip(names, columns, strict=True))
         types = {name: column.type for name, column in arrays.items()}
@@ -270,7 +277,7 @@ def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
 
 
 def _values(name: str, value: Any) -> tuple[Scalar, ...]:
-    """Return the keys of one column: the values of a collection, or the single value."""
+    """Return the keys of one column as literals: the values of a collection, or the single value."""
     if type(value) in SCALAR_TYPES:
         return (value,)
     try:
@@ -309,7 +316,8 @@ def _plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _python_kind(kind: pa.DataType) -> type | None:
-    """Return the Python type with the equality and hash of the Arrow type; None if no type has them."""
+    """Return the Python type whose values are equal, and hash alike, when values of the Arrow type are equal; None if
+    there is none."""
     if pa.types.is_dictionary(kind):
         return _python_kind(kind.value_type)
     if pa.types.is_integer(kind):

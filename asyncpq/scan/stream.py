@@ -24,13 +24,14 @@ _MAX_COMBINED: Final = 64  # tables that are combined to one
 
 
 class RecordBatchStream:
-    """Batches of a scan. Enter it once and iterate inside; leaving, an error or a cancellation ends the scan.
+    """The batches of a scan. Enter it once and iterate inside; leaving the block, an error or a cancellation ends the
+    scan.
 
     Args:
         operation: the call; it begins when the stream is entered.
         executor: reads the rows.
         schema: returns the Arrow schema of the rows, once the executor was started.
-        tables: makes the tables of one unit's rows.
+        tables: makes tables of what the executor returned for one unit.
         batch_size: rows of a batch, at most.
         limit: rows in all, or None.
         combine_rows: units are combined to tables of so many rows; 0 leaves them as they are.
@@ -112,10 +113,10 @@ class RecordBatchStream:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers share the batches.
+        """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers may take turns.
 
         Raises:
-            ObjectChangedError: a file was replaced after rows of it were given out.
+            ObjectChangedError: a file was replaced after rows of it were delivered.
             AsyncpqError: reading failed; the scan is over.
         """
         if self._state == "open":
@@ -128,7 +129,7 @@ class RecordBatchStream:
         if self._state == "done":
             raise StopAsyncIteration
         if self._state != "open":
-            raise UsageError("the scan is closed")
+            raise UsageError("the scan is closed", hint="Begin a new scan to read again.")
         try:
             if self._left == 0:
                 raise StopAsyncIteration
@@ -195,8 +196,8 @@ class RecordBatchStream:
         return stream_capsule(OtherThread(self._runtime.loop).call(self._reader), requested_schema)
 
     def __arrow_c_schema__(self) -> object:
-        """Return an Arrow PyCapsule of the schema of the batches. Of a scan that was not entered, it plans the read of
-        the next stream.
+        """Return an Arrow PyCapsule of the schema of the batches. If the scan was not entered, this plans the read that
+        the next stream makes.
 
         Raises:
             UsageError: as :meth:`__arrow_c_stream__`: DuckDB asks for the schema first, and for the stream in a thread.
@@ -219,7 +220,8 @@ class RecordBatchStream:
             return (await self._planned())[0].schema
 
     async def _planned(self) -> tuple[RecordBatchStream, weakref.finalize[..., Any]]:
-        """Return the read of the next stream, begun, and what ends it when this scan is no longer referenced."""
+        """Return the read that the next stream makes, which has begun, and the finalizer that ends it when this scan is
+        no longer referenced."""
         if self._next is None:
             assert self.again is not None, "File and Dataset set it"
             read = self.again()
@@ -228,7 +230,8 @@ class RecordBatchStream:
         return self._next
 
     async def _refill(self) -> None:
-        """Read units until they have ``combine_rows`` rows, at least one. Raises StopAsyncIteration at the end."""
+        """Read units until they have ``combine_rows`` rows, at least one unit, and split their rows into batches.
+        Raises StopAsyncIteration at the end."""
         tables: list[pa.Table] = []
         num_rows = 0
         while not tables or (num_rows < self._combine_rows and len(tables) < _MAX_COMBINED):
@@ -265,7 +268,7 @@ class RecordBatchStream:
 
 
 def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
-    """Return the reader of :meth:`RecordBatchStream.to_reader`.
+    """Return a pyarrow reader of the remaining batches, as :meth:`RecordBatchStream.to_reader` does.
 
     Call it in the scan's event loop. With ``closes``, dropping the reader closes the scan.
     """
@@ -277,10 +280,10 @@ def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
 
 
 class Scan(RecordBatchStream):
-    """Batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
+    """The batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
 
-    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
-    is left. Made by :meth:`asyncpq.File.scan`.
+    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block is left. Made by
+    :meth:`asyncpq.File.scan`.
 
     Attributes:
         metrics: the cost so far.

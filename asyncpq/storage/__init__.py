@@ -1,9 +1,9 @@
 """Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
 
 :func:`open_store` picks the store of a protocol: ``local``, ``http``, ``hugging_face``, ``s3.store`` or ``fsspec``;
-``obstore`` where the storage options ask for it. ``base`` is their contract. ``transport`` sends a request with
-``wire``, ``http1``, s3fs or obstore, resumes and hedges it within the ``limits`` of the store, and has its response
-checked by ``responses``.
+``obstore`` where the storage options ask for it. ``base`` is their contract. ``transport`` sends a request by one of
+four carriers (``wire`` with ``http1``, ``aiohttp_wire``, s3fs, obstore), resumes and hedges it within the ``limits`` of
+the store, and has its response checked by ``responses``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _CLIENT_MODULES = {
 
 
 def client_module(protocol: str, storage_options: Mapping[str, Any]) -> str | None:
-    """Return the module whose import loads the client of a store, which may take long; None if no such module does."""
+    """Return the module to import in advance for a store, since importing it loads the store's client and may take
+    long; None if there is no such module."""
     return "asyncpq.storage.obstore" if "obstore" in storage_options else _CLIENT_MODULES.get(protocol)
 
 
@@ -38,7 +39,8 @@ _WRAPPERS = word_set(
 def open_store(
     protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
 ) -> Store:
-    """Return the store for all urls of ``protocol``, which connects with its first request. Call it in a running loop.
+    """Return the store for all urls of ``protocol``. It connects with its first request. Call this in a running event
+    loop.
 
     ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. Raises
     InvalidOptionError for an unknown option, UnsupportedStoreError if no store serves the protocol, or its package is

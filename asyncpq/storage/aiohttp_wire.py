@@ -33,8 +33,8 @@ class WebWire:
     """Sends the requests of the HTTP store with ``http1``, which takes a third of aiohttp's CPU for a GET of a few
     pages.
 
-    ``fallback`` sends the requests to hosts whose responses ``http1`` does not understand: aiohttp accepts bare line
-    feeds and folded headers. Without ``direct`` it sends all of them.
+    ``fallback`` (aiohttp) sends the requests to hosts whose responses ``http1`` does not understand: aiohttp accepts
+    bare line feeds and folded headers. If ``direct`` is None, it sends all requests.
     """
 
     def __init__(self, fallback: AiohttpWire, direct: DirectWire | None, headers: Mapping[str, str]) -> None:
@@ -71,9 +71,9 @@ class WebWire:
 
 
 class AiohttpWire:
-    """Sends requests with aiohttp to any server; with ``trust_env`` through the proxies that the environment sets.
+    """Sends requests with aiohttp to any server; with ``trust_env`` through the proxies that the environment names.
 
-    ``ssl_context`` is for https: True trusts the system's CAs, False any server.
+    ``ssl_context`` is for https: True trusts the system's CAs; False accepts any certificate.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class AiohttpWire:
     async def exchange(
         self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
     ) -> Body:
-        """Send a request once; return the body, of at most as many bytes as ``receiver.head`` returned, and one more.
+        """Send a request once and return its body. ``receiver.head`` checks the head and returns how many bytes the
+        body should have; at most one byte more is read.
 
         Raises RetryableError if the connection failed, StoreError if the response is not HTTP or the certificate is
         bad.
@@ -142,7 +143,7 @@ class AiohttpWire:
 
 
 def aiohttp_failure(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError:
-    """Return the error for an exception of aiohttp, without its text, which may quote secrets."""
+    """Convert an exception of aiohttp to an error of asyncpq, without its text, which may quote secrets."""
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return no_tls(name, error.certificate_error, request)

@@ -114,7 +114,7 @@ class RangeResult:
 
 @dataclass(slots=True)
 class RequestContext:
-    """The metrics, purpose and limits that a read passes to the store with each of its requests."""
+    """What a read passes to the store with each request: its metrics, the request's purpose, and limits."""
 
     metrics: ReadMetrics  # count the request
     scan: bool = False  # scans leave some connections to lookups
@@ -125,7 +125,8 @@ class RequestContext:
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
-        """Return a copy of the context for another purpose and round of the same read."""
+        """Return a copy of the context for a request with another purpose, or in another round (``round_``), of the
+        same read."""
         return RequestContext(self.metrics, self.scan, round_, purpose, self.probation, self.began)
 
 
@@ -138,14 +139,15 @@ class StoredObject(Protocol):
 
     @property
     def identity(self) -> str:
-        """The complete canonical url, made by :func:`asyncpq.storage.urls.identity_of` or like it. Never shown."""
+        """The complete canonical url, which identifies the object in caches (see
+        :func:`asyncpq.storage.urls.identity_of`). It may hold secrets and is never shown."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """The best guarantee that reads of the object may have; a response, or :meth:`learn`, may lower it."""
+        """The best guarantee that reads of the object may have. A response, or :meth:`learn`, may lower it."""
 
     def learn(self, validator: Validator) -> None:
-        """Set ``guarantee`` from a validator that the caller has without a request, such as one from a cache."""
+        """Set ``guarantee`` from a validator that did not come from a request, such as one from a cache."""
 
     @property
     def client(self) -> str:
@@ -159,7 +161,8 @@ class StoredObject(Protocol):
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """Fetch the last ``length`` bytes of the object, or all bytes of a shorter object.
 
-        Raises NotParquetError if the object is empty, ObjectChangedError if its version is not ``pin``, or StoreError.
+        ``pin`` is the version that the object must have; None for any. Raises NotParquetError if the object is empty,
+        ObjectChangedError if its version is not ``pin``, or StoreError.
         """
 
     async def fetch_range(
@@ -171,22 +174,25 @@ class StoredObject(Protocol):
 
 
 def is_here(handle: StoredObject) -> bool:
-    """Return whether the bytes are in this machine's memory or files, where outside caches save nothing."""
+    """Return whether the object's bytes are in this machine's memory or files, so that caches outside this process save
+    nothing."""
     return handle.client in ("memory", "file")
 
 
 def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
-    """Return the handle's check of its object's current version, without a request; None if it has no check."""
+    """Return the handle's function that tells without a request whether its object has a version now; None if it has
+    none."""
     return getattr(handle, "has_version", None)
 
 
 def listing_check(store: Store) -> Callable[[Iterable[tuple[str, Validator | None]]], bool] | None:
-    """Return the store's ``any_changed``, a check of listed objects without a request; None if the store has none."""
+    """Return the store's ``any_changed``, which tells without a request whether any object of a listing has changed;
+    None if the store has none."""
     return getattr(store, "any_changed", None)
 
 
 class Store(Protocol):
-    """All objects of one protocol with one set of storage options."""
+    """Opens and lists objects of one protocol, with one set of storage options."""
 
     async def open_object(self, url: str) -> StoredObject:
         """Return a handle on the object of ``url``; most stores send no request for it."""
@@ -197,12 +203,12 @@ class Store(Protocol):
         """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
         Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns
-        False. Do not change the list: the store may return it again while nothing has changed. Raises a StoreError:
-        UnsupportedStoreError if the store has no listings.
+        False. The caller must not change the list, since the store may return it again while nothing has changed.
+        Raises StoreError: UnsupportedStoreError if the store has no listings.
         """
 
     async def credential_identity(self, url: str) -> str:
-        """Return a digest of the credentials for ``url``; "anonymous" or "" if there are none. It shows no secret.
+        """Return a digest of the credentials for ``url``, which shows no secret; "anonymous" or "" if there are none.
 
         No request is sent for the object. Raises CredentialsError if the store needs credentials and finds none.
         """
@@ -213,7 +219,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class SettledStore(Store, Protocol):
-    """A store that searches several sources for credentials, endpoint and region, and reports what it found."""
+    """A store that looks for credentials, endpoint and region in several places, and reports what it found."""
 
     async def settings(self, url: str) -> dict[str, str]:
         """Return what was found for ``url``, such as "credentials" (where they came from), "endpoint" and "region".
@@ -224,7 +230,7 @@ class SettledStore(Store, Protocol):
 
 @runtime_checkable
 class WritableStore(Store, Protocol):
-    """A store that also writes; :func:`writable` returns a store as this type.
+    """A store that also writes; :func:`writable` casts a store to this type.
 
     A written object is visible whole or not at all, and to every reader once the call returns. Requests have purpose
     "write" and are retried like reads, so a call that failed or was cancelled may have written. Each method raises the
@@ -243,16 +249,17 @@ class WritableStore(Store, Protocol):
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses an existing object.
+        """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an existing
+        object.
 
-        The probe creates an object of a random name twice and deletes it, once for each bucket or local folder.
+        To find out, an object of a random name is created twice and deleted, once for each bucket or local folder.
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
         """Create or replace an object with the content of the local file ``path``, in bounded memory."""
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, in bounded memory; the object becomes visible after the last piece.
+        """Create an object from ``pieces`` of its content, in bounded memory. It becomes visible after the last piece.
 
         Returns and raises the same as :meth:`create_object`. An error, also one of ``pieces``, leaves no object behind.
         """
@@ -275,7 +282,7 @@ def writable(store: Store, url: str) -> WritableStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits that all requests of one store share."""
+    """How many requests of one store may run at once."""
 
     max_connections: int  # requests under way at once
     scan_connections: int  # how many of them may be requests of scans
@@ -285,7 +292,8 @@ GRAIN_S = 2.0  # coarsest tick of file times, that of FAT; most other file syste
 
 
 def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
-    """Return whether, at ``now_s``, a version of time ``modified_s`` may be replaced by another with the same time.
+    """Return whether an object written at ``modified_s`` may, at ``now_s``, still be replaced by a version with the
+    same time.
 
     A clock that counts whole seconds, or pairs of them, gives both versions of one tick the same time (RFC 9110,
     section 8.8.2.2). Both are seconds of the store's clock; a time with a fraction comes from a finer clock.
@@ -302,8 +310,8 @@ def http_date_s(value: str | None) -> float | None:
 
 
 def info_time_s(value: object) -> float | None:
-    """Convert a time in fsspec's ``info()`` to seconds since the epoch: a datetime, an ISO 8601 string, or a number of
-    such seconds. Return None for all else. Times without a zone are local."""
+    """Convert a time in fsspec's ``info()`` to seconds since the epoch. It is a datetime, an ISO 8601 string, or a
+    number of such seconds. None for anything else. Times without a zone are local."""
     try:
         if isinstance(value, str):
             value = datetime.datetime.fromisoformat(value)
@@ -319,13 +327,15 @@ class ObjectExistsError(StoreError):
 
 
 def cannot_create(subject: str, url: str) -> ConcurrentCommitUnsupported:
-    """Return the error for a store without a create-if-absent step; its message begins with ``subject``."""
+    """Return the error for a store that cannot create an object only if it does not exist. ``subject``, such as "the
+    file system", begins the message."""
     hint = "Keep the index in a store that can, or write to it from one place alone, with single_writer=True."
     return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=hint)
 
 
 def temporary_file_error(error: OSError, url: str) -> StoreError:
-    """Return the error for a temporary local file, with the bytes of the object at ``url``, that cannot be written."""
+    """Return the error for a temporary local file that cannot be written; it was to have the content of the object at
+    ``url``."""
     return StoreError(
         f"the temporary local file of the object cannot be written: {error.strerror}",
         url=safe_url(url),
@@ -339,7 +349,8 @@ def is_gone(error: StoreError) -> bool:
 
 
 class CreateProbe:
-    """Results of trying create-if-absent in each bucket or local folder. Belongs to one event loop.
+    """Finds out, for each bucket or local folder, whether its store refuses to create an object that exists. Belongs to
+    one event loop.
 
     Some stores accept the conditional request and overwrite the object all the same, so the request is tried.
     """
@@ -349,7 +360,8 @@ class CreateProbe:
         self._lock = asyncio.Lock()
 
     async def ask(self, store: WritableStore, place: str, url: str, context: RequestContext) -> bool:
-        """Return whether ``store`` refuses to create an existing object in folder ``url``; remembered for ``place``."""
+        """Return whether ``store`` refuses to create an existing object in the folder ``url``. The answer is remembered
+        for ``place``, the bucket or folder."""
         async with self._lock:
             if place not in self._known:
                 self._known[place] = await self._try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
@@ -374,9 +386,10 @@ async def time_of_probe(
     context: RequestContext,
     modified_s: Callable[[str, RequestContext], Awaitable[float | None]],
 ) -> float:
-    """Return the store's time in seconds since the epoch: of an object that is written beside ``url``, and deleted.
+    """Return the store's time in seconds since the epoch: the time of an object that is written beside ``url`` for
+    this, and deleted.
 
-    ``modified_s`` returns the time of the object's write.
+    ``modified_s`` returns the time at which an object was written, by its url.
     """
     probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
     await store.put_object(probe, b"1", context=context)

@@ -1,7 +1,8 @@
 """The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
-Each read calls ``info`` before and after it, unless the filesystem can name a generation in the path. Filesystems
-return no HTTP responses: their calls share the limits and the retry budget, and each is bounded in time.
+Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
+Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time
+limit.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class FsspecStore(Unpicklable):
     async def _walk(
         self, folder: str, folder_url: str, wants: Wants | None, context: RequestContext
     ) -> list[Mapping[str, Any]]:
-        """List folder by folder; return the info of each file. fsspec's own walk would skip folders that fail."""
+        """List folder by folder; return fsspec's info of each file. fsspec's own walk would skip folders that fail."""
         begin = len(folder.rstrip("/")) + 1
         files: list[Mapping[str, Any]] = []
         folders = [folder]
@@ -173,14 +174,16 @@ class FsspecStore(Unpicklable):
         return files
 
     async def _list(self, name: str, path: str, url: str, context: RequestContext) -> Any:
-        """Return the filesystem's listing of a folder; None if the folder does not exist."""
+        """Return what the filesystem's listing method ``name`` returns for a folder; None if the folder does not
+        exist."""
         try:
             return await self.ask(RangeRequest(0, 0, safe_url(url)), context, name, path, detail=True)
         except ObjectNotFoundError:
             return None
 
     async def credential_identity(self, url: str) -> str:
-        """Return "": the filesystem finds its own credentials, and its options tell readers apart."""
+        """Return "": the filesystem finds its own credentials, and its options already tell users apart in the
+        cache."""
         return ""
 
     async def close(self) -> None:
@@ -214,7 +217,8 @@ class FsspecStore(Unpicklable):
         return await self.repeat(once, context)
 
     async def repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
-        """Await ``once(attempt)``, attempts from 1, until it succeeds, within the store's limits; return its result."""
+        """Await ``once(attempt)``, with attempts from 1, until it succeeds or the limits are reached; return its
+        result."""
         loop = asyncio.get_running_loop()
         limiter = self.limiter
         attempt = 1
@@ -270,7 +274,8 @@ class FsspecStore(Unpicklable):
 
 
 class FsspecObject(Unpicklable):
-    """A handle on one object; see :class:`asyncpq.storage.base.StoredObject`. ``path`` has the filesystem's form."""
+    """A handle on one object; see :class:`asyncpq.storage.base.StoredObject`. ``path`` is the object's path in the
+    filesystem's own form."""
 
     client = "fsspec"
     server = ""
@@ -288,7 +293,7 @@ class FsspecObject(Unpicklable):
         return f"<FsspecObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """Set the guarantee from a validator; one with a size alone cannot tell versions apart."""
+        """Set the guarantee from a validator. One that has only a size cannot tell versions apart."""
         if self._pins(validator):
             self.guarantee = Guarantee.PINNED
             return
@@ -310,7 +315,7 @@ class FsspecObject(Unpicklable):
         return await self._store.repeat(partial(self._fetch_once, request, context), context)
 
     def _pins(self, validator: Validator) -> bool:
-        """Return whether the path given to the filesystem can name the version."""
+        """Return whether the path that is given to the filesystem can name this version, so that only it is read."""
         return self._store.pins_generations and validator.version is not None
 
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
@@ -362,7 +367,8 @@ class FsspecObject(Unpicklable):
 def counted(
     name: str, purpose: Purpose, request: RangeRequest, attempt: int, context: RequestContext
 ) -> Iterator[RequestRecord]:
-    """Count the call of the method ``name`` in the ``with`` block, and yield its record; a failed call has status 0."""
+    """Count a call of the filesystem's method ``name``, made in the ``with`` block, as a request, and yield its record.
+    A failed call has status 0."""
     method, start, stop = _HTTP_METHODS.get(name, "GET"), request.start, request.stop
     began = time.monotonic()
     record = RequestRecord(
@@ -380,10 +386,10 @@ def counted(
 
 
 def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
-    """Return the object's version as a filesystem's ``info()`` describes it: size with generation, ETag or times.
+    """Return the version that a filesystem's ``info()`` describes: the size with a generation, an ETag or times.
 
-    A generation is used alone: ETag and times of Google's objects also change with their metadata. Raises
-    InvalidResponseError if ``info`` has no size.
+    If there is a generation, ETag and times are not used, since those of Google's objects also change with their
+    metadata. Raises InvalidResponseError if ``info`` has no size.
     """
     size = info.get("size")
     if not isinstance(size, int):
@@ -402,12 +408,14 @@ def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
 
 
 def _text(value: object) -> str:
-    """Return ``value`` as text; a datetime as seconds, since a filesystem may use both datetimes and numbers."""
+    """Return ``value`` as text; a datetime as seconds since the epoch, since a filesystem may return both datetimes and
+    numbers."""
     return repr(value.timestamp()) if isinstance(value, datetime.datetime) else str(value)
 
 
 def is_young(info: Mapping[str, Any]) -> bool:
-    """Return whether only a time identifies the version, and is too recent to tell the version from the next one."""
+    """Return whether only a time identifies the version, and that time is too recent to tell the version from a next
+    one."""
     if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
         return False
     return may_change_unseen(modified_of(info), time.time())

@@ -1,4 +1,4 @@
-"""Writes of the fsspec filesystems that can create an object in one step."""
+"""Writes through those fsspec filesystems that can create an object in one step."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class WritableFsspecStore(FsspecStore):
             raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=safe_url(url)) from error
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, through a temporary local file; return False if the object exists."""
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        exists."""
         with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
             path, size = Path(folder, "content"), 0
             async for piece in pieces:

@@ -3,8 +3,9 @@
 The tail is fetched with a suffix range. Hosts that do not support suffix ranges are remembered; for them the first
 request asks for one byte, whose Content-Range gives the size: presigned urls refuse HEAD.
 
-The last target of a url that redirects is remembered: reads of a pinned version go there at once, and ask the url again
-if the target fails, as with an expired signature. Only a request that begins at the url itself validates a version.
+The last target of a url that redirects is remembered. Reads of a pinned version go to the target at once, and to the
+url again if the target fails, as with an expired signature. Only a request that begins at the url itself validates a
+version.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class HttpStore(Unpicklable):
         trust_env = bool(client.pop("trust_env", False))
         unknown = sorted(options) + sorted(f"client_kwargs.{name}" for name in client)
         if unknown:
-            otherwise = "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env."
+            otherwise = "Use only headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env."
             raise unknown_option("http", unknown, ("headers", "auth", "ssl", "encoded"), otherwise)
         direct = not trust_env and isinstance(verify, bool | ssl.SSLContext)  # aiohttp knows fingerprints too
         sent, timeout_s = DEFAULT_HEADERS | shown, retry.connect_timeout_s
@@ -266,7 +267,8 @@ class HttpObject(Unpicklable):
         return RangeResult(body, start, validator, url_asked and self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Return ``validator`` with the object's size, from one HEAD: the server's Content-Range lacks the size."""
+        """Return ``validator`` with the object's size, from one HEAD, since the server's Content-Range lacks the
+        size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
         (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
@@ -274,10 +276,11 @@ class HttpObject(Unpicklable):
     async def _send(
         self, verb: _Verb, request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
-        """Send a request to the url or its remembered target; return the response and whether the url itself was asked.
+        """Send a request to the url, or to its remembered redirect target. Return the response, and whether the url
+        itself was asked.
 
-        ``just_asked``: this fetch has requested the url already. Otherwise only a pinned request may go to a remembered
-        target.
+        ``just_asked``: this read has already sent a request to the url. If it has not, only a request for a pinned
+        version may go to a remembered target.
         """
         redirect = self._redirects.get(self._named)
         if redirect is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
@@ -306,7 +309,8 @@ class HttpObject(Unpicklable):
     async def _follow(
         self, verb: _Verb, request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
-        """Send a request to the last target of ``path``, which begins with the url; follow further redirects."""
+        """Send a request to the last target of ``path``, which lists the url and its redirects so far; follow further
+        redirects."""
         while True:
             host = path[-1].url.authority
             try:
@@ -368,9 +372,10 @@ class HttpObject(Unpicklable):
 
 
 class _HttpGet:
-    """One ranged GET of one target, over all its attempts.
+    """A range GET of one target, over all its attempts.
 
-    An unreachable server of a ``remembered`` target is not retried, since the url itself can be requested.
+    If the server of a ``remembered`` target cannot be reached, the GET is not retried, since the url itself can be
+    requested.
     """
 
     method = "GET"
@@ -386,7 +391,7 @@ class _HttpGet:
         self._accepted = False
 
     def prepare(self, context: RequestContext) -> None:
-        """Return None: nothing precedes the request."""
+        """Return None, since no other request has to come first."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
@@ -436,7 +441,7 @@ class _HttpGet:
 
 
 class _HttpHead(_HttpGet):
-    """One HEAD for the object's size, sent to servers whose Content-Range lacks the size."""
+    """A HEAD for the object's size, sent to servers whose Content-Range lacks the size."""
 
     method = "HEAD"
     ranged = False
@@ -446,7 +451,7 @@ class _HttpHead(_HttpGet):
 
 
 class _HttpDocument(_HttpGet):
-    """One GET of a whole document, whose headers it adds to ``headers``."""
+    """A GET of a whole document. It adds the response's headers to ``headers``."""
 
     ranged = False
 

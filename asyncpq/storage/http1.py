@@ -27,7 +27,8 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 
 class _KnownHead(NamedTuple):
-    """The pattern of a status line and field names that came often: a server always sends the same ones.
+    """A pattern for response heads with one status line and one sequence of field names. It is made for heads that are
+    frequent.
 
     It parses such a head in half the time. A head with other names, or with blanks after a value, does not match.
     """
@@ -50,7 +51,7 @@ class ProtocolError(Exception):
 
 
 class HeadTooLongError(ProtocolError):
-    """The head of the response is longer than any server's."""
+    """The head of the response is longer than the limit."""
 
 
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
@@ -91,7 +92,8 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
 
 
 def _learn(status_line: str, status: int, version: int, names: tuple[str, ...], lower: tuple[str, ...]) -> None:
-    """Count a head without repeated headers; make its pattern once it came often."""
+    """Count heads with this status line and these field names (none repeated); make a :class:`_KnownHead` once they
+    came often."""
     global _known_heads  # replaced as a whole, since threads parse at the same time
     key = (status_line, *names)
     uses = _seen.get(key, 0) + 1
@@ -116,7 +118,7 @@ class ChunkedBody:
         self._in_trailers = False
 
     def feed(self, coded: bytes) -> bool:
-        """Decode the next bytes; return True at the end of the body, where :attr:`data` is complete."""
+        """Decode the next bytes of the body; return True at its end, when :attr:`data` is complete."""
         coded = self._pending + coded
         position = 0
         while True:
@@ -157,10 +159,10 @@ _BUFFER_BYTES = 64 * 1024
 
 
 def _memory_for(size: int) -> memoryview:
-    """Return memory for a large body, from Arrow's pool once pyarrow is imported.
+    """Return memory for a large body: from Arrow's pool if pyarrow is imported.
 
-    The pool gives memory that was used before. The first touch of new memory costs three times the CPU of receiving
-    the bytes (64 MB from a local server: 65 against 22 ms per 100 MB).
+    The pool gives memory that was used before. The first touch of new memory costs three times the CPU of receiving the
+    bytes (64 MB from a local server: 65 against 22 ms per 100 MB).
     """
     # the package has the name only after its extension module is whole
     allocate = getattr(sys.modules.get("pyarrow"), "allocate_buffer", bytearray)
@@ -175,19 +177,21 @@ class Body(NamedTuple):
 
 
 class Receiver(Protocol):
-    """The consumer of a response, called while the response is received."""
+    """Called with the parts of a response while it is received."""
 
     received: int  # bytes of the body so far
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Check status and headers (lower-case names); return the bytes of the body to read. Errors end the call."""
+        """Check status and headers (lower-case names); return how many bytes of the body to read. An exception ends the
+        exchange."""
 
     def cut_off(self, data: bytes | memoryview) -> None:
-        """Keep ``data``, the received part of a body, when the exchange ends without a complete Body."""
+        """Keep ``data``, the bytes of a body that came before the exchange failed or was cancelled."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, for one exchange after the other; in the set ``open_`` while its socket is open."""
+    """One connection, which serves one exchange after the other. It is in the set ``open_`` while its socket is
+    open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
         self.loop = loop
@@ -246,7 +250,8 @@ class Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
-        """Send a request; return a future of the response's body. Always call :meth:`end` afterwards.
+        """Send a request; return a future of the response's body. The caller must call :meth:`end` afterwards, in any
+        case.
 
         ``without_body``: the response has no body, whatever its headers say (HEAD). This call and the future raise
         ProtocolError, OSError if the connection broke, and the receiver's errors.
@@ -306,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _frame(self, status: int, version: int, headers: dict[str, str]) -> None:
-        """Set from the headers how the body ends (RFC 9112, section 6.3)."""
+        """Find out from the headers where the body ends (RFC 9112, section 6.3)."""
         connection = headers.get("connection")
         self._keep_alive = version == 1 and (connection is None or "close" not in connection.lower())
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
@@ -341,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(complete=ended if chunks is not None else self._target == self._length)
 
     def _taken(self) -> bytes | memoryview:
-        """Return the received bytes of the body, at most the requested ones and one more."""
+        """Return the received bytes of the body: at most the requested number and one more."""
         if self._chunks is not None:
             return bytes(self._chunks.data[: self._target])
         taken = self._buffer[self._start : min(self._start + self._target, self._filled)]
@@ -376,10 +381,10 @@ class Endpoint(NamedTuple):
 
 
 class ConnectionPool:
-    """A pool of connections of one event loop, each kept for further requests until idle for ``keepalive_s``.
+    """The connections of one event loop. Each is kept for further requests until it was idle for ``keepalive_s``.
 
-    ``ssl_context`` is for https: True trusts the system's CAs, False any server. ``connect_timeout_s`` limits DNS, TCP
-    and TLS together.
+    ``ssl_context`` is for https: True trusts the system's CAs; False accepts any certificate. ``connect_timeout_s``
+    limits DNS, TCP and TLS together.
     """
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
@@ -426,7 +431,7 @@ class ConnectionPool:
     async def _resolve(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
     ) -> list[aiohappyeyeballs.AddrInfoType]:
-        """Return the host's addresses; one DNS lookup serves a burst of connections."""
+        """Return the host's addresses. Concurrent calls share one DNS lookup."""
         resolved = self._resolved.get(endpoint)
         if resolved is None or resolved[0] + _RESOLVED_S < loop.time():
             lookup = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
@@ -443,7 +448,7 @@ class ConnectionPool:
             raise
 
     def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
-        """End the exchange; keep the connection if it can be used for another exchange."""
+        """End the exchange, and keep the connection for further requests if it can be used again."""
         connection.end()
         if not connection.reusable or self._closed:
             connection.abort()

@@ -55,7 +55,8 @@ class Place(NamedTuple):
         return f"/{kind}{quote(self.repository)}/resolve/{quote(self.revision, safe='')}/{quote(self.path)}"
 
     def tree(self, folder: str, *, deep: bool) -> str:
-        """Return the path and query of the API's listing of ``folder``, which has no last slash."""
+        """Return the path and query of the API request that lists ``folder``, which has no last slash. ``deep``: with
+        its subfolders."""
         below = f"/{quote(folder)}" if folder else ""
         revision = quote(self.revision, safe="")
         return f"/api/{self.kind}/{quote(self.repository)}/tree/{revision}{below}?recursive={deep}&expand=False"
@@ -102,7 +103,7 @@ class HuggingFaceStore(Unpicklable):
         token = _token(options.pop("token", None))
         unknown = sorted(options.keys() - set(_KNOWN))
         if unknown:
-            raise unknown_option("hf", unknown, _KNOWN, f"Understood are {', '.join(_KNOWN)}.")
+            raise unknown_option("hf", unknown, _KNOWN, f"Use only {', '.join(_KNOWN)}.")
         if token is not None:
             options["headers"] = {"Authorization": f"Bearer {token}", **(options.get("headers") or {})}
         self._http = HttpStore(options, retry=retry, limits=limits)
@@ -124,7 +125,7 @@ class HuggingFaceStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List files with the Hub's API; folder by folder if ``wants`` may leave some out."""
+        """List files with the Hub's API; folder by folder if ``wants`` may leave folders out."""
         place = parse_place(url)
         folders = [place.path.rpartition("/")[0]]
         listed = []
@@ -142,7 +143,7 @@ class HuggingFaceStore(Unpicklable):
     async def _tree(
         self, place: Place, folder: str, url: str, context: RequestContext, *, deep: bool
     ) -> list[dict[str, Any]]:
-        """Return all pages of the listing of a folder; none if the repository has no such folder."""
+        """Return the entries of a folder's listing, from all its pages; none if the repository has no such folder."""
         entries: list[dict[str, Any]] = []
         asked: set[str] = set()
         path: str | None = place.tree(folder, deep=deep)
@@ -166,7 +167,8 @@ class HuggingFaceStore(Unpicklable):
         return entries
 
     def _next_page(self, link: str, path: str, url: str) -> str | None:
-        """Return the path and query of the next page; the token is sent to the endpoint alone."""
+        """Return path and query of the next page; None after the last page. A page on another server is refused, since
+        the token is sent to the endpoint alone."""
         found = _NEXT.search(link)
         if found is None:
             return None
@@ -209,7 +211,8 @@ def _entries(body: bytes, url: str) -> list[dict[str, Any]]:
 
 
 def _token(given: object) -> str | None:
-    """Return the token: the given one, or that of environment and file, unless ``given`` is False."""
+    """Return the token to use: the given one, or else that of the environment or of huggingface_hub's file. None if
+    there is none, or ``given`` is False."""
     if isinstance(given, str):
         return given
     environment = os.environ

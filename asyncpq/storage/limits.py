@@ -22,14 +22,14 @@ _LEAST_CONNECTIONS = 2  # connections that throttling leaves, one of them for lo
 
 
 class ConnectionLimiter:
-    """The limit of a store's requests under way at once, which is lowered while the store throttles.
+    """Limits how many requests of a store run at once; lowers the limit while the store throttles.
 
     Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
-    under way together; as many successes as the limit has connections raise it by one. Scans lose connections first.
+    running together; as many successes as the limit has connections raise it by one. Scans lose connections first.
     Connections are granted in the order of the calls, except to scans at their own limit.
 
-    ``used`` requests are under way; ``limit`` are allowed now, ``most`` without throttling. ``scans`` and
-    ``scan_limit`` count those of scans alone.
+    ``used`` requests are running; ``limit`` are allowed now, ``most`` without throttling. ``scans`` and ``scan_limit``
+    count those of scans alone.
     """
 
     def __init__(self, limits: StoreLimits) -> None:
@@ -46,7 +46,8 @@ class ConnectionLimiter:
         self._slowed_at = -math.inf
 
     def try_take(self, scan: bool) -> bool:
-        """Take a connection if one is free, and return whether it was taken. Waiters may not take a free one."""
+        """Take a connection if the limit, and for a ``scan`` also the limit of scans, leaves one; return whether it was
+        taken."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         self.used += 1
@@ -104,11 +105,11 @@ class ConnectionLimiter:
 
 
 class Watchdog:
-    """The timer of all timeouts of a store's fetches (first byte, silence, low throughput).
+    """One timer for all timeouts of a store's fetches (first byte, silence, low throughput).
 
     ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than everything else that asyncpq
-    adds to a GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation
-    back, raise a typed error.
+    adds to a GET. On expiry the watchdog does what ``asyncio.timeout`` does: it cancels the task, takes the
+    cancellation back, and raises a typed error.
     """
 
     def __init__(self, options: RetryOptions) -> None:
@@ -148,9 +149,9 @@ class Watchdog:
 
 
 class Watch:
-    """One fetch under the watchdog, from its beginning until :meth:`stop`.
+    """Measures the timeouts of one fetch for the watchdog, from its creation until :meth:`stop`.
 
-    A request with a body has ``upload_s`` more seconds before its response head is due.
+    ``upload_s``: additional seconds until the response head must have arrived, for a request with a body.
     """
 
     def __init__(self, dog: Watchdog, upload_s: float = 0.0) -> None:
@@ -173,11 +174,11 @@ class Watch:
         dog.add(self, now)
 
     def rest(self) -> None:
-        """Begin to wait for a connection or the next attempt: no timeout runs."""
+        """Suspend the timeouts while the fetch waits for a connection or the next attempt."""
         self._phase = "rest"
 
     def expect_head(self) -> float:
-        """Begin an attempt; return the event loop's time in seconds."""
+        """Begin an attempt, which waits for the response head; return the event loop's time in seconds."""
         self._phase = "head"
         self.received = self._seen = 0
         self.head_s = None
@@ -185,7 +186,7 @@ class Watch:
         return now
 
     def expect_body(self) -> float:
-        """Begin the body; return the seconds until the head came."""
+        """Record that the head has arrived, and wait for the body; return the seconds that the head took."""
         began = self.since
         self._phase = "body"
         self.since = self._last = now = self.loop.time()
@@ -194,7 +195,7 @@ class Watch:
 
     @property
     def without_response(self) -> bool:
-        """Whether an attempt is under way and no byte of a response has come."""
+        """Whether an attempt is running and no byte of a response has arrived."""
         return self._phase == "head" and not self._expired
 
     def stop(self) -> None:
@@ -203,7 +204,8 @@ class Watch:
         self._dog.watches.discard(self)
 
     def raise_if_silent(self, url: str, byte_range: tuple[int, int] | None) -> None:
-        """Raise RetryableError if the watchdog cancelled a slow attempt. For use in ``except CancelledError``."""
+        """Raise RetryableError if the watchdog cancelled the task for a timeout. For use in ``except
+        CancelledError``."""
         reason = self._expired
         if reason and reason != "hedge" and self._task.uncancel() <= self._cancelling:
             self._expired = ""
@@ -211,7 +213,8 @@ class Watch:
             raise RetryableError(TransportError(reason, url=url, byte_range=byte_range)) from None
 
     def overtake(self) -> None:
-        """Cancel the attempt, since a second request has the bytes, unless the attempt is ending already."""
+        """Cancel the attempt, since a second request (a hedge) has the bytes. Does nothing if the attempt is ending
+        already."""
         if self._phase != "rest" and not self._expired:
             self._expire("hedge")
 
@@ -226,7 +229,7 @@ class Watch:
         return False
 
     def look(self, now: float) -> float:
-        """Cancel the task if a timeout has passed; return the event loop's time of the next look."""
+        """Cancel the task if a timeout has passed; return the event loop's time at which to look again."""
         if self._expired:
             return math.inf  # cancelled; it has not run since
         options = self._dog.options

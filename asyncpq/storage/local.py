@@ -1,4 +1,4 @@
-"""The store of local files: a handle keeps one open descriptor, so all its reads see one file."""
+"""The store of local files. A handle keeps one open file descriptor, so all its reads see one file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class LocalStore(Unpicklable):
         return await self._run("GET", context.purpose, 0, context, work)
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
-        """Return whether a file of an earlier listing has another version now, or is gone. Blocks, for a stat each.
+        """Return whether a file of an earlier listing has another version now, or is gone. Blocks, for one stat call
+        per file.
 
         Files whose validator is None, since the listing could not tell their version, are not checked.
         """
@@ -124,7 +125,8 @@ class LocalStore(Unpicklable):
         await self._write_file(url, path, context, create=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create a file from ``pieces``, collected in a temporary file beside it; return False if the file exists."""
+        """Create a file from ``pieces`` of its content, collected in a temporary file beside it; return False if the
+        file exists."""
         path, size = local_path(url), 0
         file = await self._finish(AtomicFile, path)
         try:
@@ -194,9 +196,9 @@ class LocalStore(Unpicklable):
 
 
 class _Opened:
-    """A descriptor and the version of its file; closed once it is retired and no read uses it.
+    """A file descriptor and the version of its file. It is closed once it is retired and no read uses it.
 
-    A file so young that a write might not change its stamp gets a version of this descriptor alone, so that no cache
+    A file so young that a write might not change its stat gets a version of this descriptor alone, so that no cache
     serves its bytes to another handle.
     """
 
@@ -235,9 +237,9 @@ class _Opened:
 class LocalObject(Unpicklable):
     """One open file; see :class:`asyncpq.storage.base.StoredObject`.
 
-    A scan keeps reading the file that it began with, even if its path means another file by now; such bytes validate
-    nothing, so a scan that has not yet returned rows starts again. Other reads behave as with an object store: with a
-    pin they raise ObjectChangedError; a tail without a pin opens the path again.
+    A scan keeps reading the file that it opened, even if another file has its path by now. Such bytes do not validate
+    the version, so a scan that has not yet returned rows starts again. Other reads behave as with an object store: with
+    ``pin`` they raise ObjectChangedError; a tail without ``pin`` opens the path again.
     """
 
     client = "file"
@@ -257,7 +259,7 @@ class LocalObject(Unpicklable):
         return f"<LocalObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """Do nothing: a descriptor pins every version."""
+        """Do nothing: an open descriptor always reads one file."""
 
     def has_version(self, validator: Validator) -> bool:
         """Return whether the path has the version ``validator`` now; calls stat once."""
@@ -356,7 +358,7 @@ class LocalObject(Unpicklable):
 
 
 def local_stamp(info: os.stat_result) -> tuple[int, ...]:
-    """Return the fields of a stat that tell versions of a file apart."""
+    """Return the fields of a stat that differ between versions of a file."""
     # the change time too: a program can set the modification time back, but not this one
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
 
@@ -388,8 +390,11 @@ def _walk(
 ) -> Iterator[ListedObject]:
     """Yield the files below ``folder``, in bytewise order.
 
-    Names directly in the folder must begin with ``start``; their urls begin with ``root``. ``above`` has device and
-    inode of the parent folders.
+    Args:
+        start: how names directly in the folder must begin.
+        root: the url of the folder, with which the files' urls begin.
+        wants: folders for which it returns False are left out.
+        above: device and inode of the parent folders, to detect links that lead back.
     """
     try:
         info = os.stat(folder)

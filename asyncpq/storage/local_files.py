@@ -23,7 +23,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 
 class AtomicFile:
-    """A file that is invisible at its path until :meth:`finish`. Always call :meth:`discard` at the end.
+    """A file that becomes visible at its path with :meth:`finish`. Always call :meth:`discard` at the end.
 
     Raises ConcurrentCommitUnsupported if a file is to be created on a file system without hard links, and StoreError if
     the file cannot be written.
@@ -48,7 +48,8 @@ class AtomicFile:
             shutil.copyfileobj(content, self._file, _COPY_BYTES)
 
     def finish(self, *, create: bool) -> bool:
-        """Sync the file and put it at its path; return False if ``create`` and a file exists there, which is kept."""
+        """Write the file to disk and move it to its path. With ``create``, an existing file is kept, and False is
+        returned."""
         with _write_errors(self._path):
             try:
                 self._file.flush()
@@ -85,9 +86,9 @@ class AtomicFile:
 
 
 def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
-    """Write a file from bytes or another file, and create its folders; the file is on disk when this returns.
+    """Write a file from bytes or from another file, and create its folders. The file is on disk when this returns.
 
-    Returns what :meth:`AtomicFile.finish` does, and raises the errors of :class:`AtomicFile`.
+    Returns what :meth:`AtomicFile.finish` returns, and raises the errors of :class:`AtomicFile`.
     """
     file = AtomicFile(path)
     try:

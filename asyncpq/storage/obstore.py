@@ -77,8 +77,8 @@ class ObstoreStore(Unpicklable):
     """The store of one protocol through obstore; see :class:`asyncpq.storage.base.WritableStore`.
 
     ``storage_options`` is ``{"obstore": {...}}``: the configuration of obstore's GCSStore, AzureStore or S3Store,
-    ``client_options`` and ``credential_provider`` included; empty for what the environment says. Raises
-    InvalidOptionError for other options.
+    including ``client_options`` and ``credential_provider``. An empty mapping leaves the configuration to the
+    environment. Raises InvalidOptionError for other options.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class ObstoreStore(Unpicklable):
         if refused:
             raise InvalidOptionError(
                 f"the option obstore must not have {', '.join(refused)}",
-                hint="The url names the bucket, RetryOptions the retries; other entries stand in the mapping itself.",
+                hint="Leave them out: the url names the bucket, RetryOptions sets the retries, and other entries go "
+                "into the mapping itself.",
             )
         self.protocol = protocol
         self._provider = provider
@@ -130,7 +131,8 @@ class ObstoreStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List objects with obstore, which asks for all pages below the last folder of ``url``; counted as one."""
+        """List objects with obstore, which requests all pages below the last folder of ``url``; they count as one
+        request."""
         bucket, prefix = self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         folder = prefix[: prefix.rfind("/") + 1]
@@ -171,7 +173,8 @@ class ObstoreStore(Unpicklable):
             await self._put(url, _content(copy), context, creates=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, through a temporary local file; return False if the object exists."""
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        exists."""
         with tempfile.TemporaryFile(prefix="asyncpq-object-") as file:
             async for piece in pieces:
                 try:
@@ -206,7 +209,8 @@ class ObstoreStore(Unpicklable):
         return await time_of_probe(self, url, context, modified_s)
 
     async def credential_identity(self, url: str) -> str:
-        """Return a digest of the environment variables that obstore reads; the options are part of the namespace."""
+        """Return a digest of the environment variables that obstore reads. The storage options tell users apart
+        already, by the cache's namespace."""
         self._check_open()
         return self._credentials
 
@@ -247,7 +251,7 @@ class ObstoreStore(Unpicklable):
         return bucket, key
 
     def _split(self, url: str) -> tuple[ObstoreBucket, str]:
-        """Return the bucket of a url, which is connected at its first use, and the rest of the url."""
+        """Return the bucket of a url, and the rest of the url. A bucket is connected at its first use."""
         self._check_open()
         name, _, key = split_url(url)[1].partition("/")
         bucket = self._buckets.get(name)
@@ -362,19 +366,20 @@ class ObstoreObject(Unpicklable):
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    """Return a digest of settings that are text, numbers or flags."""
+    """Return a digest of those settings that are text, numbers or flags."""
     text = repr(sorted((name, str(value)) for name, value in settings.items()))
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _copy(path: Path, copy: IO[bytes]) -> None:
-    """Copy a file: another program may cut off the original while it is sent, and a mapped file must not shrink."""
+    """Copy a file. The copy is uploaded, since another program may truncate the original meanwhile, and a memory-mapped
+    file must not shrink."""
     with path.open("rb") as file:
         shutil.copyfileobj(file, copy, _WHOLE_BYTES)
 
 
 def _content(file: IO[bytes]) -> bytes | memoryview:
-    """Return the content of a file that no other code writes; for a large file, a view of the file itself."""
+    """Return the content of a file that nothing else writes to; for a large file, as a memory map."""
     file.flush()
     size = file.tell()
     if size > _WHOLE_BYTES:

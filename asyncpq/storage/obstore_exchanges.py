@@ -1,6 +1,6 @@
-"""The requests that obstore sends for one bucket, as exchanges of the transport.
+"""The requests that obstore sends for one bucket, in the form of exchanges for the transport.
 
-obstore (https://developmentseed.org/obstore) returns no response heads. So its answer is written as the head that the
+obstore (https://developmentseed.org/obstore) returns no response heads. So its results are written as the head that the
 server must have sent, and :mod:`asyncpq.storage.responses` checks it like any other. Its exceptions become statuses or
 typed errors: their texts quote urls and documents, which may hold secrets, and are never shown.
 """
@@ -89,7 +89,7 @@ _BAD_RESPONSES: Final[Mapping[str, str]] = {
 
 
 class ObstoreBucket(Unpicklable):
-    """One bucket or container, until it is closed; ``has_suffixes``: its server answers ranges of the last n bytes."""
+    """One bucket or container, until it is closed. ``has_suffixes``: its server supports ranges of the last n bytes."""
 
     def __init__(self, client: Client, *, has_suffixes: bool) -> None:
         self._client: Client | None = client
@@ -97,7 +97,7 @@ class ObstoreBucket(Unpicklable):
 
     @property
     def client(self) -> Client:
-        """The store of obstore. Raises UsageError once it is closed."""
+        """The obstore object that sends the bucket's requests. Raises UsageError once the bucket is closed."""
         if self._client is None:
             raise UsageError("the store is closed", hint="Read and write while the session is open.")
         return self._client
@@ -108,7 +108,7 @@ class ObstoreBucket(Unpicklable):
 
 
 class ObstoreExchange:
-    """One call of obstore over all its attempts, for the object or prefix ``key``."""
+    """One request through obstore, over all its attempts, for the object or prefix ``key``."""
 
     method = "GET"
     creates = False
@@ -120,7 +120,7 @@ class ObstoreExchange:
         self._code = ""  # of the error document of the last refusal
 
     def prepare(self, context: RequestContext) -> None:
-        """Return None: nothing precedes the request."""
+        """Return None, since no other request has to come first."""
 
     async def call(self, client: Client, receiver: Receiver) -> Body:
         """Call obstore once and return the body. Raises the errors of obstore and of the receiver."""
@@ -159,7 +159,8 @@ class ObstoreExchange:
         return error_for(self.request, status, self._code, denied_hint=_DENIED_HINT)
 
     def _explain(self, error: Exception) -> tuple[int, str] | Exception:
-        """Return status and code of the response that ``error`` describes; a typed error if it describes none."""
+        """Return status and error code of the response that ``error`` describes; if it describes none, a typed
+        error."""
         url, text = self.request.url, str(error)
         if _NO_CREDENTIALS.match(text):
             return RetryableError(CredentialsError("obstore got no credentials", url=url, hint=_DENIED_HINT))
@@ -180,7 +181,7 @@ class ObstoreExchange:
         return self._explain_response(text)
 
     def _explain_response(self, text: str) -> Exception:
-        """Return the error for a message of obstore, ``text``, that tells of no response with an error status."""
+        """Return the error for ``text``, a message of obstore that does not mention a response with an error status."""
         url, byte_range = self.request.url, self.request.byte_range
         if "HTTP error: builder error" in text:
             hint = 'An endpoint that begins with http:// needs "client_options": {"allow_http": True} beside it.'
@@ -203,7 +204,7 @@ def _headers(meta: ObjectMeta) -> dict[str, str]:
 
 
 class ObstoreGet(ObstoreExchange):
-    """One ranged GET, pinned with If-Match. Its body is a view of obstore's memory if it is short."""
+    """A range GET, pinned with If-Match. If its body is short, it is a view of obstore's memory."""
 
     async def call(self, client: Client, receiver: Receiver) -> Body:
         request = self.request
@@ -235,7 +236,7 @@ class ObstoreGet(ObstoreExchange):
 
 
 class ObstoreHead(ObstoreExchange):
-    """One HEAD, for the size of an object whose store has no ranges of the last n bytes."""
+    """A HEAD for the size of an object whose store does not support ranges of the last n bytes."""
 
     method = "HEAD"
 
@@ -249,7 +250,7 @@ class ObstoreHead(ObstoreExchange):
 
 
 class ObstoreList(ObstoreExchange):
-    """The listing of all objects below a folder, whose pages obstore asks for. It is appended to ``listings``."""
+    """A listing of all objects below a folder. obstore requests its pages. The result is appended to ``listings``."""
 
     def __init__(self, bucket: ObstoreBucket, folder: str, request: RangeRequest) -> None:
         super().__init__(bucket, folder, request)
@@ -270,7 +271,7 @@ class ObstoreList(ObstoreExchange):
 
 
 class ObstorePut(ObstoreExchange):
-    """The PUT of a whole object; one that ``creates`` is refused if the object exists."""
+    """A PUT of a whole object. With ``creates``, the store refuses it if the object exists."""
 
     method = "PUT"
 

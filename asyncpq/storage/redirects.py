@@ -45,7 +45,8 @@ class RedirectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """The url that a request is sent to, without user info and fragment. Only the user's origin gets its headers."""
+    """A url to send a request to, without user info and fragment. Only the origin of the user's own url gets the user's
+    headers."""
 
     url: URL = field(repr=False)  # its query may hold secrets
     own: bool  # the target, and every redirect before it, has the origin (scheme, host and port) of the user's url
@@ -58,7 +59,7 @@ class RedirectTarget:
 
 @dataclass(slots=True)
 class Redirect:
-    """The remembered redirect of a url."""
+    """What is remembered of a url's redirects: the last target."""
 
     target: RedirectTarget | None  # the last target; None after it failed
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one fetch that asks the url again
@@ -70,7 +71,8 @@ class Redirect:
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
-    """Return the target of a redirect; raise InvalidResponseError if Location is missing or must not be followed."""
+    """Return the target of a redirect. Raises InvalidResponseError if the Location header is missing or must not be
+    followed."""
     if not location:
         raise _refused(request, "the server redirects without a Location header", _ASK_OPERATOR)
     try:
@@ -92,7 +94,7 @@ def next_target(request: RangeRequest, current: RedirectTarget, location: str) -
 
 
 def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectTarget]) -> InvalidResponseError:
-    """Return the error for one redirect more than ``MAX_REDIRECTS``."""
+    """Return the error for a redirect beyond ``MAX_REDIRECTS``."""
     loops = any(last.url == target.url for target in before)
     how = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
     message = f"the server redirects {how}, the last time to {safe_url(str(last.url))}"
@@ -108,12 +110,13 @@ def _refused(request: RangeRequest, message: str, hint: str) -> InvalidResponseE
 
 
 def _origin(url: URL) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of ``url``, its origin (RFC 6454)."""
+    """Return the origin of ``url`` (RFC 6454): scheme, host and port."""
     return url.scheme, (url.host or "").lower(), url.port
 
 
 def _is_local(host: str) -> bool:
-    """Return whether the host is this machine or its local link, where clouds serve credentials. Resolves no names."""
+    """Return whether the host is this machine or its local link, where clouds serve credentials, judging by the host's
+    text alone."""
     host = host.removesuffix(".")  # resolvers accept the final dot of a full name
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -1,7 +1,7 @@
-"""Checks of HTTP responses, and the errors of refusals. Pure.
+"""Check HTTP responses, and convert refusals to errors. No I/O.
 
 Status and headers must describe exactly the requested bytes of the pinned version (RFC 9110, sections 13 and 14). A
-refused response is closed unread, but for the beginning of an error document
+refused response is closed unread, except for the beginning of an error document
 (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html). Its message is shown shortened; it may name the
 bucket and the request, never a secret.
 """
@@ -37,8 +37,8 @@ UNKNOWN_SIZE = -1
 ERROR_BODY_BYTES = 64 * 1024
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
-_NOT_THIS = "A proxy or server on the way answers range requests wrongly; read from another endpoint."
-_SHORT = "The object was replaced or cut off while it was read: open it again."
+_NOT_THIS = "Read from another endpoint: a proxy or server on the way answers range requests wrongly."
+_SHORT = "Open the object again: it was replaced or cut off while it was read."
 
 
 THROTTLES = word_set(
@@ -56,9 +56,9 @@ _CREDENTIALS = EXPIRED | word_set(
 _DENIED = word_set("AccessDenied AllAccessDisabled AccountProblem InvalidObjectState InvalidPayer")
 
 #: Hints for a refused read, listing and write.
-READING_HINT = "Reading needs s3:GetObject on the object; without s3:ListBucket a missing object is also refused."
-LISTING_HINT = "Listing needs s3:ListBucket on the bucket; without it, give the urls of the files."
-WRITING_HINT = "Writing needs s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
+READING_HINT = "Allow s3:GetObject on the object, and check that it exists: S3 may refuse access to a missing object."
+LISTING_HINT = "Allow s3:ListBucket on the bucket, or give the urls of the files."
+WRITING_HINT = "Allow s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
 _CREDENTIALS_HINT = "Check key, secret and token in storage_options, or the credentials found in the environment."
 
 _CODE = re.compile(rb"<Code>([A-Za-z0-9_.]{1,100})</Code>")
@@ -68,7 +68,8 @@ _MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
 
 @dataclass(slots=True)
 class RangeRequest:
-    """A request of bytes ``[start, stop)``; start = -n, stop = 0: of the last n bytes. For a write, the bytes sent."""
+    """A request of the bytes ``[start, stop)``. ``start`` = -n and ``stop`` = 0 request the last n bytes. For a write,
+    the bytes that are sent."""
 
     start: int
     stop: int
@@ -93,7 +94,8 @@ class RangeRequest:
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """A checked response: its body must have ``length`` bytes, which begin at ``start`` of the object."""
+    """What a checked response head promises: a body of ``length`` bytes, which begin at byte ``start`` of the
+    object."""
 
     start: int
     length: int
@@ -104,7 +106,7 @@ class ExpectedBody:
 
 
 class RangeIgnoredError(Exception):
-    """The server sends the whole object instead of the range. Never leaves the storage package.
+    """The server sends the whole object instead of the range. Caught inside the storage package.
 
     ``size`` is the object's size in bytes; None if the response does not have it.
     """
@@ -116,7 +118,8 @@ class RangeIgnoredError(Exception):
 
 
 def strong_etag(validator: Validator | None) -> str | None:
-    """Return the etag for If-Match; None if it is missing or weak: a weak one never matches (RFC 9110, 13.1.1)."""
+    """Return the ETag to send in If-Match; None if it is missing or weak, since a weak one never matches (RFC 9110,
+    13.1.1)."""
     if validator is None:
         return None
     etag = validator.etag
@@ -127,14 +130,15 @@ def strong_etag(validator: Validator | None) -> str | None:
 
 
 def quoted_etag(value: str | None) -> str | None:
-    """Return an ETag with quotes, as GETs have it; some servers omit the quotes in listings. None if it is missing."""
+    """Return an ETag with quotes, as GETs have it, since some servers omit them in listings; None if it is missing."""
     if not value:
         return None
     return value if value.endswith('"') else f'"{value}"'
 
 
 def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
-    """Return the guarantee of reads whose responses have such a validator; ``if_match``: requests have If-Match."""
+    """Return the guarantee of reads whose responses have validators like this one. ``if_match``: requests have
+    If-Match."""
     if validator.is_strong:
         return Guarantee.PINNED if if_match else Guarantee.COMPARED
     if validator.etag is not None or validator.last_modified is not None:
@@ -145,9 +149,10 @@ def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
 def check_range_response(
     request: RangeRequest, status: int, headers: Mapping[str, str], *, small_body_bytes: int = 0
 ) -> ExpectedBody:
-    """Check the head of a 200 or 206 response, whose headers have lower-case names; return the body that must follow.
+    """Check the head of a 200 or 206 response to a range GET; return what body must follow. Header names are
+    lower-case.
 
-    A 200 with a whole object of at most ``small_body_bytes`` is accepted, to be cut; a larger one raises
+    A 200 with a whole object of at most ``small_body_bytes`` is accepted, and cut later; a larger one raises
     RangeIgnoredError. Raises ObjectChangedError if the version is not ``request.pin``, NotParquetError if the object is
     empty, and InvalidResponseError if the response is not the requested range.
     """
@@ -183,10 +188,10 @@ def check_range_response(
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
-    """Check a 200 response to a HEAD: it must give the object's size, and its version must be ``request.pin``.
+    """Check a 200 response to a HEAD: it must state the object's size, and its version must be ``request.pin``.
 
-    The size is compared only if ``request.pin`` has one. Returns the description of a body of no bytes, whose validator
-    has the object's size.
+    The size is compared only if ``request.pin`` has one. Returns an empty body's description, whose validator has the
+    object's size.
     """
     length = _content_length(request, headers.get("content-length"))
     if length is None:
@@ -197,7 +202,7 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
 
 
 def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
-    """Return the response's validator; raise ObjectChangedError if it differs from the fields of ``request.pin``."""
+    """Return the response's validator. Raises ObjectChangedError if it differs from ``request.pin``."""
     pin = request.pin
     validator = Validator(
         size=size,
@@ -230,7 +235,7 @@ def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
 
 
 def gone(request: RangeRequest) -> ObjectChangedError:
-    """Return the error for an object that does not exist any more, while one of its versions is pinned."""
+    """Return the error for an object that no longer exists, although a read has pinned one of its versions."""
     error = changed(request, "it is gone")
     error.is_gone = True
     return error
@@ -319,7 +324,8 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
 
 
 def parse_error(body: bytes) -> tuple[str, str]:
-    """Return code and message of S3's error document, "" for a missing one. The untrusted body meets no XML parser."""
+    """Return error code and message from S3's error document; "" for what is missing. The body is untrusted, so it is
+    searched, not parsed as XML."""
     from xml.sax.saxutils import unescape  # it loads urllib.request, for 7 ms
 
     code, message = _CODE.search(body), _MESSAGE.search(body)
@@ -334,7 +340,7 @@ def parse_region(body: bytes) -> str:
 
 
 def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_HINT) -> AsyncpqError | RetryableError:
-    """Return the error for a response with status 200 and no ETag.
+    """Return the error for a response with status 200 that has no ETag.
 
     S3 sends an ETag with every object. Without one, ``body`` is an error document that S3 sent after the status, such
     as SlowDown, or the page of a server that is no object store.
@@ -372,7 +378,8 @@ def error_for(
     if status == 404 or code in ("NoSuchKey", "NoSuchVersion"):
         return gone(request) if pinned else ObjectNotFoundError("the object does not exist", url=url)
     if status == 412 or code == "PreconditionFailed":
-        return changed(request, "the store has another version") if pinned else StoreError(reason, url=url)
+        failed_condition = StoreError(f"the store refused a condition of the request: {reason}", url=url)
+        return changed(request, "the store has another version") if pinned else failed_condition
     if status == 416 or code == "InvalidRange":
         if request.start < 0:
             return changed(request, "it is empty now") if pinned else empty(url)

@@ -29,7 +29,7 @@ _HINTS: Mapping[type[StoreError], str] = {
 
 
 class RetryableError(Exception):
-    """One attempt failed, and another may succeed; ``error`` is raised when none is left.
+    """One attempt failed, and another may succeed. ``error`` is raised if there is no other attempt.
 
     ``retry_after_s`` is the server's Retry-After. ``at_once``: the cause (region, clock, credentials) is corrected, so
     the request is retried now, whatever the number of attempts; code that sets ``at_once`` bounds how often.
@@ -43,10 +43,11 @@ class RetryableError(Exception):
 
 
 class RetryBudget:
-    """The number of retries that all requests of a store have left together, so that retries do not feed an outage.
+    """The number of retries that all requests of a store may still make together, so that retries do not prolong an
+    outage.
 
-    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
-    any other success gives a fifth. ``retries`` is the number at first, and the maximum; None for no limit.
+    This is the token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it
+    back, any other success gives a fifth. ``retries`` is the number at first, and the maximum; None for no limit.
     """
 
     def __init__(self, retries: float | None) -> None:
@@ -76,10 +77,12 @@ def delay_before_retry_s(
     deadline: float | None = None,
     draw: Callable[[], float] = random.random,
 ) -> float:
-    """Return the seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
+    """Return how many seconds to wait after the failed attempt number ``attempt`` (from 1): exponential backoff with
+    full jitter.
 
     Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
-    wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``).
+    wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``). ``draw`` returns a
+    random number from 0 to 1.
     """
     if failure.at_once:
         return 0.0
@@ -101,7 +104,9 @@ def delay_before_retry_s(
     if not budget.take():
         error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
         if error.hint == error.default_hint:
-            error.hint = "Other requests to the store failed too; see RetryOptions.retry_budget."
+            error.hint = (
+                "Wait until the store answers again, or raise RetryOptions.retry_budget: other requests failed, too."
+            )
         raise error from failure.__cause__
     return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
 

@@ -1,6 +1,6 @@
-"""Threads for blocking filesystem calls and imports, and a bounded number of concurrent calls.
+"""Threads for blocking filesystem calls and imports, and helpers that run a bounded number of awaitables concurrently.
 
-No concurrent call outlives its caller.
+The helpers wait for all of their work, so no concurrent call outlives its caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Calls: TypeAlias = "SimpleQueue[_Call | None]"  # None: end
 class Threads:
     """A pool of at most ``count`` daemon threads, started on demand. Belongs to one event loop at a time.
 
-    Daemon threads let the process end although a disk never returns from a call.
+    Since they are daemon threads, the process can end even if a call to a disk never returns.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -43,7 +43,8 @@ class Threads:
         self._end.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
-        """Call ``work`` in a thread; return a future of the result. Cancelling it stops no call that has begun."""
+        """Call ``work`` in a thread; return a future of its result. Cancelling the future does not stop a call that has
+        begun."""
         if not self._end.alive:
             raise RuntimeError("the thread pool is closed: no call can be started")
         call: Future[T] = Future()
@@ -113,7 +114,7 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
 
 
 def _end(calls: _Calls, count: int) -> None:
-    """Drop the calls that have not begun, and let each thread end after its present call."""
+    """Drop the calls that have not begun, and make each of the ``count`` threads end after its present call."""
     with contextlib.suppress(Empty):
         while True:
             item = calls.get_nowait()
@@ -168,7 +169,7 @@ def is_imported(module: str) -> bool:
 
 
 def import_whole(module: str) -> ModuleType:
-    """Import a module, also in a thread, while no other thread forks the process."""
+    """Import a module, also from a thread, while no other thread forks the process."""
     with _importing:
         _whole[module] = import_module(module)
     return _whole[module]

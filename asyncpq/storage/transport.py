@@ -25,7 +25,8 @@ Outcome = tuple[ExpectedBody, bytes | memoryview]
 
 
 class Resumption:
-    """The body of one GET over several attempts. A retry requests only the rest, if the version is the same."""
+    """Assembles the body of one GET from several attempts. A retry requests only the missing rest, if the version is
+    the same."""
 
     __slots__ = ("_expected", "_parts", "_request", "_whole")
 
@@ -36,11 +37,12 @@ class Resumption:
 
     @property
     def begun(self) -> bool:
-        """Whether the next attempt requests only the rest of the body."""
+        """Whether a part of the body has been received, so that the next attempt requests only the rest."""
         return bool(self._parts)
 
     def keep(self, status: int, expected: ExpectedBody | None, data: bytes | memoryview) -> RangeRequest:
-        """Keep the ``data`` that a failed attempt received; return the request of the next attempt."""
+        """Keep ``data``, which a failed attempt received, if it can be continued; return the request of the next
+        attempt."""
         if status == 206 and expected is not None and 0 < len(data) < expected.length:
             pin = self._request.pin or expected.validator
             if strong_etag(pin) is not None and pin.size != UNKNOWN_SIZE:
@@ -52,7 +54,8 @@ class Resumption:
         return self._request
 
     def start_over(self) -> bool:
-        """Drop the received parts, whose version is gone; return False if there are none, or the read is pinned."""
+        """Drop the received parts, since the object no longer has their version. Return False, and drop nothing, if
+        there are none, or if the caller pinned the version."""
         if not self.begun or self._whole.pin is not None:
             return False
         self._request, self._expected = self._whole, None
@@ -60,7 +63,7 @@ class Resumption:
         return True
 
     def complete(self, status: int, expected: ExpectedBody, data: bytes | memoryview) -> Outcome:
-        """Join the parts with the body of the last attempt; return the whole body and its description.
+        """Join the received parts with the body of the last attempt; return the whole body and its description.
 
         Raises InvalidResponseError if the last response is not the rest of the body.
         """
@@ -85,7 +88,8 @@ _SAVED_HEDGES = 4.0
 
 
 class Hedging:
-    """The rule when a small GET without a response is sent a second time: for at most the fraction ``ratio`` of GETs.
+    """Decides when a small GET that has no response yet is sent a second time: for at most the fraction ``ratio`` of
+    GETs.
 
     The delay is the 95th percentile of recent small GETs. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
     """
@@ -98,12 +102,13 @@ class Hedging:
         self._p95_s: float | None = None
 
     def begin(self) -> float | None:
-        """Count a small GET; return the seconds after which a second one may follow, None after too few responses."""
+        """Count a small GET; return the seconds after which it may be sent again. None as long as too few GETs were
+        measured."""
         self._account = min(self._account + self._ratio, _SAVED_HEDGES)
         return self._p95_s
 
     def take(self) -> bool:
-        """Return whether a second request may be sent now, and count it if so."""
+        """Return whether the fraction allows a second request now; if so, count it."""
         if self._account < 1.0:
             return False
         self._account -= 1.0
@@ -123,32 +128,34 @@ _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 
 
 class Exchange(Protocol):
-    """One request, over all its attempts. A hedge sends a shallow copy."""
+    """One request, over all its attempts: how it is sent, and what a good response is. A hedge sends a shallow copy."""
 
     method: str  # "GET" or "HEAD"; or the method of a write, which every attempt sends whole and which is never hedged
     request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
 
     def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
-        """Return a coroutine to await before the request is sent, without a time limit; None if not needed.
+        """Return a coroutine to await before the request is sent, such as the opening of a session; None if nothing has
+        to come first. It has no time limit.
 
-        It returns the request's context, which is of a later round if another request had to come first.
+        The coroutine returns the request's context, which is of a later round if another request had to come first.
         """
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         """Sign and send one attempt. Raises the errors of :meth:`asyncpq.storage.aiohttp_wire.AiohttpWire.exchange`."""
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        """Return the body that must follow; None to have ``refuse`` called with the start of the body.
+        """Check the head of a response. Return what body must follow; None if the response is an error, and ``refuse``
+        should be called with the start of its body.
 
         Raises AsyncpqError, RetryableError or RangeIgnoredError to refuse the response, whose body is then not read.
         """
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        """Return the error for a refused response; ``body`` is the start of its body."""
+        """Return the error for a response that :meth:`accept` did not accept; ``body`` is the start of its body."""
 
 
 class Transport(Unpicklable):
-    """The sender of a store's exchanges, within the limits of the store. Belongs to one event loop."""
+    """Sends the requests (exchanges) of one store, within its limits. Belongs to one event loop."""
 
     def __init__(self, *, retry: RetryOptions, limits: StoreLimits) -> None:
         self._retry = retry
@@ -159,7 +166,8 @@ class Transport(Unpicklable):
         self._hedges: set[asyncio.Task[Outcome]] = set()
 
     async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
-        """Send an exchange until a good response has come, or no attempt or time is left; return body and description.
+        """Send an exchange until a good response has come, or no attempt or time is left. Return the body and its
+        description.
 
         Raises the errors of ``accept`` and ``refuse``, TransportError if the connection failed in each attempt, and
         DeadlineExceededError if no attempt could begin within ``read_timeout_s``.
@@ -214,7 +222,7 @@ class Transport(Unpicklable):
             reception.stop()
 
     async def close(self) -> None:
-        """Cancel the hedges and stop the watchdog. Idempotent."""
+        """Cancel the hedges (second requests) and stop the watchdog. Idempotent."""
         self._watchdog.close()
         hedges = list(self._hedges)
         for hedge in hedges:
@@ -333,8 +341,8 @@ async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
 
 
 class _Reception(Watch):
-    """The response that the current attempt is receiving: its checked head and its body so far. The watchdog cancels it
-    if it stalls."""
+    """Receives the response to the current attempt: its checked head, and its body so far. The watchdog cancels it if
+    it stalls."""
 
     def __init__(self, dog: Watchdog, exchange: Exchange) -> None:
         request = exchange.request

@@ -1,4 +1,4 @@
-"""Urls: protocol, safe form for messages, identity, and the storage options that belong to each.
+"""Urls: protocol, form without secrets, identity, and the storage options for each protocol.
 
 Errors about refused options name options only: their values may be secrets.
 """
@@ -38,7 +38,7 @@ _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 
 
 def chained_url(url: str) -> UnsupportedStoreError:
-    """Return the error for a url of several filesystems, such as ``zip://a.parquet::s3://bucket/b.zip``."""
+    """Return the error for a url that chains filesystems, such as ``zip://a.parquet::s3://bucket/b.zip``."""
     hint = "Copy the Parquet files out, and pass their own urls."
     return UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(url), hint=hint)
 
@@ -80,7 +80,7 @@ def refuse_one_slash(url: str) -> None:
 
 
 def absolute(named: Any) -> Any:
-    """Return a path, or each path of a list, as an absolute path; urls and other values are returned unchanged."""
+    """Make a path, or each path of a list, absolute. Urls and other values are returned unchanged."""
     if isinstance(named, (list, tuple)):
         return [absolute(item) for item in named]
     if isinstance(named, os.PathLike):
@@ -121,7 +121,8 @@ def _safe_link(url: str) -> str:
 
 
 def identity_of(url: str) -> str:
-    """Return ``url`` without user info and fragment, and with a hash of its query without signature parameters.
+    """Return ``url`` without user info and fragment, and with a hash in place of its query, signature parameters left
+    out.
 
     Two presigned urls of one object have one identity; other parameters may name another object.
     """
@@ -145,7 +146,8 @@ def local_path(url: str | os.PathLike[str]) -> str:
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """Return one text for all urls that name one object, such as s3:// and s3a://; resolves symbolic links."""
+    """Return the same text for all urls that name one object, such as those with s3:// and s3a://. Resolves symbolic
+    links."""
     protocol, rest = split_url(url)
     if protocol == "file":
         return f"file://{os.path.realpath(os.path.expanduser(rest))}"
@@ -157,12 +159,13 @@ _ARGUMENTS = word_set("client_kwargs config_kwargs s3_additional_kwargs headers"
 
 
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
+    """Return the storage options for one protocol. ``storage_options`` are flat, or one mapping per protocol (``{"s3":
+    {...}}``).
 
-    Raises InvalidOptionError for a mix of both.
+    Raises InvalidOptionError if they mix both forms.
 
-    Names of one protocol, such as s3 and s3a, share options. http and https do not: a token for https would be sent
-    in clear text.
+    Names of one protocol, such as s3 and s3a, share options. http and https do not: a token for https would be sent in
+    clear text.
     """
     options = dict(storage_options or {})
     if all(name in _ARGUMENTS for name, value in options.items() if value is None or isinstance(value, Mapping)):
@@ -224,7 +227,8 @@ _S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "
 
 
 def refusal(error: Exception, options: Mapping[str, Any]) -> str:
-    """Return the class name of ``error``, after the names of the options whose name or value its text mentions."""
+    """Return a text for messages: the options whose name or value the text of ``error`` mentions, by name, then the
+    error's class."""
     text = str(error)
     mentioned = [name for name, value in _leaves("", options) if _mentions(text, name, value)]
     return f"{', '.join(mentioned)} ({type(error).__name__})" if mentioned else type(error).__name__
@@ -245,7 +249,7 @@ def _mentions(text: str, name: str, value: Any) -> bool:
 
 
 def mapping_option(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the mapping ``name`` in storage_options, {} if it is not given."""
+    """Return the option ``name`` of ``options``, which must be a mapping; {} if it is not given."""
     value = options.get(name) or {}
     if not isinstance(value, Mapping):
         raise InvalidOptionError(f"{name} in storage_options must be a mapping, not {type(value).__name__}")
@@ -253,7 +257,8 @@ def mapping_option(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def check_s3_names(options: Mapping[str, Any]) -> None:
-    """Raise InvalidOptionError for other libraries' names of s3fs's options, or ``endpoint_url`` without a scheme."""
+    """Raise InvalidOptionError for an option that other libraries call by another name than s3fs, or an
+    ``endpoint_url`` without a scheme."""
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
         raise InvalidOptionError(
@@ -272,7 +277,7 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
 def unknown_option(
     protocol: str, unknown: Sequence[str], known: Iterable[str], otherwise: str | None = None
 ) -> InvalidOptionError:
-    """Return the error for an option that the store of a protocol other than S3 does not have.
+    """Return the error for an option that the store of a protocol other than S3 does not support.
 
     ``known`` are the store's options. ``otherwise`` is the hint if the name resembles neither these nor an S3 option.
     """
@@ -290,8 +295,8 @@ def unknown_option(
 def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:
     """Return a hint with the options most like the first name in ``mentioned``, which s3fs or botocore refused.
 
-    ``known`` maps an option whose value is a dict to the names in that dict, and "" to the names at the top.
-    None if no name is alike, or if the refused name is valid.
+    ``known`` maps an option whose value is a dict to the names in that dict, and "" to the names at the top. None if no
+    name is alike, or if the refused name is valid.
     """
     parent, _, name = mentioned.partition(" ")[0].rstrip(",").rpartition(".")
     names = frozenset(known.get(parent, ()))

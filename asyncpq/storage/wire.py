@@ -1,4 +1,4 @@
-"""The carrier of the hot path's requests, over ``http1``; what it shares with ``aiohttp_wire``.
+"""Sends the requests of the hot path over ``http1``; and what that shares with ``aiohttp_wire``.
 
 It imports neither aiohttp nor yarl, which take 0.07 s.
 """
@@ -29,7 +29,8 @@ KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common 
 
 
 async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, receiver: Receiver) -> Body:
-    """Read at most ``wanted`` bytes of a body, and one more if it is longer; ``read_some`` returns b"" at its end."""
+    """Read a body of at most ``wanted`` bytes; if it is longer, one byte more. ``read_some`` returns the next bytes,
+    b"" at the end."""
     parts: list[bytes] = []
     received = 0
     try:
@@ -45,7 +46,7 @@ async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, rece
 
 
 def header_lines(headers: Mapping[str, str]) -> str:
-    """Return ``headers`` as text, each with its line end; raise InvalidOptionError if one has a line break."""
+    """Return ``headers`` as text, each with its line end. Raises InvalidOptionError if one has a line break."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
         raise InvalidOptionError("a header of the request contains a line break or NUL")
@@ -53,14 +54,14 @@ def header_lines(headers: Mapping[str, str]) -> str:
 
 
 class HttpTarget(NamedTuple):
-    """The endpoint of a connection, and ``start``: the request text from its path to the headers that never change."""
+    """A server and, as ``start``, the text of its requests from the path to the headers that never change."""
 
     endpoint: Endpoint
     start: str
 
 
 class DirectWire:
-    """The carrier that sends requests with :mod:`asyncpq.storage.http1`, directly to the url's host."""
+    """Sends requests with :mod:`asyncpq.storage.http1`, directly to the url's host."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float) -> None:
         self._pool = ConnectionPool(
@@ -69,8 +70,8 @@ class DirectWire:
         self._closed = False
 
     def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
-        """Prepare requests to an encoded url without user with ``headers``; raise InvalidOptionError if one has a line
-        break."""
+        """Prepare requests with ``headers`` to a url, which is encoded and has no user info. Raises InvalidOptionError
+        if a header has a line break."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         default_port = 443 if tls else 80
@@ -134,7 +135,7 @@ class DirectWire:
 
 
 def no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
-    """Return the error for a response that is not HTTP."""
+    """Return the error for a response that is not HTTP; ``detail`` says what is wrong with it."""
     hint = "Check the url's scheme and port, and proxies on the way."
     return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url, hint=hint)
 
@@ -151,7 +152,8 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
 
 
 def no_connection(error_name: str, cause: Exception, request: RangeRequest, host: str) -> AsyncpqError | RetryableError:
-    """Return the error for a connection that failed with ``error_name`` because of ``cause``."""
+    """Return the error for a connection that could not be made: ``error_name`` is the exception's class, ``cause`` what
+    caused it."""
     detail = f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
     failure = TransportError(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range

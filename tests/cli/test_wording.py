@@ -43,7 +43,7 @@ UNMET = (
     "Leave out view=",
     "storage_options of the protocol's obstore",  # the command line does not read through obstore
     "the option obstore to",
-    "RetryOptions the retries; other entries stand in the mapping",
+    "RetryOptions sets the retries, and other entries go",
     "Pass credentials in storage_options.",
     "out of the storage_options; read other buckets",
     "pass the place of an existing one: index=",
@@ -57,7 +57,7 @@ UNMET = (
     "the auth of storage_options",
     "storage_options mixes",
     "Flat storage_options",
-    "Understood are headers",
+    "Use only headers",
     "storage_options for ",
     "{name} in storage_options",
     "names two protocols",

@@ -1,8 +1,8 @@
-"""The only module that imports s3fs and botocore, which resolve what :mod:`asyncpq.storage.s3.resolver` does not.
+"""The only module that imports s3fs and botocore. They resolve what :mod:`asyncpq.storage.s3.resolver` cannot.
 
-For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
-send all of that request, and all options are understood, the bucket is read directly; otherwise (access
-points, proxies, ...) through s3fs's own calls. For a directory bucket, the opening of a session is caught.
+For each bucket, s3fs's client prepares and signs one GET, which is intercepted before it is sent. If asyncpq can send
+requests of this form itself, and all options are understood, the bucket is read directly; otherwise (access points,
+proxies, ...) through s3fs's own calls. For a directory bucket, the request that opens a session is intercepted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ KNOWN_HEADERS = word_set(
 
 
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
-    """Return the first option that only s3fs can honour, as "option NAME"; None if the direct path honours all."""
+    """Return the first option that needs s3fs, as "option NAME"; None if requests can be sent directly with all
+    options."""
     for option, known in NAMES.items():
         given = options
         for part in filter(None, option.split(".")):
@@ -88,11 +89,12 @@ _caught: ContextVar[list[Any] | None] = ContextVar("asyncpq_s3_probe", default=N
 
 
 class _CaughtError(Exception):
-    """Raised in botocore to stop a request before it is sent."""
+    """Raised inside botocore to stop a request before it is sent."""
 
 
 def _catch(request: Any, **_: Any) -> None:
-    """Stop the probe of a bucket's route before it is sent; a before-send hook of botocore."""
+    """Record the request that botocore is about to send, and stop it. A before-send hook of botocore; does nothing
+    outside a probe."""
     caught = _caught.get()
     if caught is not None:
         caught.append(request)
@@ -121,7 +123,7 @@ class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc
 
 
 class S3Client(Unpicklable):
-    """The client of s3fs that resolves options, credentials and routes.
+    """Uses s3fs to resolve options, credentials and the address of buckets.
 
     Raises InvalidOptionError if s3fs refuses the options.
     """
@@ -145,7 +147,8 @@ class S3Client(Unpicklable):
             await filesystem._s3creator.__aexit__(None, None, None)
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
-        """Return the bucket's route; a str is the reason to use s3fs instead. Sends nothing to the bucket.
+        """Return the bucket's address and region; or, as text, the reason to read it through s3fs. Sends nothing to the
+        bucket.
 
         Raises CredentialsError if no credentials are found, InvalidOptionError if botocore refuses options or name.
         """
@@ -195,7 +198,8 @@ class S3Client(Unpicklable):
         )
 
     async def _probe(self, bucket: str) -> Any:
-        """Return the signed request that botocore would send first to read an object of the bucket; it is not sent."""
+        """Return the signed request that botocore would send first to read an object of the bucket. It is intercepted,
+        not sent."""
         client = await self.filesystem.get_s3(bucket)
         for operation in "GetObject", "CreateSession":
             client.meta.events.register(f"before-send.s3.{operation}", _catch, unique_id=f"asyncpq-{operation}")
@@ -214,7 +218,8 @@ class S3Client(Unpicklable):
         )
 
     async def _signed_region(self, authorization: str | None, service: str) -> str | None:
-        """Return the region in the probe's signature; None if Signer cannot make a signature of the same form."""
+        """Return the region for which the intercepted request was signed; None if :class:`Signer` cannot make a
+        signature of that form."""
         if self.filesystem.anon:
             region = self.filesystem._s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None
@@ -227,7 +232,7 @@ class S3Client(Unpicklable):
     async def fetch_credentials(self, again: bool) -> Credentials | None:
         """Return current credentials, found and refreshed by botocore; None for anonymous requests.
 
-        ``again`` searches anew, since the last ones expired. Raises CredentialsError if none are found.
+        ``again``: search anew, since the last ones expired. Raises CredentialsError if none are found.
         """
         if self.filesystem.anon:
             return None
@@ -254,14 +259,16 @@ class S3Client(Unpicklable):
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def verify(self) -> bool | str:
-        """Return the CA bundle that botocore would use; True for its default, False if any server is trusted."""
+        """Return which certificates botocore would trust: the path of a CA bundle, True for its default, False for any
+        certificate."""
         verify: bool | str | None = self.filesystem.client_kwargs.get("verify")
         if verify is not None:
             return verify
         return self.filesystem.session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
 
     async def connect_fallback(self) -> Any:
-        """Return a connected S3FileSystem that does not retry: asyncpq's Transport retries, and counts the retries."""
+        """Return a connected S3FileSystem that does not retry, since asyncpq's Transport retries and counts the
+        retries."""
         if not hasattr(aiobotocore.httpsession.AIOHTTPSession, "_get_session"):
             raise UnsupportedStoreError(
                 "this aiobotocore would follow redirects with the request's secrets",
@@ -285,7 +292,8 @@ class S3Client(Unpicklable):
 
 
 def _prefix_of(target: URL, in_sessions: bool) -> str | None:
-    """Return the path before keys that a probe shows; None if the probe's url is not of the expected form."""
+    """Return the path in front of keys in the bucket's urls, from the url of an intercepted request; None if that has
+    another form."""
     if in_sessions:
         is_opening = target.raw_query_string in ("session", "session=")
         return unquote(target.raw_path.rstrip("/")) + "/" if is_opening else None
@@ -311,7 +319,7 @@ def _credentials_hint(error: Exception) -> str:
 
 
 def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
-    """Return the error for a failure before any request: of credentials, options, or the bucket's name."""
+    """Return the error for an exception before any request: about credentials, options, or the bucket's name."""
     refused = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
         return CredentialsError(
@@ -333,7 +341,7 @@ def error_code(error: Exception) -> str:
 
 
 def explain(error: Exception, request: RangeRequest, denied_hint: str) -> AsyncpqError | RetryableError | None:
-    """Return the asyncpq error for an exception that s3fs raised; None if the exception is of another kind."""
+    """Convert an exception that s3fs raised to an asyncpq error; None if it is not one of s3fs's or botocore's."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
         document, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})

@@ -1,4 +1,4 @@
-"""The configuration of S3 that needs no botocore: options of s3fs, the environment, and the files of AWS.
+"""Read the configuration of S3 without botocore: options of s3fs, the environment, and the files of AWS.
 
 The order and the meaning are botocore's, with which the tests compare them. Each option, variable or setting that is
 not listed here raises NeedsBotocoreError, as does each value whose meaning is not plain.
@@ -77,12 +77,13 @@ _CONTAINER_TIMEOUT_S = 2.0
 
 
 class NeedsBotocoreError(Exception):
-    """asyncpq leaves a configuration to botocore; the message, without secrets, says why."""
+    """Only botocore can resolve this configuration. The message says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote(Unpicklable):
-    """Where temporary keys are fetched: a container's url, or, with ``instance``, an instance's metadata service."""
+    """Where to fetch temporary keys: from a container's url or, if ``instance``, from the metadata service of an EC2
+    instance."""
 
     url: str = field(repr=False)
     instance: bool
@@ -91,7 +92,8 @@ class Remote(Unpicklable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config(Unpicklable):
-    """A configuration that needs no botocore. ``keys`` are None if requests are unsigned, or keys are ``remote``."""
+    """A configuration that asyncpq can resolve without botocore. ``keys`` are None if requests are unsigned, or if the
+    keys have to be fetched (``remote``)."""
 
     source: str  # of the keys, for the log
     keys: Credentials | None = field(repr=False)
@@ -102,7 +104,7 @@ class S3Config(Unpicklable):
     in_sessions: bool  # directory buckets are read in sessions
 
     def route(self, bucket: str) -> Route | None:
-        """Return the address of ``bucket``; None if botocore must determine it."""
+        """Return address and region of ``bucket``; None if only botocore can determine them."""
         if bucket.endswith(("--ol-s3", "--op-s3", "-s3alias")):
             return None
         if is_directory_bucket(bucket):
@@ -121,7 +123,8 @@ class S3Config(Unpicklable):
         return Route(*endpoint, f"/{bucket}/", region, endpoint_region=False)
 
     def _endpoint(self) -> tuple[str, str] | None:
-        """Return the scheme of ``endpoint_url``, and its host with a port other than the scheme's own."""
+        """Return scheme and host of ``endpoint_url``, the host with its port unless that is the scheme's own; None if
+        botocore must interpret it."""
         match = _ENDPOINT.fullmatch(self.endpoint_url or "")
         if match is None:
             return None
@@ -131,9 +134,9 @@ class S3Config(Unpicklable):
         return scheme, host if not port or port == ("443" if scheme == "https" else "80") else f"{host}:{port}"
 
     def _directory_route(self, bucket: str) -> Route | None:
-        """Return the address of a directory bucket, or of its access point: its name is part of the host's name.
+        """Return the address of a directory bucket or of its access point; None if only botocore can determine it.
 
-        Only an ``endpoint_url`` with an IP address has it in the path.
+        The bucket's name is part of the host's name, or of the path if ``endpoint_url`` has an IP address.
         """
         region = self.region or "us-east-1"
         zone = _DIRECTORY_ZONE.fullmatch(bucket)
@@ -159,7 +162,7 @@ def is_directory_bucket(name: str) -> bool:
 def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> S3Config:
     """Return the configuration that ``options`` of s3fs, the environment and the files of AWS give.
 
-    Raises NeedsBotocoreError if only botocore can tell, or refuse it.
+    Raises NeedsBotocoreError if botocore must interpret, or refuse, a part of it.
     """
     client, config = mapping_option(options, "client_kwargs"), mapping_option(options, "config_kwargs")
     _check_options(options, client, config)
@@ -215,7 +218,8 @@ def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.envi
 
 
 def _first(*values: str | None) -> str | None:
-    """Return the first value that is not None. An empty value counts as set; botocore decides what it means."""
+    """Return the first of ``values`` that is not None. Raises NeedsBotocoreError if it is empty, since only botocore
+    knows what that means."""
     value = next((value for value in values if value is not None), None)
     if value == "":
         raise NeedsBotocoreError("a setting for S3 is empty")
@@ -287,7 +291,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _given_keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> Credentials | None:
-    """Return the keys of the options; None if they have none."""
+    """Return the keys that the options give; None if they give none."""
 
     def only(*values: str | None) -> str | None:
         given = [value for value in values if value is not None]
@@ -316,7 +320,7 @@ def _environment_keys(environ: Mapping[str, str]) -> Credentials:
 
 
 class _Files:
-    """The profile that is in force, of ``~/.aws/config`` and ``~/.aws/credentials``; the latter has precedence."""
+    """The active profile in ``~/.aws/config`` and ``~/.aws/credentials``; the latter has precedence."""
 
     def __init__(self, environ: Mapping[str, str], profile: str | None) -> None:
         name = profile
@@ -335,7 +339,8 @@ class _Files:
         self.profile = {**config.get(chosen, {}), **stored.get(chosen, {})}
 
     def keys(self) -> tuple[str, Credentials | None]:
-        """Return the keys of the profile and their source; None if the files have none."""
+        """Return the name of the file that has the profile's keys, and the keys; None for these if neither file has
+        any."""
         for source, settings in self._sources:
             if "aws_access_key_id" in settings:
                 secret = settings.get("aws_secret_access_key")
@@ -347,7 +352,8 @@ class _Files:
 
 
 def _profile_of(section: str) -> list[str]:
-    """Return the name of the profile in the last place, if the section of a config file is one."""
+    """Return the words of a config file's section if it is a profile's, the profile's name last; [] for other
+    sections."""
     if section == "default":
         return [section]
     if not section.startswith("profile"):
@@ -360,7 +366,7 @@ def _profile_of(section: str) -> list[str]:
 
 
 def _parse(path: str) -> dict[str, dict[str, str]]:
-    """Return the sections of an INI file; {} if there is no file. A file is read as botocore reads it."""
+    """Return the sections of an INI file, read as botocore reads it; {} if the file does not exist."""
     path = os.path.expanduser(os.path.expandvars(path))
     if not os.path.isfile(path):
         return {}
@@ -380,7 +386,7 @@ def _parse(path: str) -> dict[str, dict[str, str]]:
 
 
 def _remote(environ: Mapping[str, str]) -> Remote:
-    """Return where a container or an instance gets its keys."""
+    """Return where to fetch temporary keys: from the container that this process runs in, or from its instance."""
     if any(os.path.exists(os.path.expanduser(path)) for path in ("/etc/boto.cfg", "~/.boto")):
         raise NeedsBotocoreError("a configuration file of boto exists")
     relative = environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")

@@ -1,4 +1,4 @@
-"""SSE-C: objects that S3 encrypts with a key of the customer's own, which goes with each request for them."""
+"""SSE-C: objects that S3 encrypts with a key of the customer, which is sent with each request for them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LOOPBACK: Final = ("127.", "localhost", "[::1]")
 
 
 def customer_key(options: Mapping[str, Any]) -> LateHeaders | None:
-    """Return the headers of the key in ``s3_additional_kwargs``, encoded as botocore does; None without a key, or with
-    other arguments beside it, which asyncpq does not read."""
+    """Return the headers with the customer's key in ``s3_additional_kwargs``, encoded as botocore does. None if it has
+    no key, or also other arguments, which asyncpq cannot send."""
     given = options.get("s3_additional_kwargs")
     if not isinstance(given, Mapping) or set(given) != _OPTIONS:
         return None

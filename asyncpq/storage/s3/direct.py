@@ -1,4 +1,4 @@
-"""A bucket's requests, signed with SigV4 and sent over asyncpq's own wire. The hot path.
+"""The requests of a bucket, signed with SigV4 and sent over asyncpq's own connections. The hot path.
 
 A bucket makes each request as an :class:`asyncpq.storage.transport.Exchange`, which the store's transport sends;
 :class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same exchanges for s3fs.
@@ -55,14 +55,14 @@ _REGION_CODES = re.compile(r"[a-z0-9-]{2,40}")
 
 @dataclass(slots=True)
 class KeyListing:
-    """One listing of ``url``, which is safe to be shown."""
+    """A listing of the keys below ``url``, which has no secrets."""
 
     url: str
     encoded: bool = False  # request percent-encoded keys, since a page was not well-formed XML
 
 
 class DirectBucket(Unpicklable):
-    """One bucket, to which requests are sent directly. Made by S3Store."""
+    """One bucket, whose requests asyncpq signs and sends itself. Made by S3Store."""
 
     client = "direct"
     reason = ""  # to use s3fs: none
@@ -124,7 +124,8 @@ class DirectBucket(Unpicklable):
 
 
 class SignedExchange:
-    """One signed request over all its attempts, which corrects region, clock and credentials at most once each."""
+    """One signed request over all its attempts. After a refusal it corrects region, clock and credentials at most once
+    each."""
 
     method = "GET"
     content = b""
@@ -200,7 +201,8 @@ class SignedExchange:
         return error
 
     def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Correct region, clock or credentials after a refusal; return whether another attempt may now succeed."""
+        """Correct region, clock or credentials after a refusal, according to the response; return whether another
+        attempt may succeed."""
         signer, route, signers = self._signer, self._bucket.route, self._bucket.signers
         region = headers.get("x-amz-bucket-region") or parse_region(body)
         is_elsewhere = bool(_REGION_CODES.fullmatch(region)) and (signer is None or signer.region != region)
@@ -227,7 +229,7 @@ class SignedExchange:
 
 
 class ObjectResponse:
-    """The check of a ranged GET's response, for both clients."""
+    """Checks the response to a range GET; shared by the direct requests and those of s3fs."""
 
     request: RangeRequest
     _stored: S3Object
@@ -242,7 +244,7 @@ class ObjectResponse:
 
 
 class S3Get(ObjectResponse, SignedExchange):
-    """One ranged GET, pinned with If-Match."""
+    """A range GET, pinned with If-Match."""
 
     has_content = True
 
@@ -266,7 +268,7 @@ class S3Get(ObjectResponse, SignedExchange):
 
 
 class S3Head(S3Get):
-    """One HEAD, for the object's size."""
+    """A HEAD, for the object's size."""
 
     method = "HEAD"
 
@@ -275,7 +277,7 @@ class S3Head(S3Get):
 
 
 class S3List(SignedExchange):
-    """One LIST. The page of this request, or of its hedge, is appended to ``pages``."""
+    """A request for one page of a listing. The page is appended to ``pages``, also if the request's hedge gets it."""
 
     denied_hint = LISTING_HINT
 
@@ -322,7 +324,7 @@ class S3List(SignedExchange):
 
 
 class S3Write(SignedExchange):
-    """One write, whose signature covers the digest of its content."""
+    """A write request, whose signature covers the digest of its content."""
 
     denied_hint = WRITING_HINT
 

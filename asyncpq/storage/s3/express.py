@@ -39,8 +39,8 @@ _RETRY_S = 5.0  # between attempts to open the next one
 _QUERY = canonical_query(session="")
 _FIELD = re.compile(rb"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration)>([^<]{1,8000})</")
 _HINT = (
-    "Reading or writing a directory bucket needs s3express:CreateSession on the bucket; writing also needs that the "
-    "policy does not limit s3express:SessionMode to ReadOnly."
+    "Allow s3express:CreateSession on the directory bucket; to write, do not limit s3express:SessionMode to ReadOnly "
+    "in the policy."
 )
 
 
@@ -66,7 +66,8 @@ def check_options(options: Mapping[str, Any], url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BucketSession(Unpicklable):
-    """The credentials of one session, a digest of the key that opened it, and its end on ``time.monotonic()``."""
+    """An open session: its credentials, a digest of the user's key that opened it (``owner``), and when it ends
+    (``until``, on ``time.monotonic()``)."""
 
     credentials: Credentials = field(repr=False)
     owner: str
@@ -74,9 +75,10 @@ class BucketSession(Unpicklable):
 
 
 class BucketSessions(Unpicklable):
-    """The sessions of one directory bucket. ``bucket`` signs with the user's own credentials.
+    """Opens the sessions of one directory bucket. ``bucket`` signs with the user's own credentials.
 
-    ``transport`` opens sessions only: requests that wait for one may hold all connections of their own transport.
+    ``transport`` sends nothing but the opening of sessions, since requests that wait for a session may hold all
+    connections of their own transport.
     """
 
     denied_hint: str = _HINT  # of the requests that a session signs
@@ -90,10 +92,11 @@ class BucketSessions(Unpicklable):
         self._retry_at = 0.0
 
     async def ready(self, expired: Credentials | None, context: RequestContext) -> RequestContext:
-        """Open a new session, unless the present one stays valid until credentials are next checked (``REFRESH_S``).
+        """Open a new session, unless the present one stays valid long enough (``REFRESH_S``, until credentials are
+        checked again).
 
-        Return the context of the request that needs the session, one round later if the request waited for a new one.
-        If the present session is still valid, a failure to open the next one is ignored.
+        Returns the context of the request that needs the session, one round later if it waited for a new session. If
+        the present session is still valid, a failure to open the next one is ignored.
 
         Args:
             expired: credentials that S3 refused; the session that has them is not used again.
@@ -120,7 +123,7 @@ class BucketSessions(Unpicklable):
         return context
 
     async def fetch(self, again: bool) -> Credentials:
-        """Return the credentials of the present session, which :meth:`ready` has opened, also ``again``."""
+        """Return the credentials of the session that :meth:`ready` has opened. ``again`` makes no difference."""
         if self._session is None:
             raise CredentialsError(
                 "a request to the directory bucket cannot be signed: no session is open", url=self._url
@@ -145,8 +148,8 @@ class BucketSessions(Unpicklable):
 
 
 class _CreateSession(SignedExchange):
-    """One CreateSession. It names no mode: S3 opens a session that may write if the policy allows it, else one that
-    may read."""
+    """A CreateSession request. It names no mode: S3 opens a session that may write if the policy allows it, else one
+    that may only read."""
 
     denied_hint = _HINT
 

@@ -156,14 +156,15 @@ def _next_token(truncated: str, token: str | None) -> str | None:
 
 
 class Cut(NamedTuple):
-    """A possible key between the ends of a range, at which the range can be cut."""
+    """A key, which need not exist, at which a range of keys can be cut in two; with a weight that says how much the cut
+    is worth."""
 
     key: str
     weight: float  # fraction of all keys in the range if keys are spread evenly; for comparisons
 
 
 class Alphabets:
-    """The characters that occur at each position of the keys."""
+    """The characters that occurred so far at each position of the keys."""
 
     def __init__(self) -> None:
         self._sets: list[set[str]] = []
@@ -190,16 +191,17 @@ class Alphabets:
 
 
 def skip(first: str, last: str, shorter: int) -> str | None:
-    """Return a bound after all keys with the common prefix of ``first`` and ``last``.
+    """Return a bound above all keys that share the beginning that ``first`` and ``last`` have in common.
 
-    ``shorter`` is how many last characters of the common prefix are dropped before; None if none remain.
+    ``shorter`` is by how many characters that common beginning is shortened first; None if nothing of it remains.
     """
     common = _common(first, last)
     return None if shorter >= common else first[: common - shorter] + LAST
 
 
 def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
-    """Return a key about in the middle between ``low`` and ``high`` (low < high); None if no key can be guessed."""
+    """Return where to cut the keys between ``low`` and ``high`` (low < high) about in half; None if that cannot be
+    guessed."""
     depth = _common(low, high)
     weight = 1.0
     for position in range(depth):
@@ -230,7 +232,7 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
 
 
 def _common(first: str, second: str) -> int:
-    """Return the number of characters that ``first`` and ``second`` have in common at their beginning."""
+    """Return how many characters at their beginning ``first`` and ``second`` have in common."""
     shorter = min(len(first), len(second))
     return next((position for position in range(shorter) if first[position] != second[position]), shorter)
 
@@ -240,7 +242,7 @@ FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
 @dataclass(slots=True)
 class KeyPages:
-    """The source of the pages of one listing; ``url`` is safe to be shown."""
+    """Fetches the pages of one listing. ``url`` is that of the listing, without secrets."""
 
     fetch_page: FetchPage
     context: RequestContext
@@ -262,7 +264,7 @@ async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
 
 
 async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
-    """List all keys of ``prefix``, whose ``first`` page has come in round ``round_``."""
+    """List all keys of ``prefix``, whose ``first`` page was fetched in round number ``round_``."""
     if first.token is None:
         return sorted(first.keys, key=attrgetter("key"))
     if not pages.ordered:
@@ -283,7 +285,7 @@ async def list_between(pages: KeyPages, prefix: str, after: str, last: str, roun
 
 
 async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
-    """List the keys page after page, from a store that lists in any order; return them ascending."""
+    """List the keys one page after the other, from a store that lists in any order; return them ascending."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
     sequence = _Range("", None, round_)
@@ -301,7 +303,8 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
 
 @dataclass(slots=True, eq=False)
 class _Range:
-    """The keys after ``after``, up to and including ``last``; None for the end of the listing."""
+    """The keys after ``after``, up to and including ``last`` (None: up to the end of the listing), and what was listed
+    of them."""
 
     after: str
     last: str | None
@@ -313,7 +316,7 @@ class _Range:
     empty_pages: int = 0  # in a row
 
     def follow(self, page: ListPage, pages: KeyPages) -> None:
-        """Keep the page's token for the next page; raise InvalidResponseError if the listing does not progress."""
+        """Continue after ``page``: keep its token. Raises InvalidResponseError if the listing does not progress."""
         self.empty_pages = 0 if page.keys or page.folders else self.empty_pages + 1
         if page.token == self.token or self.empty_pages > _EMPTY_PAGES:
             raise pages.endless()
@@ -321,7 +324,7 @@ class _Range:
 
 
 class _Ranges:
-    """The listing of one range of keys, which is cut into ranges that are listed concurrently."""
+    """Lists one range of keys: cuts it into smaller ranges, which are listed concurrently."""
 
     def __init__(self, pages: KeyPages, prefix: str) -> None:
         self._pages = pages
@@ -384,7 +387,7 @@ class _Ranges:
         return range_.last is None or range_.after < range_.last
 
     def _cut(self) -> None:
-        """Cut unlisted ranges of keys in two, at most as often as the number of full pages so far allows."""
+        """Cut ranges that are being listed in two, as often as the number of full pages so far allows."""
         while len(self._live) < _PAGES_AT_ONCE and self._partial + len(self._live) <= self._full // 4:
             cuts = [(cut.weight, cut.key, range_) for range_ in self._live.values() if (cut := self._cut_of(range_))]
             if not cuts:
@@ -396,7 +399,7 @@ class _Ranges:
             self._go_on(behind)
 
     def _cut_of(self, range_: _Range) -> Cut | None:
-        """Return where to cut the range; None if the range is not to be cut now."""
+        """Return where to cut a range; None if it should not be cut now."""
         if not range_.keys:
             return None
         begin = len(self._prefix)
@@ -411,17 +414,17 @@ class _Ranges:
 
 
 async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
-    """List the keys that begin with ``prefix``, ascending.
+    """List the keys that begin with ``prefix``, ascending, perhaps without those of unwanted folders.
 
-    ``wants`` gets the common beginning of keys, up to a slash; if it returns False, these keys may be left out. Folder
-    markers, which end in a slash, may also be left out.
+    ``wants`` is called with a common beginning of keys that ends in a slash; if it returns False, these keys may be
+    left out. Folder markers, which end in a slash, may also be left out.
     """
     keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
     return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]
 
 
 class _Folders:
-    """A listing that goes folder by folder where this saves requests."""
+    """Lists a prefix folder by folder where this saves requests."""
 
     def __init__(self, pages: KeyPages, wants: Callable[[str], bool]) -> None:
         self._pages = pages
@@ -449,7 +452,8 @@ class _Folders:
             return await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)
 
     async def _level(self, prefix: str, first: ListPage, round_: int) -> tuple[list[ListedKey], list[list[str]]] | None:
-        """Return the keys directly in a folder, and its wanted folders in runs that no unwanted folder interrupts.
+        """Return the keys directly in a folder, and its wanted folders, grouped in runs without an unwanted folder in
+        between.
 
         None if the whole folder should be listed, since leaving folders out would not save requests.
         """

@@ -1,8 +1,8 @@
-"""Resolve credentials, region, endpoint and CA bundle of S3: here if the result is botocore's, else by botocore.
+"""Resolve credentials, region, endpoint and CA bundle of S3. The result is always that of botocore.
 
 Loading botocore and s3fs and making a client takes three times as long (0.35 s) as the rest of a first open. So the
-common configurations (:mod:`asyncpq.storage.s3.config`) are resolved without them; temporary keys of a container or
-an instance are fetched here. For all others, and whenever a fetch fails, :mod:`asyncpq.storage.s3.client` is loaded.
+common configurations (:mod:`asyncpq.storage.s3.config`) are resolved without them; temporary keys of a container or an
+instance are fetched here. For all others, and whenever a fetch fails, :mod:`asyncpq.storage.s3.client` is loaded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MUST_REFRESH_S = 10 * 60  # from here on, a failure to do so is an error
 
 
 class _Answer:
-    """The receiver of a metadata service's response."""
+    """Receives the response of a metadata service."""
 
     received = 0
     status = 0
@@ -57,7 +57,8 @@ class _Answer:
 
 
 async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: float) -> str:
-    """Send one request; return the body of a 200. Raises OSError, also for another status, or ProtocolError."""
+    """Send one request and return the body of its 200 response. Raises OSError (also for any other status) or
+    ProtocolError."""
     parts = urlsplit(url)
     endpoint = Endpoint(parts.hostname or "", parts.port or 80, False)
     lines = {"Host": parts.netloc, "User-Agent": "asyncpq", "Connection": "close", **headers}
@@ -80,7 +81,7 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
 
 
 async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Credentials, float]:
-    """Return keys and the time of their expiry. Raises NeedsBotocoreError if this fails."""
+    """Fetch temporary keys; return them and the time at which they expire. Raises NeedsBotocoreError if this fails."""
     try:
         if remote.instance:
             token = await _call(
@@ -118,7 +119,7 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
 
 
 class S3Resolver(Unpicklable):
-    """Resolves credentials and routes for one store, and loads botocore and s3fs when they are needed."""
+    """Resolves credentials and bucket addresses for one store, and loads botocore and s3fs when they are needed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -145,7 +146,8 @@ class S3Resolver(Unpicklable):
         return bucket, key
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
-        """Return the bucket's route; a str is the reason to use s3fs instead. Sends nothing to the bucket.
+        """Return the bucket's address and region; or, as text, the reason to read it through s3fs. Sends nothing to the
+        bucket.
 
         Raises CredentialsError if no credentials are found, InvalidOptionError if botocore refuses options or name.
         """
@@ -162,7 +164,7 @@ class S3Resolver(Unpicklable):
     async def fetch_credentials(self, again: bool) -> Credentials | None:
         """Return current credentials; None for anonymous requests.
 
-        ``again`` searches anew, since the last ones expired. Raises CredentialsError if none are found.
+        ``again``: search anew, since the last ones expired. Raises CredentialsError if none are found.
         """
         if again:
             self._config = self._reason = self._remote_keys = None
@@ -179,7 +181,7 @@ class S3Resolver(Unpicklable):
         return await (await self.client()).fetch_credentials(again)
 
     async def _fetch_remote(self, remote: Remote) -> Credentials:
-        """Return temporary keys, fetched again before they expire, once for all who ask meanwhile."""
+        """Return temporary keys. They are fetched again before they expire; concurrent calls share one fetch."""
         kept = self._remote_keys
         left_s = kept[1] - time.time() if kept is not None else 0.0
         usable = kept is not None and left_s >= _MUST_REFRESH_S
@@ -201,8 +203,8 @@ class S3Resolver(Unpicklable):
         return fetched[0]
 
     async def settings(self, bucket: str, url: str) -> dict[str, str]:
-        """Return what was found for a bucket, without secrets: where credentials came from, endpoint, region, and why
-        s3fs is used, if it is. Raises the errors of :meth:`find_route`."""
+        """Return what was found for a bucket, without secrets: where credentials came from, endpoint and region; if
+        s3fs is used, why. Raises the errors of :meth:`find_route`."""
         route = await self.find_route(bucket, url)
         config = self._configuration()
         source = config.source if config is not None else f"botocore ({self._reason})"
@@ -211,7 +213,8 @@ class S3Resolver(Unpicklable):
         return {"credentials": source, "endpoint": f"{route.scheme}://{route.host}", "region": route.region}
 
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
-        """Return the TLS context that botocore would use; True trusts the system's CAs, False any server."""
+        """Return the TLS context that botocore would use; True trusts the system's CAs, False accepts any
+        certificate."""
         if scheme != "https":
             return True
         verify = (await self.client()).verify() if self._config is None else self._config.verify

@@ -1,6 +1,6 @@
-"""A bucket's requests through s3fs's own calls, for options that the direct path does not implement.
+"""Send a bucket's requests through s3fs, for options that asyncpq's own requests (``direct``) do not support.
 
-Requests are retried and responses checked as on the direct path; only s3fs signs and carries them.
+Requests are retried and responses checked as on the direct path; s3fs only signs and sends them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PART_BYTES = 1024 * 1024
 
 
 class S3fsConnection(Unpicklable):
-    """The s3fs filesystem that all buckets of a store share; ``connect`` makes another one with new credentials."""
+    """The s3fs filesystem that all buckets of a store share. ``connect`` makes another one with new credentials."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], filesystem: Any) -> None:
         self.filesystem: Any = filesystem
@@ -50,14 +50,15 @@ class S3fsConnection(Unpicklable):
         self._lock = asyncio.Lock()
 
     async def renew(self, expired: Any) -> None:
-        """Replace the filesystem ``expired``, whose credentials expired, once for all requests that used it."""
+        """Replace the filesystem ``expired``, whose credentials expired. Concurrent calls replace it once."""
         async with self._lock:
             if self.filesystem is expired:
                 self.filesystem = await self._connect()
 
 
 class S3fsBucket(Unpicklable):
-    """One bucket whose requests s3fs sends, for the ``reason``; see :class:`asyncpq.storage.s3.direct.DirectBucket`."""
+    """One bucket whose requests s3fs sends; ``reason`` says why. See
+    :class:`asyncpq.storage.s3.direct.DirectBucket`."""
 
     client = "s3fs"
     server = ""
@@ -97,7 +98,7 @@ class S3fsBucket(Unpicklable):
 
 
 class S3fsExchange:
-    """One call of s3fs over all its attempts."""
+    """One request through s3fs, over all its attempts."""
 
     method = "GET"
     denied_hint = READING_HINT
@@ -149,7 +150,7 @@ class S3fsExchange:
 
 
 class _S3fsGet(ObjectResponse, S3fsExchange):
-    """One ranged GET through s3fs."""
+    """A range GET through s3fs."""
 
     def __init__(self, connection: S3fsConnection, bucket: str, stored: S3Object, request: RangeRequest) -> None:
         super().__init__(connection, request)
@@ -176,7 +177,8 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
 
 
 class _S3fsList(S3fsExchange):
-    """One LIST through s3fs. The page of this request, or of its hedge, is appended to ``pages``."""
+    """A request for one page of a listing through s3fs. The page is appended to ``pages``, also if the request's hedge
+    gets it."""
 
     denied_hint = LISTING_HINT
 
@@ -187,7 +189,7 @@ class _S3fsList(S3fsExchange):
         self.date: str | None = None
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """Send one LIST and append its page to ``pages``; return an empty body. botocore decodes the keys."""
+        """Request one page and append it to ``pages``; return an empty body. botocore decodes the keys."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
         meta = response["ResponseMetadata"]
         receiver.head(int(meta["HTTPStatusCode"]), {})
@@ -200,7 +202,7 @@ class _S3fsList(S3fsExchange):
 
 
 class _S3fsWrite(S3fsExchange):
-    """One write through s3fs."""
+    """A write request through s3fs."""
 
     denied_hint = WRITING_HINT
 

@@ -27,7 +27,7 @@ _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class Credentials(Unpicklable):
-    """An access key, its secret key and an optional session token. No field is shown."""
+    """An access key, its secret key and an optional session token. ``repr`` shows none of them."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -60,7 +60,7 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
 
 
 class LateHeaders(NamedTuple):
-    """Headers whose names come after "x-amz-security-token" in a signature, which they are part of. Not shown."""
+    """Headers that are signed, and whose names sort after "x-amz-security-token". ``repr`` does not show them."""
 
     lines: str
     canonical: str
@@ -68,7 +68,7 @@ class LateHeaders(NamedTuple):
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> LateHeaders:
-        """Return headers with lower-case names, in order, and values without line breaks."""
+        """Make them from ``headers``, whose names are lower-case and in order. Values must not have line breaks."""
         return cls(
             "".join([f"{name}: {value}\r\n" for name, value in headers.items()]),
             "".join([f"{name}:{value}\n" for name, value in headers.items()]),
@@ -80,7 +80,7 @@ class LateHeaders(NamedTuple):
 
 
 class Signer(Unpicklable):
-    """A signer for one region, with one set of credentials. Raises CredentialsError if these have a line break.
+    """Signs requests for one region with one set of credentials. Raises CredentialsError if these have a line break.
 
     ``service`` is the service's name in signatures, and ``token_header`` the header of the credentials' token. The
     parts of a signature that requests of one day or one second share are cached.
@@ -128,11 +128,15 @@ class Signer(Unpicklable):
         payload_sha256: str | None = None,
         late: LateHeaders | None = None,
     ) -> str:
-        """Return the signed headers to send, without Host, each with its line end.
+        """Return the signed headers to send, as text with line ends, without the Host header.
 
-        ``host`` is the Host header, ``path`` and ``query`` are canonical, and ``now`` is in seconds since the epoch.
-        ``headers`` are signed too: lower-case names in order, between "host" and "x-amz-content-sha256".
-        ``payload_sha256`` of the body is in hexadecimal digits; None leaves the body unsigned. ``late`` is signed, too.
+        Args:
+            host: the Host header.
+            path, query: in canonical form.
+            headers: signed too; lower-case names in order, between "host" and "x-amz-content-sha256".
+            now: seconds since the epoch.
+            payload_sha256: of the body, in hexadecimal digits; None leaves the body unsigned.
+            late: signed too; see :class:`LateHeaders`.
         """
         if int(now) != self._second:
             self._turn(int(now))
@@ -156,7 +160,7 @@ class Signer(Unpicklable):
         return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"
 
     def _turn(self, second: int) -> None:
-        """Compute the parts of a signature that all requests of one second share."""
+        """Compute the parts of a signature that all requests in the second ``second`` share."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         if day != self._day:
@@ -183,7 +187,7 @@ class Signer(Unpicklable):
 
 @dataclass(slots=True)
 class Route:
-    """The address and region of one bucket. Changed in place when the store names another region."""
+    """The address and region of one bucket. It is changed in place when the store names another region."""
 
     scheme: str
     host: str  # with its port unless it is the scheme's own
@@ -198,14 +202,14 @@ class Route:
         self.name = f"{self.scheme}://{self.host}[{self.region}]"
 
     def move(self, region: str) -> None:
-        """Set the region, and the host if its name contains the region."""
+        """Set the region; also change the host if its name contains the region."""
         if self.endpoint_region:
             self.host = host_in_region(self.host, self.region, region)
         self.region = region
 
 
 def host_in_region(host: str, old: str, new: str) -> str:
-    """Return AWS's host name in region ``new`` for ``host``, which is in region ``old``."""
+    """Return the AWS host name in region ``new`` that corresponds to ``host`` in region ``old``."""
     before, domain, after = host.rpartition(".amazonaws.")
     if before.endswith(f".{old}"):  # a label further left is part of the bucket's name
         before = before.removesuffix(f".{old}")
@@ -239,7 +243,7 @@ class Signers(Unpicklable):
         self.clock_offset_s: float = 0.0  # seconds by which the store's clock is ahead
 
     def are_fresh(self) -> bool:
-        """Return whether the credentials are recent; if False, call :meth:`refresh` before :meth:`signer`."""
+        """Return whether the credentials were fetched recently; if not, call :meth:`refresh` before :meth:`signer`."""
         return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
 
     async def refresh(self) -> None:
@@ -260,7 +264,7 @@ class Signers(Unpicklable):
         return self._identity
 
     async def renew(self, expired: Signer) -> None:
-        """Replace the credentials of the signer ``expired``, once for all requests that used them."""
+        """Replace the credentials of the signer ``expired``, which have expired. Concurrent calls replace them once."""
         if self._signers.get(expired.region) is expired:
             self._use(await self._fetch(True))
 

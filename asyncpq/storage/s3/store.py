@@ -1,7 +1,8 @@
 """The S3 store and its objects.
 
-``resolver`` resolves options, credentials and routes; a bucket is then a ``DirectBucket`` or an ``S3fsBucket``, which
-makes the requests of objects, listings and writes alike. s3fs and botocore are loaded only if they are needed.
+``resolver`` resolves options, credentials and the address of buckets. A bucket is then a ``DirectBucket`` or an
+``S3fsBucket``, which makes the requests of objects, listings and writes alike. s3fs and botocore are loaded only if
+they are needed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _MAX_KNOWN_OBJECTS = 10_000
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
-    """Return ``retry`` with the timeouts and attempts that config_kwargs in ``options`` sets."""
+    """Return ``retry`` with the timeouts and attempts that the ``config_kwargs`` in ``options`` set."""
     config = mapping_option(options, "config_kwargs")
     changes: dict[str, Any] = {}
     if config.get("connect_timeout") is not None:
@@ -68,7 +69,8 @@ def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
 
 
 def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
-    """Return ``limits``, reduced to the ``max_pool_connections`` of config_kwargs in ``options``."""
+    """Return ``limits`` with at most as many connections as ``max_pool_connections`` in the ``config_kwargs`` of
+    ``options``."""
     most = mapping_option(options, "config_kwargs").get("max_pool_connections")
     if most is None or int(most) >= limits.max_connections:
         return limits
@@ -79,8 +81,9 @@ def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
 class S3Object(Unpicklable):
     """A handle on one object of an S3Store; see :class:`asyncpq.storage.base.StoredObject`.
 
-    ``version_id`` is the version id in the url. ``if_match`` is False for servers without If-Match, whose versions can
-    only be compared. ``version_aware`` pins reads to the version id that the store's response has, if it has one.
+    ``version_id`` is the version id in the url. ``if_match`` is False for servers that do not support If-Match, so that
+    only the versions of responses are compared. With ``version_aware``, reads are pinned to the version id in the first
+    response, if there is one.
     """
 
     def __init__(
@@ -158,7 +161,8 @@ class S3Object(Unpicklable):
         return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Return ``validator`` with the object's size, from one HEAD: the store's Content-Range lacks the size."""
+        """Return ``validator`` with the object's size, from one HEAD, since the store's Content-Range lacks the
+        size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
         head = self._bucket.head(self, request)
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
@@ -202,7 +206,8 @@ class S3Store(Unpicklable):
         return "<S3Store>"
 
     async def open_object(self, url: str) -> S3Object:
-        """Return a handle on an object; sends no request. The first call for a bucket resolves credentials and route.
+        """Return a handle on an object; sends no request to it. The first call for a bucket resolves credentials and
+        address.
 
         Raises the errors of :meth:`asyncpq.storage.s3.resolver.S3Resolver.find_route`.
         """
@@ -275,7 +280,8 @@ class S3Store(Unpicklable):
         await (await self._writer(url, context)).put(data, _writing(context))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; return False if it exists. A server that ignores If-None-Match overwrites the object."""
+        """Create an object; return False if it exists. A server that ignores If-None-Match overwrites the object (see
+        :meth:`probe_create`)."""
         return await (await self._writer(url, context)).create(data, _writing(context))
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
@@ -288,7 +294,8 @@ class S3Store(Unpicklable):
         await writer.put_file(path, await self.open_object(url), _writing(context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, in a multipart upload if they are large; return False if it exists."""
+        """Create an object from ``pieces`` of its content, in a multipart upload if they are large; return False if it
+        exists."""
         writer = await self._writer(url, context)
         return await writer.create_stream(pieces, await self.open_object(url), _writing(context))
 
@@ -381,7 +388,7 @@ class S3Store(Unpicklable):
         return S3Writer(send, safe_url(url))
 
     async def _bucket(self, name: str, url: str) -> Bucket:
-        """Return the bucket ``name``; its first use finds the bucket's route and opens connections."""
+        """Return the bucket ``name``. At its first use its address is resolved and connections are opened."""
         self._check_open()
         bucket = self._buckets.get(name)
         if bucket is not None:
@@ -414,7 +421,8 @@ class S3Store(Unpicklable):
         return bucket
 
     def _directory_bucket(self, wire: DirectWire, route: Route, url: str) -> DirectBucket:
-        """Return a directory bucket, whose requests are signed in sessions that the user's credentials open."""
+        """Return a directory bucket. Its requests are signed with the credentials of sessions, which the user's
+        credentials open."""
         from asyncpq.storage.s3.express import SERVICE, TOKEN_HEADER, BucketSessions
 
         own = Signers(self._resolver.fetch_credentials, service=SERVICE)
@@ -423,7 +431,8 @@ class S3Store(Unpicklable):
         return DirectBucket(wire=wire, signers=signers, route=route, sessions=sessions)
 
     async def _s3fs_bucket(self, name: str, reason: str) -> S3fsBucket:
-        """Return a bucket read through s3fs; the first call connects s3fs. The caller holds the lock."""
+        """Return a bucket that is read through s3fs because of ``reason``. The first call connects s3fs. The caller
+        holds the lock."""
         client = await self._resolver.client()
         from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
 
@@ -433,7 +442,7 @@ class S3Store(Unpicklable):
         return S3fsBucket(self._s3fs, name, reason)
 
     async def _reconnect(self) -> Any:
-        """Return an s3fs filesystem that is connected with credentials other than the expired ones."""
+        """Return an s3fs filesystem connected with new credentials, since those of the last one expired."""
         await self._resolver.fetch_credentials(True)  # raises if there are no others
         async with self._lock:  # close() ends all connections
             self._check_open()
@@ -445,7 +454,7 @@ class S3Store(Unpicklable):
 
 
 def _listable(bucket: str, prefix: str) -> str:
-    """Return the prefix to list for ``prefix``: directory buckets list whole folders only."""
+    """Return the prefix to request for a listing of ``prefix``, since directory buckets list whole folders only."""
     return prefix[: prefix.rfind("/") + 1] if is_directory_bucket(bucket) else prefix
 
 

@@ -1,4 +1,4 @@
-"""Writes of one S3 object: the requests and the multipart upload. A bucket sends them, directly or through s3fs."""
+"""Write one S3 object: the write requests and the multipart upload. A bucket sends them, directly or through s3fs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UPLOAD_ID = re.compile(rb"<UploadId>([^<]{1,2000})</UploadId>")
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """The used part of a write's response: the ETag of an object or part, or the id of an upload."""
+    """What is used of a write's response: the ETag of an object or part, or the id of an upload."""
 
     etag: str | None = None
     upload_id: str | None = None
@@ -32,8 +32,8 @@ class WriteAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WriteCall:
-    """One write request to S3, in two forms: for HTTP ``method``, ``query`` and ``content``; for botocore, which s3fs
-    uses, ``operation`` (such as "put_object") and its ``arguments``."""
+    """One write request to S3, in two forms: ``method``, ``query`` and ``content`` for HTTP; ``operation`` (such as
+    "put_object") and its ``arguments`` for botocore, which s3fs uses."""
 
     operation: str
     method: str
@@ -89,7 +89,7 @@ def parse_upload_id(body: bytes) -> str | None:
 
 
 def etag_of_parts(etags: Sequence[str]) -> str | None:
-    """Return the ETag that S3 gives an object of parts with ``etags``; None if these are not MD5 sums."""
+    """Return the ETag that S3 gives to an object whose parts have ``etags``; None if these are not MD5 sums."""
     try:
         sums = [bytes.fromhex(etag.strip('"')) for etag in etags]
     except ValueError:
@@ -98,7 +98,7 @@ def etag_of_parts(etags: Sequence[str]) -> str | None:
 
 
 def write_error(call: WriteCall, request: RangeRequest, status: int, code: str) -> AsyncpqError | None:
-    """Return the error for a refusal that only writes get; None for other refusals."""
+    """Return the error for a refusal that only write requests get; None for other refusals."""
     if call.create and (status == 412 or code == "PreconditionFailed"):
         return ObjectExistsError("the object exists already", url=request.url)
     if call.create and (status == 501 or code == "NotImplemented"):
@@ -116,7 +116,7 @@ Send = Callable[[WriteCall, RequestContext], Awaitable[WriteAnswer]]
 
 
 class S3Writer:
-    """The writer of one object. ``send`` sends one request, with retries; ``url`` is shown in errors."""
+    """Writes one object. ``send`` sends one request, with retries; ``url`` is shown in errors."""
 
     def __init__(self, send: Send, url: str) -> None:
         self._send = send
@@ -143,7 +143,8 @@ class S3Writer:
                 raise
 
     async def put_file(self, path: Path, stored: StoredObject, context: RequestContext) -> None:
-        """Create or replace the object with a file's content, in parts if it is large; ``stored`` reads the object."""
+        """Create or replace the object with a file's content, in parts if it is large. ``stored`` is a handle that
+        reads the object."""
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -161,7 +162,8 @@ class S3Writer:
             ) from error
 
     async def create_stream(self, pieces: AsyncIterator[bytes], stored: StoredObject, context: RequestContext) -> bool:
-        """Create the object from ``pieces``, in a multipart upload if they are large; return False if it exists."""
+        """Create the object from ``pieces`` of its content, in a multipart upload if they are large; return False if it
+        exists. ``stored`` is a handle that reads the object."""
         async with aclosing(cut(pieces, _STREAM_PART_BYTES)) as parts:
             first = await anext(parts, b"")
             if len(first) < _STREAM_PART_BYTES:
@@ -253,13 +255,13 @@ class S3Writer:
             yield data
 
     async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
-        """Return whether the current object consists of the parts with ``etags``."""
+        """Return whether the object, as it is now, consists of ``size`` bytes in the parts with ``etags``."""
         validator = (await stored.fetch_tail(1, context=context)).validator
         return validator.size == size and validator.etag == etag_of_parts(etags)
 
 
 async def cut(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes]:
-    """Yield the bytes of ``pieces`` in pieces of ``size`` bytes; only the last piece may be shorter."""
+    """Divide the bytes of ``pieces`` anew: yield pieces of ``size`` bytes; only the last one may be shorter."""
     held = bytearray()
     async for piece in pieces:
         held += piece
