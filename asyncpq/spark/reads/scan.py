@@ -69,7 +69,7 @@ def scan(
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
     partition_types: Any = None,
     on_bad_file: Literal["raise", "skip"] = "raise",
-    reader: ReaderName = "asyncpq",
+    reader: ReaderName = "auto",
     **settings: Any,
 ) -> DataFrame:
     """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
@@ -84,9 +84,9 @@ def scan(
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
-        reader: "asyncpq": tasks of asyncpq read the planned rows, of the planned versions. "spark": Spark's own reader
-            reads the planned files whole, and only the columns that the query uses; it does not notice files that are
-            replaced later. "auto": the one that probably takes less time.
+        reader: "auto": the reader that probably takes less time. "asyncpq": tasks of asyncpq read the planned rows, of
+            the planned versions. "spark": Spark's own reader reads the planned files whole, and only the columns that
+            the query uses; it does not notice files that are replaced after the call.
         settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
@@ -124,7 +124,7 @@ def explain_scan(
     ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
     to resolve time zones, and lists the files if its own reader is chosen.
     """
-    reader: ReaderName = options.pop("reader", "asyncpq")
+    reader: ReaderName = options.pop("reader", "auto")
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
@@ -223,7 +223,7 @@ def plan_scan(
     where: object,
     columns: Sequence[str] | str | None,
     settings: Mapping[str, Any],
-    reader: ReaderName = "asyncpq",
+    reader: ReaderName = "auto",
 ) -> SparkScanPlan:
     """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)

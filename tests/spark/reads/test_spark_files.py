@@ -331,8 +331,7 @@ def test_a_file_that_is_replaced_while_the_scan_is_planned(
 
 
 def test_the_plan_says_which_reader_and_why(spark: SparkSession, lake: Path) -> None:
-    assert explain_scan(spark, str(lake)).reader == "asyncpq"
-    plan = explain_scan(spark, str(lake), reader="auto")
+    plan = explain_scan(spark, str(lake))
     assert plan.reader == "spark"
     assert "reader: spark, since it is estimated at less time; about" in str(plan)
     assert explain_scan(spark, str(lake), reader="asyncpq").reason == "the argument reader names it"
