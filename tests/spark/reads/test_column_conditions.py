@@ -67,8 +67,8 @@ def test_columns_of_classic_spark_prune_and_give_sparks_rows(spark: SparkSession
     from pyspark.sql import functions
 
     from asyncpq.spark import explain_scan, scan
-    from asyncpq.spark.reads.reader_choice import ReaderName
     from asyncpq.spark.reads.column_conditions import read_column
+    from asyncpq.spark.reads.reader_choice import ReaderName
 
     assert {str(read_column(make(functions))) for make in CASES.values()} == set(CASES)
     for make in _UNKNOWN:
