@@ -28,6 +28,7 @@ from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.planning_tasks import PlanningJobs
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
+from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
@@ -237,7 +238,7 @@ def plan_scan(
     caller = CallerThread()
     jobs = PlanningJobs(spark, caller, parallelism)
 
-    async def plan(session: Session) -> tuple[OpenLake, LakePlan]:
+    async def plan(session: Session, *, samples: bool) -> tuple[OpenLake, LakePlan]:
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
@@ -245,15 +246,27 @@ def plan_scan(
             wanted += [] if condition is None else condition.names(opened.struct, conf)
             wanted = wanted or opened.struct.names[:1]
         terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
+        may_sample = samples and may_reach(spark, opened, asked=reader == "spark")
         return opened, await plan_lake(
-            opened, settings=known, columns=wanted, where=terms, parallelism=parallelism, jobs=jobs
+            opened,
+            settings=known,
+            columns=wanted,
+            where=terms,
+            parallelism=parallelism,
+            jobs=jobs,
+            may_sample=may_sample,
         )
 
-    def plan_here() -> tuple[OpenLake, LakePlan]:
-        return sessions.run(known, lambda session: caller.interruptible(plan(session)))
+    def plan_here(*, samples: bool) -> SparkScanPlan:
+        work = partial(plan, samples=samples)
+        opened, read = caller.serve(lambda: sessions.run(known, lambda session: caller.interruptible(work(session))))
+        return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
 
-    opened, read = caller.serve(plan_here)
-    return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
+    planned = plan_here(samples=reader != "asyncpq")
+    if planned.reader == "asyncpq" and planned.read.is_sampled:
+        planned = plan_here(samples=False)
+    logger.info("%s", planned.summary)
+    return planned
 
 
 def scan_plan(
@@ -269,14 +282,12 @@ def scan_plan(
     if read.needs_jvm_zone or read.unopened:
         read = replace(read, lake=with_jvm_zone(spark, read.lake))
     row_s = _clock(spark).row_s()
-    plan = SparkScanPlan(
+    return SparkScanPlan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
         choice=choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s),
     )
-    logger.info("%s", plan.summary)
-    return plan
 
 
 def with_jvm_zone(spark: SparkSession, lake: LakeScan) -> LakeScan:

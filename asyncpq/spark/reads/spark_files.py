@@ -131,6 +131,14 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     return _folder(root)
 
 
+def may_reach(spark: SparkSession, opened: OpenLake, *, asked: bool) -> bool:
+    """Return whether Spark's own reader may read the lake, as far as its url and columns tell."""
+    scheme = _HADOOP.get(split_url(opened.state.url)[0])
+    return not opened.differs and (
+        scheme == "file" or (scheme is not None and (asked or _is_configured(spark, scheme)))
+    )
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
