@@ -197,6 +197,22 @@ def test_dates_of_the_old_calendar_after_a_first_file_without(
         assert sorted(str(row.d) for row in found.collect()) == ["1582-10-16", "2024-01-01"]
 
 
+def test_nulls_of_structs_that_the_writer_did_not_count(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path
+) -> None:
+    kind = pa.struct([("s", pa.dictionary(pa.int32(), pa.string())), ("i", pa.int32())])
+    pq.write_table(pa.table({"st": pa.array([{"s": "a", "i": 1}, None], kind)}), tmp_path / "a.parquet")
+    (statistics, *_) = [pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(0).statistics]
+    assert statistics.null_count == 0  # one is null
+    wheres = ["st.s IS NULL", "st.s IS NOT NULL", "st.i IS NULL", "st.s <=> NULL"]
+    native = spark.read.parquet(str(tmp_path))
+    expected = _native_answers(restored_conf, lambda: [native.filter(where) for where in wheres])
+    assert [len(rows) for rows in expected] == [1, 1, 1, 1]
+    for reader in _READERS:
+        scans = [scan(spark, str(tmp_path), where=where, reader=reader) for where in wheres]
+        assert _answers(scans) == expected, reader
+
+
 def test_numbers_and_texts_are_still_pushed(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
