@@ -34,8 +34,8 @@ Format = Literal["delta", "iceberg", "parquet"]
 BadFile = Literal["raise", "skip"]
 
 _NAMES: Final = (
-    "path", "paths", "columns", "predicate", "where", "index", "view", "format", "onBadFile", "pushdown",
-    "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge",
+    "path", "paths", "columns", "predicate", "where", "index", "view", "format", "version", "onBadFile",
+    "pushdown", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge",
 )  # fmt: skip
 _STREAM: Final = _NAMES[-3:]
 _CHOICES: Final = {
@@ -88,6 +88,7 @@ class SourceOptions:
                 index=_index(given),
                 view=cast(View | None, _one_of(given, "view", get_args(View))),
                 format=cast(Format | None, _one_of(given, "format", get_args(Format))),
+                version=_version(given),
                 on_bad_file=cast(BadFile, _one_of(given, "onBadFile", get_args(BadFile)) or "raise"),
             ),
             columns=_columns(given["columns"]) if "columns" in given else None,
@@ -211,6 +212,17 @@ def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
     if text == "":
         raise InvalidOptionError("the option index is empty, expected a url or false")
     return False if text is not None and text.lower() == "false" else text
+
+
+def _version(given: Mapping[str, str]) -> int | str | datetime | None:
+    """Return a number or id, a time, or the name of a branch or tag."""
+    text = given.get("version")
+    if text is None or re.fullmatch(r"[0-9]{1,19}", text):
+        return None if text is None else int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
 
 
 def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:

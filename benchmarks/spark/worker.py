@@ -15,22 +15,27 @@ from benchmarks.spark.session import running_session
 from benchmarks.spark.workloads import WORKLOADS, Stage
 from benchmarks.worker import stats
 
-_WARM_UPS = 2
+_WARM_UPS = {"local": 2, "s3": 1}
 
 
-def run(name: str, stage: Stage, repeats: int) -> list[dict[str, Any]]:
+def run(name: str, stage: Stage, repeats: int, limit_s: float) -> list[dict[str, Any]]:
     """What each side cost, question by question.
 
     The first questions, of a cold JVM and empty caches, are marked, and are the same for all sides. Later each side is
-    asked for keys of its own, as S3A keeps what it has read, too.
+    asked for keys of its own, as S3A keeps what it has read, too. After ``limit_s`` seconds no further round begins,
+    but one warm round is always measured.
 
     Raises:
         SystemExit: the sides found different rows, or too few; figures of wrong results are worth nothing.
     """
     workload = WORKLOADS[name]
     runs: list[dict[str, Any]] = []
-    for number in range(_WARM_UPS + repeats):
-        warm = number >= _WARM_UPS
+    ends = time.perf_counter() + limit_s
+    warm_ups = _WARM_UPS[stage.store]
+    for number in range(warm_ups + repeats):
+        if number > warm_ups and time.perf_counter() > ends:
+            break
+        warm = number >= warm_ups
         answers = {}
         for place, (side, ask) in enumerate(workload.sides.items()):
             keys = stage.lake.keys(workload.keys, seed=1000 * number + (place if warm else 0))
@@ -59,12 +64,13 @@ def main() -> None:
     parser.add_argument("--jars", type=Path, required=True)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--repeats", type=int, required=True)
+    parser.add_argument("--limit-s", type=float, required=True)
     args = parser.parse_args()
     store = WORKLOADS[args.workload].store
     s3a = jars.ensure(args.jars) if store == "s3" else []
     with running_session(s3a, args.endpoint if store == "s3" else None) as spark:
         stage = Stage(spark, store, args.endpoint, Lake(args.root, args.lake, args.rows))
-        print(json.dumps(run(args.workload, stage, args.repeats)))
+        print(json.dumps(run(args.workload, stage, args.repeats, args.limit_s)))
 
 
 if __name__ == "__main__":

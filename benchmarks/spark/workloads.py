@@ -18,7 +18,7 @@ from benchmarks.spark.credentials import PROVIDER
 from benchmarks.spark.lakes import Lake
 
 Store = Literal["local", "s3"]
-LakeName = Literal["one", "large", "small"]
+LakeName = Literal["one", "large", "random", "small"]
 #: Rows that a query found, or nothing, for jobs that have no answer.
 Answer = list[tuple[Any, ...]] | None
 
@@ -71,22 +71,36 @@ def _rows(frame: DataFrame) -> Answer:
     return sorted((row["user"], row["event"], row["price"]) for row in frame.select(*WANTED).collect())
 
 
+def _native(stage: Stage) -> DataFrame:
+    return stage.spark.read.parquet(stage.native_url)
+
+
 # -- one key --------------------------------------------------------------------------------------
 
 
 def _native_fresh(stage: Stage, keys: Sequence[int]) -> Answer:
-    return _rows(stage.spark.read.parquet(stage.native_url).filter(f"id = {keys[0]}"))
+    return _rows(_native(stage).filter(f"id = {keys[0]}"))
 
 
 def _native_loaded(stage: Stage, keys: Sequence[int]) -> Answer:
     if "native" not in stage.loaded:
-        stage.loaded["native"] = stage.spark.read.parquet(stage.native_url)
+        stage.loaded["native"] = _native(stage)
     return _rows(stage.loaded["native"].filter(f"id = {keys[0]}"))
 
 
 def _scan(stage: Stage, keys: Sequence[int]) -> Answer:
     where = col("id") == keys[0]
     return _rows(asyncpq.spark.scan(stage.spark, stage.url, where=where, columns=[*WANTED], **stage.settings))
+
+
+def _indexed_scan(stage: Stage, keys: Sequence[int]) -> Answer:
+    where, index = col("id") == keys[0], stage.index_url
+    return _rows(asyncpq.spark.scan(stage.spark, stage.url, where, [*WANTED], index, **stage.settings))
+
+
+def _view(stage: Stage, keys: Sequence[int]) -> Answer:
+    """The condition is the query's, which the plan of the scan does not know."""
+    return _rows(asyncpq.spark.scan(stage.spark, stage.url, **stage.settings).filter(f"id = {keys[0]}"))
 
 
 # -- all rows -------------------------------------------------------------------------------------
@@ -101,8 +115,12 @@ def _counted(frame: DataFrame) -> Answer:
     return [(frame.count(),)]
 
 
+def _limited(frame: DataFrame) -> Answer:
+    return [(len(frame.limit(10).collect()),)]
+
+
 def _by_spark(ask: Callable[[DataFrame], Answer]) -> Side:
-    return lambda stage, keys: ask(stage.spark.read.parquet(stage.native_url))
+    return lambda stage, keys: ask(_native(stage))
 
 
 def _by_scan(ask: Callable[[DataFrame], Answer], **how: Any) -> Side:
@@ -117,22 +135,12 @@ def _frame_of(stage: Stage, keys: Sequence[int]) -> DataFrame:
 
 
 def _broadcast_join(stage: Stage, keys: Sequence[int]) -> Answer:
-    return _rows(stage.spark.read.parquet(stage.native_url).join(broadcast(_frame_of(stage, keys)), "id"))
+    return _rows(_native(stage).join(broadcast(_frame_of(stage, keys)), "id"))
 
 
 def _lookup_join(stage: Stage, keys: Sequence[int]) -> Answer:
-    return _looked_up(stage, _frame_of(stage, keys))
-
-
-def _lookup_join_in_order(stage: Stage, keys: Sequence[int]) -> Answer:
-    """Of keys that lie together, so that no two tasks look into one file."""
-    return _looked_up(stage, _frame_of(stage, keys).repartitionByRange(2, "id"))
-
-
-def _looked_up(stage: Stage, frame: DataFrame) -> Answer:
-    return _rows(
-        asyncpq.spark.lookup_join(frame, stage.url, on="id", columns=[*WANTED], index=stage.index_url, **stage.settings)
-    )
+    frame, index = _frame_of(stage, keys), stage.index_url
+    return _rows(asyncpq.spark.lookup_join(frame, stage.url, on="id", columns=[*WANTED], index=index, **stage.settings))
 
 
 # -- indexes --------------------------------------------------------------------------------------
@@ -172,7 +180,7 @@ class Workload:
 
     Attributes:
         keys: asked for in one question.
-        indexed: there is an index beside the lake, made before by one process.
+        index: kinds of an index beside the lake, made before by one process; none if empty.
         against_first: the others are compared with the very first question of the first side, in a new JVM.
     """
 
@@ -181,51 +189,89 @@ class Workload:
     lake: LakeName
     sides: dict[str, Side]
     keys: int = 1
-    indexed: bool = False
+    index: tuple[IndexKind, ...] = ()
     against_first: bool = False
 
 
-_POINT: dict[str, Side] = {"native": _native_fresh, "native-loaded": _native_loaded, "asyncpq": _scan}
-_JOIN: dict[str, Side] = {
-    "broadcast": _broadcast_join,
-    "asyncpq": _lookup_join,
-    "asyncpq, keys in order": _lookup_join_in_order,
+#: Keys of the joins, whose times are drawn.
+JOIN_KEYS = (10, 100, 1_000, 10_000)
+_POINT: dict[str, Side] = {
+    "native": _native_fresh,
+    "native-loaded": _native_loaded,
+    "asyncpq": _scan,
+    "asyncpq, WHERE on a view": _view,
 }
-_SUM: dict[str, Side] = {
-    "native": _by_spark(_total),
-    "asyncpq": _by_scan(_total, reader="auto"),
-    "asyncpq, columns named": _by_scan(_total, columns=["price"], reader="auto"),
-    "asyncpq's tasks, columns named": _by_scan(_total, columns=["price"], reader="asyncpq"),
-    "asyncpq's tasks": _by_scan(_total, reader="asyncpq"),
+_INDEXED_POINT: dict[str, Side] = {"native": _native_fresh, "asyncpq": _scan, "asyncpq, index": _indexed_scan}
+_JOIN: dict[str, Side] = {"broadcast": _broadcast_join, "asyncpq": _lookup_join}
+_FULL: dict[str, tuple[str, dict[str, Side]]] = {
+    "sum": (
+        "sum(price)",
+        {
+            "native": _by_spark(_total),
+            "asyncpq": _by_scan(_total),
+            "asyncpq, columns named": _by_scan(_total, columns=["price"]),
+        },
+    ),
+    "count": (
+        "count(*)",
+        {
+            "native": _by_spark(_counted),
+            "asyncpq": _by_scan(_counted),
+            "asyncpq, columns=[]": _by_scan(_counted, columns=[]),
+        },
+    ),
+    "limit": ("LIMIT 10", {"native": _by_spark(_limited), "asyncpq": _by_scan(_limited)}),
 }
-_COUNT: dict[str, Side] = {
-    "native": _by_spark(_counted),
-    "asyncpq": _by_scan(_counted, reader="auto"),
-    "asyncpq, columns=[]": _by_scan(_counted, columns=[]),
-    "asyncpq's tasks, columns=[]": _by_scan(_counted, columns=[], reader="asyncpq"),
-    "asyncpq's tasks": _by_scan(_counted, reader="asyncpq"),
+#: Of each lake what it is, and the kinds of its index.
+_LAKES: dict[LakeName, tuple[str, tuple[IndexKind, ...]]] = {
+    "one": ("a file of ten row groups", ()),
+    "large": ("500 sorted files of 40,000 rows", (Bounds("id"), Footers())),
+    "random": ("500 files of 40,000 rows in random order", (Keys("id"), Footers())),
 }
-_LAKES: tuple[tuple[LakeName, str], ...] = (("one", "a file of ten row groups"), ("large", "500 files of 200,000 rows"))
+_STORES: dict[Store, str] = {"local": "local files", "s3": "S3"}
 _BUILD: dict[str, Side] = {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())}
-_STORES: tuple[tuple[Store, str], ...] = (("local", "local files"), ("s3", "S3"))
 
-WORKLOADS: dict[str, Workload] = {
-    **{
-        f"point-{store}": Workload(f"one key in a file of ten row groups, {where}", store, "one", _POINT)
-        for store, where in _STORES
-    },
-    **{
-        f"join-{count}-{store}": Workload(
-            f"{count:,} keys in 500 files of 200,000 rows, {where}", store, "large", _JOIN, count, indexed=True
+
+def _points(store: Store) -> dict[str, Workload]:
+    return {
+        f"point-{lake}-{store}": Workload(
+            f"one key in {what}, {_STORES[store]}", store, lake, _INDEXED_POINT if index else _POINT, index=index
         )
-        for store, where in _STORES
-        for count in (10, 100, 1_000, 10_000)
-    },
-    **{
-        f"{name}-{lake}": Workload(f"{title} of {where}, local files", "local", lake, sides)
-        for lake, where in _LAKES
-        for name, title, sides in (("sum", "sum(price)", _SUM), ("count", "count(*)", _COUNT))
-    },
+        for lake, (what, index) in _LAKES.items()
+    }
+
+
+def _full_scans(store: Store, *lakes: LakeName) -> dict[str, Workload]:
+    return {
+        f"{name}-{lake}-{store}": Workload(f"{title} of {_LAKES[lake][0]}, {_STORES[store]}", store, lake, sides)
+        for lake in lakes
+        for name, (title, sides) in _FULL.items()
+    }
+
+
+def _joins(store: Store, lake: LakeName, *counts: int) -> dict[str, Workload]:
+    what, index = _LAKES[lake]
+    return {
+        f"join-{count}-{lake}-{store}": Workload(
+            f"{count:,} keys in {what}, {_STORES[store]}", store, lake, _JOIN, count, index
+        )
+        for count in counts
+    }
+
+
+#: What `make bench-spark` runs unless it is told otherwise.
+QUERIES: dict[str, Workload] = {
+    **_points("local"),
+    **_full_scans("local", "one", "large"),
+    **_joins("local", "large", *JOIN_KEYS),
+    **_joins("local", "random", *JOIN_KEYS),
+    **_points("s3"),
+    **_full_scans("s3", "one"),
+    **_joins("s3", "large", *JOIN_KEYS),
+    **_joins("s3", "random", 100, 10_000),
+}
+WORKLOADS: dict[str, Workload] = {
+    **QUERIES,
     "build": Workload(
         "an index of bounds and footers of 2,000 files, against Spark's first query over them",
         "local",

@@ -53,7 +53,8 @@ def use_all(spark: SparkSession, folder: Path) -> None:
     wanted = [(17, "name 3"), (450, "name 2"), (899, "name 3")]
     condition = "id in (17, 450, 899)"
 
-    assert _rows(asyncpq.spark.scan(spark, lake, where=condition)) == wanted
+    for reader in ("auto", "asyncpq"):
+        assert _rows(asyncpq.spark.scan(spark, lake, where=condition, reader=reader)) == wanted
     say("scan")
     built = asyncpq.spark.build_index(spark, lake, [Bounds("id"), Keys("id")], at=index)
     assert (built.files, built.rows) == (FILES, FILES * ROWS)

@@ -64,6 +64,19 @@ def test_columns(text: str, expected: tuple[str, ...]) -> None:
     assert _parse(columns=text).columns == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("6712345678901234567", 6712345678901234567),
+        ("2024-05-01T12:00:00Z", datetime(2024, 5, 1, 12, tzinfo=UTC)),
+        ("main", "main"),
+    ],
+)
+def test_versions(text: str, expected: object) -> None:
+    assert _parse(format="iceberg", version=text).lake.version == expected
+
+
 def test_options_of_many_kinds() -> None:
     options = _parse(
         index="s3://b/index/",

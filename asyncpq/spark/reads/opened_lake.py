@@ -145,21 +145,27 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
-    """Open the dataset. If the types of its first file contradict those in the index, open it with the types of the
-    caller's schema."""
+    """Open the dataset. If the types of its first file contradict those in the index, open it with the value types of
+    dictionaries, and with the types of the caller's schema."""
     try:
         return await session.open_dataset(target.target, **options)
     except errors.SchemaMismatchError:
-        if target.schema is None or target.index is False:
+        if target.index is False:
             raise
         # the index has the unified types of all files, the dataset those of its first file
         listed = await session.open_dataset(target.target, **{**options, "index": False, "view": View.LISTED.value})
-        schema = listed.schema
-        for asked in target.schema.fields:
+        schema = pa.schema([_without_dictionary(field) for field in listed.schema])
+        if target.schema is None and schema == listed.schema:
+            raise
+        for asked in () if target.schema is None else target.schema.fields:
             at = find_name(schema.names, asked.name, conf)
             if at is not None:
                 schema = schema.set(at, lake_field(schema.field(at), asked, conf))
         return await session.open_dataset(target.target, **options, schema=schema)
+
+
+def _without_dictionary(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if isinstance(field.type, pa.DictionaryType) else field
 
 
 class _LakeOpener:

@@ -9,10 +9,11 @@ again. Plans of up to 64 MiB are sent; larger ones go to the work folder, where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from pyspark.sql.types import StructType
 
@@ -26,14 +27,18 @@ from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.packing import PieceStore, group_pieces
+from asyncpq.spark.reads.packing import MOST_VERSIONS, PieceStore, group_pieces
 from asyncpq.spark.reads.planned_files import plan_opened, plan_unopened
 from asyncpq.spark.reads.planning_tasks import MOST_ON_DRIVER, PlanningJobs, is_planned_by_tasks
-from asyncpq.spark.reads.splits import LakeScan, SplitPiece, columns_of, pack_split
+from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPiece, columns_of, pack_split
 from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import split_url
+
+#: Files of a sample, and the least number of files that are worth one.
+_SAMPLE: Final = 16
+_LEAST_SAMPLED: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,9 @@ class LakePlan:
     stored_alike: bool = False
     prices: Prices  # of the store, as planning has measured them
     unopened: int = 0  # how many of these files were planned without opening them
+    # Files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are those of the
+    # sample, extrapolated: only Spark's own reader can take such a plan.
+    is_sampled: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -73,6 +81,7 @@ async def plan_lake(
     where: Expression | None = None,
     parallelism: int = 1,
     jobs: PlanningJobs | None = None,
+    may_sample: bool = False,
 ) -> LakePlan:
     """Prune an opened dataset with a predicate, and pack the remaining rows into splits.
 
@@ -83,6 +92,7 @@ async def plan_lake(
         where: the predicate, in asyncpq's names and with its semantics.
         parallelism: number of tasks that run at once.
         jobs: plans very many files in Spark tasks. None: the driver plans all files.
+        may_sample: open a sample of the files first, and no others if it rules out nothing.
     """
     state = opened.state
     places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
@@ -103,8 +113,11 @@ async def plan_lake(
                     await pieces.add(planned)
             source = state.source
             state = replace(state, source=GivenFiles(remaining, view=source.view, description=source.description))
-        requests, index = await _plan_files(state, lake, operation, pieces, jobs)
+        planner = _FilePlanner(state, lake, operation, pieces)
+        await planner.plan(jobs, may_sample=may_sample and where is not None and not state.skips)
+        requests = planner.requests
         operation.metrics.files_total += unopened
+        unopened += planner.num_assumed
         splits = group_pieces(
             await pieces.finish(),
             split_bytes=settings.split_bytes,
@@ -115,7 +128,7 @@ async def plan_lake(
         lake=replace(lake, variants=tuple(requests.variants)),
         splits=tuple(splits),
         metrics=operation.metrics,
-        index=index,
+        index=planner.index,
         needs_jvm_zone=requests.traits.needs_jvm_zone,
         num_files=pieces.num_files,
         whole_bytes=pieces.whole_bytes,
@@ -124,42 +137,104 @@ async def plan_lake(
         stored_alike=not (unopened or requests.traits.stored_otherwise or requests.traits.has_old_dates),
         prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=unopened,
+        is_sampled=planner.num_assumed > 0,
     )
 
 
-async def _plan_files(
-    state: DatasetState, lake: LakeScan, operation: Operation, pieces: PieceStore, jobs: PlanningJobs | None
-) -> tuple[SparkRequests, tuple[str, ...]]:
-    """Open the files that may match, on the driver or, if they are very many, in tasks; add what they keep to
-    ``pieces``. Statistics of their footers stay in the session's memory, for later plans of the same lake.
+class _FilePlanner:
+    """Opens the files that may match, on the driver or, if they are very many, in tasks, and adds what they keep to the
+    pieces. Statistics of their footers stay in the session's memory, for later plans of the same lake.
 
-    Returns the requests for the files, and the report of the index.
+    Attributes:
+        requests: for the files.
+        index: report of the index.
+        num_assumed: files that were planned whole, as a sample of them was.
     """
-    request = ScanRequest(columns=lake.columns, where=lake.where)
-    requests = SparkRequests(state, request, lake.conf)
-    files = DatasetFiles(state, request, operation, scan=True, requests=requests)
-    memory, key = state.runtime.memory, columns_of(lake).token
-    if lake.where is not None:
-        state.known.recall(memory, key, lake.where, lake.schema)
-    candidates = await files.find()
-    if jobs is not None and len(candidates) > MOST_ON_DRIVER and all(map(is_planned_by_tasks, candidates)):
-        for file in candidates:
-            requests.variant(file.fields)  # so that all tasks give them the same numbers
-        sent = replace(lake, variants=tuple(requests.variants))
-        async with aclosing(jobs.chunks(sent, candidates, skips=state.skips)) as chunks:
-            async for chunk in chunks:
-                await pieces.add_packed(chunk.pieces, chunk.versions, chunk.num_rows)
-                state.known.add(chunk.learnt, memory.max_bytes)
-                requests.traits |= chunk.traits
-                operation.metrics.add_part(chunk.metrics)
-    else:
-        look = partial(plan_opened, requests, lake.settings.split_bytes)
+
+    def __init__(self, state: DatasetState, lake: LakeScan, operation: Operation, pieces: PieceStore) -> None:
+        self._request = ScanRequest(columns=lake.columns, where=lake.where)
+        self.requests = SparkRequests(state, self._request, lake.conf)
+        self.index: tuple[str, ...] = ()
+        self.num_assumed = 0
+        self._state = state
+        self._lake = lake
+        self._operation = operation
+        self._pieces = pieces
+
+    async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+        """Plan all files."""
+        state, lake = self._state, self._lake
+        files = self._dataset_files(state)
+        memory, key = state.runtime.memory, columns_of(lake).token
+        if lake.where is not None:
+            state.known.recall(memory, key, lake.where, lake.schema)
+        candidates = await files.find()
+        if may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS:
+            for planned in await self._sampled(candidates):
+                await self._pieces.add(planned)
+                self.num_assumed += 1
+        if (
+            not self.num_assumed
+            and jobs is not None
+            and len(candidates) > MOST_ON_DRIVER
+            and all(map(is_planned_by_tasks, candidates))
+        ):
+            await self._plan_in_tasks(jobs, candidates)
+        elif not self.num_assumed:
+            async for planned in self._opened(files):
+                await self._pieces.add(planned)
+        state.known.remember(memory, key)
+        self.index = files.report()
+
+    def _dataset_files(self, state: DatasetState) -> DatasetFiles:
+        return DatasetFiles(state, self._request, self._operation, scan=True, requests=self.requests)
+
+    async def _opened(self, files: DatasetFiles) -> AsyncIterator[PlannedFile]:
+        look = partial(plan_opened, self.requests, self._lake.settings.split_bytes)
         async with aclosing(files.described(look)) as described:
             async for parts in described:
                 for planned in parts:
-                    await pieces.add(planned)
-    state.known.remember(memory, key)
-    return requests, files.report()
+                    yield planned
+
+    async def _plan_in_tasks(self, jobs: PlanningJobs, candidates: Sequence[DataFile]) -> None:
+        state, lake = self._state, self._lake
+        for file in candidates:
+            self.requests.variant(file.fields)  # so that all tasks give them the same numbers
+        sent = replace(lake, variants=tuple(self.requests.variants))
+        async with aclosing(jobs.chunks(sent, candidates, skips=state.skips)) as chunks:
+            async for chunk in chunks:
+                await self._pieces.add_packed(chunk.pieces, chunk.versions, chunk.num_rows)
+                state.known.add(chunk.learnt, state.runtime.memory.max_bytes)
+                self.requests.traits |= chunk.traits
+                self._operation.metrics.add_part(chunk.metrics)
+
+    async def _sampled(self, candidates: Sequence[DataFile]) -> list[PlannedFile]:
+        """Return the plan to read all files whole, with the rows and bytes that a sample of them keeps on average.
+
+        Empty if a file of the sample is ruled out, or a file must be opened for planning.
+        """
+        share = len(self._lake.columns) / max(1, len(self._lake.schema))
+        whole = [plan_unopened(file, self._lake.settings.split_bytes, share) for file in candidates]
+        files = [file for file in whole if file is not None]
+        if len(files) < len(candidates):
+            return []
+        chosen = [candidates[number * len(candidates) // _SAMPLE] for number in range(_SAMPLE)]
+        source, metrics = self._state.source, self._operation.metrics
+        total, ruled_out = metrics.files_total, metrics.files_ruled_out
+        given = GivenFiles(chosen, view=source.view, description=source.description)
+        kept = [planned async for planned in self._opened(self._dataset_files(replace(self._state, source=given)))]
+        metrics.files_total, metrics.files_ruled_out = total, ruled_out
+        if len({planned.url for planned in kept}) < _SAMPLE:
+            return []
+        size = sum(file.validator.size for file in chosen if file.validator is not None)
+        rows, num_bytes = (
+            sum(numbers) / size for numbers in zip(*[(p.num_rows, p.num_bytes) for p in kept], strict=True)
+        )
+        return [
+            replace(file, num_rows=int(rows * file.validator.size), num_bytes=int(num_bytes * file.validator.size))
+            for file in files
+            if file.validator is not None
+        ]
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:

@@ -37,6 +37,8 @@ _FILE_S: Final = 0.004  # a file opened in a task, by either reader
 #: Requests of a file that wait for each other: for asyncpq's tasks without a footer, and for Spark.
 _ROUNDS: Final = 2
 _SPARK_ROUNDS: Final = 3
+#: Requests that wait for each other while Spark, and then asyncpq, list the files again.
+_LISTING_ROUNDS: Final = 8
 #: Compressed bytes that a core decodes.
 _PYTHON_BYTES_S: Final = 200e6
 _SPARK_BYTES_S: Final = 200e6
@@ -189,5 +191,5 @@ def reader_costs(
     spark = num_files * (_FILE_S + _SPARK_ROUNDS * latency_s) + whole_bytes / _SPARK_BYTES_S
     return ReaderCosts(
         asyncpq_s=_PYTHON_START_S + max(python / parallelism, num_bytes / transfer_bytes_s),
-        spark_s=_SPARK_START_S + max(spark / parallelism, whole_bytes / transfer_bytes_s),
+        spark_s=_SPARK_START_S + _LISTING_ROUNDS * latency_s + max(spark / parallelism, whole_bytes / transfer_bytes_s),
     )

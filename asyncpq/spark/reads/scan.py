@@ -28,6 +28,7 @@ from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.planning_tasks import PlanningJobs
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
+from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
@@ -69,7 +70,7 @@ def scan(
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
     partition_types: Any = None,
     on_bad_file: Literal["raise", "skip"] = "raise",
-    reader: ReaderName = "asyncpq",
+    reader: ReaderName = "auto",
     **settings: Any,
 ) -> DataFrame:
     """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
@@ -84,9 +85,9 @@ def scan(
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
-        reader: "asyncpq": tasks of asyncpq read the planned rows, of the planned versions. "spark": Spark's own reader
-            reads the planned files whole, and only the columns that the query uses; it does not notice files that are
-            replaced later. "auto": the one that probably takes less time.
+        reader: "auto": the reader that probably takes less time. "asyncpq": tasks of asyncpq read the planned rows, of
+            the planned versions. "spark": Spark's own reader reads the planned files whole, and only the columns that
+            the query uses; it does not notice files that are replaced after the call.
         settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
@@ -124,7 +125,7 @@ def explain_scan(
     ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
     to resolve time zones, and lists the files if its own reader is chosen.
     """
-    reader: ReaderName = options.pop("reader", "asyncpq")
+    reader: ReaderName = options.pop("reader", "auto")
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
@@ -223,7 +224,7 @@ def plan_scan(
     where: object,
     columns: Sequence[str] | str | None,
     settings: Mapping[str, Any],
-    reader: ReaderName = "asyncpq",
+    reader: ReaderName = "auto",
 ) -> SparkScanPlan:
     """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)
@@ -237,7 +238,7 @@ def plan_scan(
     caller = CallerThread()
     jobs = PlanningJobs(spark, caller, parallelism)
 
-    async def plan(session: Session) -> tuple[OpenLake, LakePlan]:
+    async def plan(session: Session, *, samples: bool) -> tuple[OpenLake, LakePlan]:
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
@@ -245,15 +246,27 @@ def plan_scan(
             wanted += [] if condition is None else condition.names(opened.struct, conf)
             wanted = wanted or opened.struct.names[:1]
         terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
+        may_sample = samples and may_reach(spark, opened, asked=reader == "spark")
         return opened, await plan_lake(
-            opened, settings=known, columns=wanted, where=terms, parallelism=parallelism, jobs=jobs
+            opened,
+            settings=known,
+            columns=wanted,
+            where=terms,
+            parallelism=parallelism,
+            jobs=jobs,
+            may_sample=may_sample,
         )
 
-    def plan_here() -> tuple[OpenLake, LakePlan]:
-        return sessions.run(known, lambda session: caller.interruptible(plan(session)))
+    def plan_here(*, samples: bool) -> SparkScanPlan:
+        work = partial(plan, samples=samples)
+        opened, read = caller.serve(lambda: sessions.run(known, lambda session: caller.interruptible(work(session))))
+        return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
 
-    opened, read = caller.serve(plan_here)
-    return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
+    planned = plan_here(samples=reader != "asyncpq")
+    if planned.reader == "asyncpq" and planned.read.is_sampled:
+        planned = plan_here(samples=False)
+    logger.info("%s", planned.summary)
+    return planned
 
 
 def scan_plan(
@@ -269,14 +282,12 @@ def scan_plan(
     if read.needs_jvm_zone or read.unopened:
         read = replace(read, lake=with_jvm_zone(spark, read.lake))
     row_s = _clock(spark).row_s()
-    plan = SparkScanPlan(
+    return SparkScanPlan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
         choice=choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s),
     )
-    logger.info("%s", plan.summary)
-    return plan
 
 
 def with_jvm_zone(spark: SparkSession, lake: LakeScan) -> LakeScan:

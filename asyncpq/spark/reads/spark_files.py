@@ -8,7 +8,8 @@ With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns in
 that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
 file's narrower integers), and on dates of the old calendar (days that it lacks). Such columns go through an expression
 that returns its argument, and on which Spark pushes no condition. If the plan knows how all files store a timestamp, a
-date or a decimal, it stays as it is.
+date or a decimal, it stays as it is. All fields of structs go through such an expression: of dictionaries in structs,
+pyarrow's writer does not count the nulls of null structs, and Spark would skip these for IS NULL.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ _NOT_PUSHED: Final = (
     T.DayTimeIntervalType,
     T.YearMonthIntervalType,
 )
+#: Neither may conditions on these, but only in structs.
+_NOT_PUSHED_IN_STRUCTS: Final = (T.BooleanType, T.IntegralType, T.StringType, T.BinaryType)
 
 
 _MICROS: Final = frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")})
@@ -129,6 +132,14 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     if not _GLOB.isdisjoint(root):
         raise NotForSpark("Spark reads the folder's name as a pattern")
     return _folder(root)
+
+
+def may_reach(spark: SparkSession, opened: OpenLake, *, asked: bool) -> bool:
+    """Return whether Spark's own reader may read the lake, as far as its url and columns tell."""
+    scheme = _HADOOP.get(split_url(opened.state.url)[0])
+    return not opened.differs and (
+        scheme == "file" or (scheme is not None and (asked or _is_configured(spark, scheme)))
+    )
 
 
 def _is_hidden(name: str) -> bool:
@@ -247,18 +258,18 @@ def _column(field: T.StructField, pushed: Collection[str]) -> Column:
     return column if held is None else held.alias(field.name, metadata=field.metadata or {})
 
 
-def _held(column: Column, dtype: T.DataType) -> Column | None:
+def _held(column: Column, dtype: T.DataType, *, is_field: bool = False) -> Column | None:
     """Return an expression with the values of ``column`` on which Spark pushes no condition into files. None if Spark
     may push conditions: on structs, it pushes those on their fields."""
     if isinstance(dtype, (T.FloatType, T.DoubleType)):
         return F.nanvl(column, column)
-    if isinstance(dtype, _NOT_PUSHED):
+    if isinstance(dtype, _NOT_PUSHED) or (is_field and isinstance(dtype, _NOT_PUSHED_IN_STRUCTS)):
         return F.greatest(column, column)
     if not isinstance(dtype, T.StructType):
         return None
     held: Column | None = None
     for field in dtype.fields:
-        inner = _held(column.getField(field.name), field.dataType)
+        inner = _held(column.getField(field.name), field.dataType, is_field=True)
         if inner is not None:
             held = (column if held is None else held).withField(quoted(field.name), inner)
     return held

@@ -94,6 +94,7 @@ def test_spark_chooses_the_same_files(spark: SparkSession, tmp_path: Path) -> No
         root = write(tmp_path / str(number), *paths)
         expected = sorted(map(tuple, spark.read.parquet(root).collect()))
         assert sorted(map(tuple, scan(spark, root).collect())) == expected
+        assert sorted(map(tuple, scan(spark, root, reader="asyncpq").collect())) == expected
         assert sorted(map(tuple, spark.read.format("asyncpq").load(root).collect())) == expected
     with pytest.raises(PySparkException, match="CONFLICTING_PARTITION_COLUMN_NAMES"):
         spark.read.parquet(write(tmp_path / "x", "p=1/a.parquet", "q=1/b.parquet"))

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,6 +68,7 @@ def test_columns_of_classic_spark_prune_and_give_sparks_rows(spark: SparkSession
 
     from asyncpq.spark import explain_scan, scan
     from asyncpq.spark.reads.column_conditions import read_column
+    from asyncpq.spark.reads.reader_choice import ReaderName
 
     assert {str(read_column(make(functions))) for make in CASES.values()} == set(CASES)
     for make in _UNKNOWN:
@@ -94,5 +95,7 @@ def test_columns_of_classic_spark_prune_and_give_sparks_rows(spark: SparkSession
         (~(col("id") < 250), 1),
     ]:
         assert explain_scan(spark, str(tmp_path), where=column).files == files
-        rows = scan(spark, str(tmp_path), where=column, columns=["s"]).collect()
-        assert sorted(rows) == sorted(native.filter(column).select("s").collect())
+        expected = sorted(native.filter(column).select("s").collect())
+        for reader in get_args(ReaderName):
+            rows = scan(spark, str(tmp_path), where=column, columns=["s"], reader=reader).collect()
+            assert sorted(rows) == expected

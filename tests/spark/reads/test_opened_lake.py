@@ -86,3 +86,17 @@ async def test_two_columns_of_a_schema_cannot_name_the_same_column(lake: str) ->
     async with asyncpq.Session() as session:
         with pytest.raises(InvalidOptionError, match="the same column"):
             await open_lake(session, LakeTarget(target=lake, schema=both), ReadConf())
+
+
+async def test_a_dictionary_of_the_first_file_is_that_of_no_index_of_all(tmp_path: Path) -> None:
+    words = pa.array(["a", "b"])
+    pq.write_table(pa.table({"name": words.dictionary_encode()}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"name": words}), tmp_path / "1.parquet")
+    text = StructType([StructField("name", StringType())])
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path), [Keys("name"), Footers()], schema_policy="permissive")
+        for schema in (None, text):
+            target = LakeTarget(target=str(tmp_path), index=index, schema=schema)
+            assert sorted(str(row["name"]) for row in await _rows(session, target)) == ["a", "a", "b", "b"]
+            found = await _rows(session, target, col("name") == "b")
+            assert {"name": "b"} in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ from asyncpq.spark.reads import scan as scans
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(asyncpq.spark.scan, reader="asyncpq")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +66,7 @@ def test_a_lake_is_not_broadcast(
     small, lake = spark.range(2), str(tmp_path)
     for threshold, is_broadcast in (("20000", False), ("10MB", True), ("-1", False)):
         restored_conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
-        found = asyncpq.spark.scan(spark, lake)
+        found = scan(spark, lake)
         for small in (spark.range(2), spark.range(30_000)):
             for one in (found, found.select("id"), found.groupBy("id").count()):
                 plan = plan_of(small.join(one, "id", "left"))
@@ -70,7 +74,7 @@ def test_a_lake_is_not_broadcast(
         assert spark.range(2).join(found, "id", "left").count() == 2
         assert found.count() == 3000
     restored_conf.set("spark.sql.autoBroadcastJoinThreshold", "20000")
-    few = asyncpq.spark.scan(spark, lake, where="id < 5", columns=["id"])  # of which little is read
+    few = scan(spark, lake, where="id < 5", columns=["id"])  # of which little is read
     assert "BroadcastHashJoin" in plan_of(spark.range(2).join(few, "id", "left"))
     assert few.count() == 5
 
@@ -96,7 +100,7 @@ def test_a_scan_is_as_large_as_it_is_to_spark(
     chance = random.Random(3)
     for number in range(2):
         put(tmp_path / f"{number}.parquet", **{name: [chance.random() for _ in range(40_000)] for name in "abcde"})
-    native, found = spark.read.parquet(str(tmp_path)), asyncpq.spark.scan(spark, str(tmp_path))
+    native, found = spark.read.parquet(str(tmp_path)), scan(spark, str(tmp_path))
     selections: list[Callable[[DataFrame], DataFrame]] = [
         lambda frame: frame,
         lambda frame: frame.select("a"),
@@ -143,7 +147,7 @@ def test_an_index_does_not_hide_columns_in_another_case(
     ]
     native = spark.read.parquet(lake)
     for where in ("id = 3", "id >= 2", "s.a = 5", "s.a in (2, 6) or id = 4"):
-        assert rows(asyncpq.spark.scan(spark, lake, where=where)) == rows(native.where(where)) != []
+        assert rows(scan(spark, lake, where=where)) == rows(native.where(where)) != []
         source = spark.read.format("asyncpq").option("where", where).load(lake)
         assert rows(source.where(where)) == rows(native.where(where))
     keys = spark.createDataFrame([(3,), (5,), (9,)], "id bigint")
@@ -168,7 +172,7 @@ def test_unsigned_integers_that_spark_reads_as_signed_ones(spark: SparkSession, 
     put(tmp_path / "a.parquet", k=[1.0, 2.0])
     put(tmp_path / "b.parquet", k=pa.array([1, 4_000_000_000], pa.uint32()))
     native = spark.read.parquet(str(tmp_path)).where("k < 0")
-    assert rows(asyncpq.spark.scan(spark, str(tmp_path), where="k < 0")) == rows(native) == [(-294967296.0,)]
+    assert rows(scan(spark, str(tmp_path), where="k < 0")) == rows(native) == [(-294967296.0,)]
 
 
 # -- lookups ---------------------------------------------------------------------------------------
@@ -253,11 +257,11 @@ def test_what_helps_where_a_file_of_the_index_was_replaced(
     else:
         put(tmp_path / "a.parquet", id=[1, 2, 3])
     reads: list[Callable[[], Any]] = [
-        lambda: asyncpq.spark.scan(spark, lake, view="snapshot").collect(),
+        lambda: scan(spark, lake, view="snapshot").collect(),
         lambda: asyncpq.spark.lookup_join(spark.range(3), lake, on="id", view="snapshot").collect(),
     ]
     if deleted:  # a file that was replaced is planned as it is now
-        reads.append(lambda: asyncpq.spark.scan(spark, lake, where="id = 1", view="snapshot").collect())
+        reads.append(lambda: scan(spark, lake, where="id = 1", view="snapshot").collect())
     for read in reads:
         with pytest.raises(Exception, match=r"object|no such file") as caught:
             read()
@@ -265,18 +269,18 @@ def test_what_helps_where_a_file_of_the_index_was_replaced(
         assert "a.parquet" in told
         assert "Refresh the index" in told
     now = [(1,), (2,)] if deleted else [(1,), (2,), (3,)]
-    assert rows(asyncpq.spark.scan(spark, lake)) == rows(asyncpq.spark.scan(spark, lake, view="listed")) == now
+    assert rows(scan(spark, lake)) == rows(scan(spark, lake, view="listed")) == now
     joined = asyncpq.spark.lookup_join(spark.range(4), lake, on="id")
     assert rows(joined) == now
     asyncpq.spark.refresh_index(spark, built.at)
-    assert rows(asyncpq.spark.scan(spark, lake)) == rows(asyncpq.spark.scan(spark, lake, view="snapshot")) == now
+    assert rows(scan(spark, lake)) == rows(scan(spark, lake, view="snapshot")) == now
 
 
 def test_a_file_that_was_never_there(spark: SparkSession, tmp_path: Path) -> None:
     """Nobody is told that it was replaced."""
     for where in (None, "id = 1"):
         with pytest.raises(ObjectNotFoundError, match=r"nothing\.parquet") as caught:
-            asyncpq.spark.scan(spark, [str(tmp_path / "nothing.parquet")], where=where)
+            scan(spark, [str(tmp_path / "nothing.parquet")], where=where)
         assert caught.value.hint is None
 
 
@@ -308,7 +312,7 @@ def test_columns_of_paths_are_rewritten(spark: SparkSession, tmp_path: Path) -> 
     for number, source in enumerate([str(tmp_path / "lake"), str(tmp_path / "lake" / "*" / "*.parquet"), files]):
         target = str(tmp_path / str(number))
         assert asyncpq.spark.optimize(spark, source, target, sort_by="id").rows == 2
-        assert rows(asyncpq.spark.scan(spark, target)) == [(1, 1), (2, 2)]
+        assert rows(scan(spark, target)) == [(1, 1), (2, 2)]
     with pytest.raises(ColumnNotFoundError, match="the written columns do not include it"):
         asyncpq.spark.optimize(spark, files, str(tmp_path / "more"), sort_by="id", columns=["day"])
 
@@ -323,7 +327,7 @@ def test_fields_whose_names_have_dots(spark: SparkSession, tmp_path: Path) -> No
     asyncpq.spark.build_index(spark, source, [Bounds(), Footers()])
     for url in (written, source, target):
         for where in ("s.`x.y` = 3", "s.z = 4", "`s.z` = 5"):
-            assert rows(asyncpq.spark.scan(spark, url, where=where)) == rows(frame.where(where)) != []
+            assert rows(scan(spark, url, where=where)) == rows(frame.where(where)) != []
 
 
 def test_an_append_takes_the_index_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -335,7 +339,7 @@ def test_an_append_takes_the_index_as_it_is(spark: SparkSession, tmp_path: Path)
         writer.option("indexKinds", '["bounds"]').save(str(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
     spark.range(4).write.format("asyncpq").mode("overwrite").option("indexKinds", '["bounds"]').save(str(tmp_path))
-    assert asyncpq.spark.scan(spark, str(tmp_path)).count() == 4
+    assert scan(spark, str(tmp_path)).count() == 4
 
 
 def test_a_plan_says_how_many_files_there_are(spark: SparkSession, tmp_path: Path) -> None:
@@ -353,7 +357,7 @@ def test_columns_that_are_selected_by_path(spark: SparkSession, tmp_path: Path) 
     put(tmp_path / "a.parquet", **{"id": [1], "s.t": struct, "a`b": [4], "u": struct, "s": struct})
     native = spark.read.parquet(str(tmp_path))
     for path in ("`s.t`.y", "`s.t`.`k x`", "`a``b`", "`u`.`q.r`", "u.`q.r`", "`s.t`", "s.y", "`s`.y"):
-        found, expected = asyncpq.spark.scan(spark, str(tmp_path), columns=[path]), native.select(path)
+        found, expected = scan(spark, str(tmp_path), columns=[path]), native.select(path)
         assert (found.schema, rows(found)) == (expected.schema, rows(expected)), path
 
 

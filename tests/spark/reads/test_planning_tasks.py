@@ -203,7 +203,7 @@ def test_a_scan_that_is_planned_in_jobs(
     lake = write_lake(tmp_path)
     native = spark.read.parquet(lake)
     for where in ("id = 1234", "id > 700 and p = 1", "text = '3'"):
-        found = asyncpq.spark.explain_scan(spark, lake, where=where)
+        found = asyncpq.spark.explain_scan(spark, lake, where=where, reader="asyncpq")
         assert sorted(found.frame(spark).collect()) == sorted(native.where(where).collect()) != []
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
     shown = descriptions(spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,16 @@ from asyncpq.spark.reads import packing
 from asyncpq.spark.reads import scan as scan_module
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
-from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.reads.scan import explain_scan
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+#: Through the tasks of asyncpq, however small the lakes are.
+scan = partial(scan_module.scan, reader="asyncpq")
 
 ROWS = 900
 
@@ -240,9 +244,9 @@ def test_a_deleted_file_fails_sparks_own_reader(spark: SparkSession, tmp_path: P
 
 def test_each_scan_plans_anew(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [1]}), tmp_path / "a.parquet")
-    assert scan(spark, str(tmp_path)).count() == 1
+    assert scan_module.scan(spark, str(tmp_path)).count() == 1
     pq.write_table(pa.table({"v": [2]}), tmp_path / "b.parquet")
-    assert scan(spark, str(tmp_path)).count() == 2
+    assert scan_module.scan(spark, str(tmp_path)).count() == 2
 
 
 def test_a_plan_is_logged_in_one_line(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ class Judge:
     def add(self, lake: object, where: Any, sql: str | None = None, **options: Any) -> str:
         """The same condition for both; what rows are left out by."""
         reader = self._spark.read if "schema" not in options else self._spark.read.schema(options["schema"])
-        plan = explain_scan(self._spark, str(lake), where=where, **options)
+        plan = explain_scan(self._spark, str(lake), where=where, reader="asyncpq", **options)
         theirs = reader.parquet(str(lake)).filter(where if sql is None else sql)
         self._asked.append(((str(lake), where, options), plan.frame(self._spark), theirs))
         return str(plan).partition("pruned by: ")[2]

@@ -24,7 +24,7 @@ import asyncpq.blocking
 from asyncpq import col
 from asyncpq.errors import ObjectChangedError, UnsupportedFeatureError
 from asyncpq.indexing import Bounds, Footers
-from asyncpq.spark.reads import spark_files
+from asyncpq.spark.reads import reader_choice, spark_files
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.reads.scan import explain_scan, scan
 from tests.spark import evolved_lakes, scan_lakes
@@ -197,6 +197,22 @@ def test_dates_of_the_old_calendar_after_a_first_file_without(
         assert sorted(str(row.d) for row in found.collect()) == ["1582-10-16", "2024-01-01"]
 
 
+def test_nulls_of_structs_that_the_writer_did_not_count(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path
+) -> None:
+    kind = pa.struct([("s", pa.dictionary(pa.int32(), pa.string())), ("i", pa.int32())])
+    pq.write_table(pa.table({"st": pa.array([{"s": "a", "i": 1}, None], kind)}), tmp_path / "a.parquet")
+    (statistics, *_) = [pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(0).statistics]
+    assert statistics.null_count == 0  # one is null
+    wheres = ["st.s IS NULL", "st.s IS NOT NULL", "st.i IS NULL", "st.s <=> NULL"]
+    native = spark.read.parquet(str(tmp_path))
+    expected = _native_answers(restored_conf, lambda: [native.filter(where) for where in wheres])
+    assert [len(rows) for rows in expected] == [1, 1, 1, 1]
+    for reader in _READERS:
+        scans = [scan(spark, str(tmp_path), where=where, reader=reader) for where in wheres]
+        assert _answers(scans) == expected, reader
+
+
 def test_numbers_and_texts_are_still_pushed(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,9 +347,57 @@ def test_a_file_that_is_replaced_while_the_scan_is_planned(
 
 
 def test_the_plan_says_which_reader_and_why(spark: SparkSession, lake: Path) -> None:
-    assert explain_scan(spark, str(lake)).reader == "asyncpq"
-    plan = explain_scan(spark, str(lake), reader="auto")
+    plan = explain_scan(spark, str(lake))
     assert plan.reader == "spark"
     assert "reader: spark, since it is estimated at less time; about" in str(plan)
     assert explain_scan(spark, str(lake), reader="asyncpq").reason == "the argument reader names it"
     assert explain_scan(spark, str(lake), where=col("row") < 0, reader="auto").reason == "no file is left"
+
+
+# -- samples ---------------------------------------------------------------------------------------
+
+
+def _random_lake(folder: Path) -> str:
+    """80 files, of which none can be ruled out by an id."""
+    rng = random.Random(5)
+    folder.mkdir()
+    for number in range(80):
+        ids = [0, *rng.sample(range(100_000), k=200), 100_000]
+        pq.write_table(pa.table({"id": ids, "x": [float(n) for n in ids]}), folder / f"{number:02}.parquet")
+    return str(folder)
+
+
+def test_a_sample_tells_that_all_files_are_left(spark: SparkSession, tmp_path: Path) -> None:
+    lake = _random_lake(tmp_path / "lake")
+    native = spark.read.parquet(lake)
+    plan = explain_scan(spark, lake, where="id = 100000")
+    assert (plan.reader, plan.files, plan.read.is_sampled, plan.read.metrics.files_opened) == ("spark", 80, True, 16)
+    assert plan.read.num_rows == pytest.approx(80 * 202, rel=0.01)
+    assert plan.frame(spark).count() == native.where("id = 100000").count() == 80
+    ruled_out = explain_scan(spark, lake, where="id = 100001", reader="spark")
+    assert (ruled_out.files, ruled_out.read.is_sampled) == (0, False)
+    assert not explain_scan(spark, lake, where="id = 100000", reader="asyncpq").read.is_sampled
+
+
+def test_a_sample_that_spark_cannot_read_is_no_plan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = _random_lake(tmp_path / "lake")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise spark_files.NotForSpark("of a reason")
+
+    monkeypatch.setattr(reader_choice, "spark_frame", refuse)
+    plan = explain_scan(spark, lake, where="id = 100000")
+    assert (plan.reader, plan.reason, plan.read.is_sampled) == ("asyncpq", "of a reason", False)
+    assert plan.frame(spark).count() == 80
+
+
+def test_a_sample_that_keeps_little_is_no_plan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = _random_lake(tmp_path / "lake")
+    monkeypatch.setattr(reader_choice, "_SPARK_START_S", 100.0)
+    plan = explain_scan(spark, lake, where="id = 100000")
+    assert (plan.reader, plan.read.is_sampled) == ("asyncpq", False)
+    assert plan.frame(spark).count() == 80
