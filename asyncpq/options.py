@@ -218,7 +218,7 @@ class LimitOptions:
 
     max_connections: int = 64
     lookup_connections: int = 16
-    in_flight_bytes: int = 96 * MIB
+    in_flight_bytes: int = 64 * MIB
     unit_bytes: int = 8 * MIB
     round_bytes: int = 64 * MIB
     decode_threads: int = 2

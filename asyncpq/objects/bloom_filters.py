@@ -113,9 +113,7 @@ class ChunkFilter:
         numbers = {block_of(hash_, header.num_blocks) for hash_ in hashes}
         places = [bits + number * BLOCK_BYTES for number in sorted(numbers) if number not in self._blocks]
         parts += [ByteRange(start, start + BLOCK_BYTES) for start in places]
-        merged = coalesce(
-            parts, gap_bytes=gap_bytes, wave=1 << 62, wave_gap_bytes=0, part_bytes=1 << 62, max_requests=None
-        )
+        merged = coalesce(parts, gap_bytes=gap_bytes, wave=1 << 62, wave_bytes=0, part_bytes=1 << 62, max_requests=None)
         cost = sum([part.stop - part.start + gap_bytes for part in merged])
         whole = ByteRange(self.start, bits + header.num_bytes)
         return [whole] if cost >= whole.stop - whole.start else parts

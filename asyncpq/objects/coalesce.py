@@ -1,8 +1,8 @@
 """Merge byte ranges into few range GETs. A pure function: every parameter is an argument.
 
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
-ranges become one GET when the gap between them is small, and larger gaps are closed only while a
-round has more ranges than run at once. :mod:`asyncpq.objects.prices` sets the parameters.
+ranges become one GET when the gap between them is small. Larger gaps are closed only while a round
+waits for connections longer than for bytes. :mod:`asyncpq.objects.prices` sets the parameters.
 
 The caller passes only ranges that no cache has.
 """
@@ -26,7 +26,7 @@ def coalesce(
     *,
     gap_bytes: int,
     wave: int,
-    wave_gap_bytes: int,
+    wave_bytes: int,
     part_bytes: int,
     max_requests: int | None,
 ) -> list[ByteRange]:
@@ -35,8 +35,10 @@ def coalesce(
     Args:
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
         gap_bytes: ranges at most this far apart are merged.
-        wave: requests that run at once. While there are more ranges, the smallest gaps of at most
-            ``wave_gap_bytes`` are closed.
+        wave: requests that run at once.
+        wave_bytes: bytes received while a wave waits for its first byte. While the ranges after the
+            first wave wait longer than all bytes take, the smallest gaps are closed, up to the bytes
+            that a request takes with its share of a wave.
         part_bytes: a merged range longer than this is cut into near-equal parts of at most this
             size. A cut may fall anywhere: the caller joins what it cut.
         max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are
@@ -59,9 +61,9 @@ def coalesce(
     if stop >= 0:
         merged.append(ByteRange(start, stop))
     if len(merged) > wave:
-        merged = _close_gaps(merged, wave, limit_bytes=wave_gap_bytes)
+        merged = _close_gaps(merged, _fewer(merged, gap_bytes, wave, wave_bytes))
     if max_requests is not None and len(merged) > max_requests:
-        merged = _close_gaps(merged, max_requests, limit_bytes=None)
+        merged = _close_gaps(merged, max_requests)
     return [part for item in merged for part in cut(item, part_bytes)]
 
 
@@ -75,11 +77,29 @@ def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
     return [ByteRange(low, high) for low, high in itertools.pairwise(edges)]
 
 
-def _close_gaps(ranges: list[ByteRange], target: int, *, limit_bytes: int | None) -> list[ByteRange]:
-    """Merge across the smallest gaps, of at most ``limit_bytes``, until ``target`` ranges remain."""
-    gaps = sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
-    chosen = gaps[: len(ranges) - max(1, target)]
-    closed = {number for gap, number in chosen if limit_bytes is None or gap <= limit_bytes}
+def _gaps(ranges: list[ByteRange]) -> list[tuple[int, int]]:
+    """Return (bytes, number) of the gap after each range but the last, smallest first."""
+    return sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
+
+
+def _fewer(ranges: list[ByteRange], gap_bytes: int, wave: int, wave_bytes: int) -> int:
+    """Return how many ranges remain when gaps are closed as long as this makes the round shorter. Waiting for
+    connections and receiving bytes overlap, so only the longer of both counts."""
+    count = len(ranges)
+    num_bytes = sum([stop - start for start, stop in ranges])
+    share = wave_bytes / wave
+    for gap, _ in _gaps(ranges):
+        waiting = (count - wave) * share
+        fewer, more = max(waiting - share, num_bytes + gap), max(waiting, num_bytes)
+        if count <= wave or gap > gap_bytes + share or fewer > more + gap_bytes:
+            break
+        count, num_bytes = count - 1, num_bytes + gap
+    return count
+
+
+def _close_gaps(ranges: list[ByteRange], target: int) -> list[ByteRange]:
+    """Merge across the smallest gaps until ``target`` ranges remain."""
+    closed = {number for _, number in _gaps(ranges)[: len(ranges) - max(1, target)]}
     result = [ranges[0]]
     for number, item in enumerate(ranges[1:]):
         if number in closed:

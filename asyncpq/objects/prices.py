@@ -1,9 +1,11 @@
 """The cost model of fetching from one server, which decides on gaps, rounds and whole chunks.
 
-A round of requests takes the time to the first byte, once for each wave of connections; the CPU time of each request;
-and the time to receive the bytes. So two ranges become one GET if the bytes between them take less time than a request.
-If a round has more ranges than connections, larger gaps are closed too, since one range less may save a wave. In this
-model, no other choice of GETs is faster than closing all gaps up to a bound.
+A round of requests takes the time to the first byte, the CPU time of each request, and the time to receive the bytes.
+So two ranges become one GET if the bytes between them take less time than a request. If a round has more ranges than
+connections, those after the first wave wait for a connection and again for the first byte, while the bytes of others
+arrive: the longer of both times counts. Larger gaps are closed while waiting takes longer, as far as the bytes take no
+longer than the request and its share of a wave. In this model, no other such choice of GETs is faster. Waits count
+more than the latency, which is that of fast responses.
 
 :class:`PriceBook` learns the prices from the rounds that a session has seen. A plan keeps the prices that it was made
 with.
@@ -23,6 +25,10 @@ from asyncpq.options import MIB, LimitOptions, RequestOptions
 _LATENCY_S: Final = 0.030  # before the first measurement, as are the next two
 _BANDWIDTH_BYTES_S: Final = 200e6
 _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, parsing and handing out, on one core
+
+_WAITS: Final = 1.5  # latencies that a wave after the first one waits
+_WAITED: Final = 1.3  # a round that takes at most so many times as long as it waits does not show the bandwidth
+_TRANSFER: Final = 0.8  # of a round's time is at least taken by its bytes, if its requests do not wait
 
 _FEW_REQUESTS: Final = 8  # rounds of at most so many requests show the latency,
 MANY_REQUESTS: Final = 16  # those of at least so many the CPU of a request, if they are
@@ -66,12 +72,6 @@ class Prices(NamedTuple):
         return round(self.request_s * self.bandwidth_bytes_s) if fixed is None else fixed
 
     @property
-    def wave_gap_bytes(self) -> int:
-        """Like :attr:`gap_bytes`, for a request that must wait because all connections are in use."""
-        fixed, wait_s = self.fixed_gap_bytes, self.latency_s / self.connections
-        return round((self.request_s + wait_s) * self.bandwidth_bytes_s) if fixed is None else fixed
-
-    @property
     def round_bytes(self) -> float:
         """How many bytes could be received in the time of one round trip (the time to the first byte)."""
         return self.latency_s * self.bandwidth_bytes_s
@@ -100,7 +100,7 @@ class Prices(NamedTuple):
             ranges,
             gap_bytes=self.gap_bytes,
             wave=self.connections,
-            wave_gap_bytes=self.wave_gap_bytes,
+            wave_bytes=round(_WAITS * self.round_bytes) if self.fixed_gap_bytes is None else 0,
             part_bytes=1 << 62,
             max_requests=self.max_requests,
         )
@@ -116,9 +116,9 @@ class Prices(NamedTuple):
         if not requests:
             return 0.0
         sizes = [stop - start for start, stop in requests]
-        waves = max(1.0, len(sizes) / self.connections)
+        waiting_s = _WAITS * (len(sizes) / self.connections - 1) * self.latency_s  # of later waves
         transfer_s = max(sum(sizes) / self.bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
-        return self.latency_s * waves + self.request_s * len(sizes) + transfer_s
+        return self.latency_s + self.request_s * len(sizes) + max(waiting_s, transfer_s)
 
 
 class _Server:
@@ -183,12 +183,19 @@ class PriceBook:
             prices = prices._replace(latency_s=_quartile(known.latencies))
         if cpu_s is not None and requests >= MANY_REQUESTS and num_bytes <= requests * _SMALL_BYTES:
             known.requests.append(min(max(cpu_s / requests, 20e-6), 500e-6))
-            prices = prices._replace(request_s=_quartile(known.requests))
+            # the first round, which opens connections, takes several times as long
+            prices = prices._replace(request_s=_quartile([self.initial.request_s, *known.requests]))
         if not self._fixes_bandwidth:
             # Other work overlaps with the transfer. A rate that is measured too low makes gaps small, and so shows
             # itself in later rounds.
-            rest_s = max(seconds - prices.latency_s, seconds / 2, 1e-6)
+            rest_s = max(seconds - prices.latency_s, 1e-6)
+            rest_s = max(rest_s - (cpu_s or 0.0), _TRANSFER * rest_s, seconds / 2, 1e-6)
             rate = min(max(num_bytes / rest_s, 1e6), 10e9)
+            waves = requests / prices.connections
+            if waves > 1 and rest_s < _WAITED * (waves - 1) * prices.latency_s:
+                # The bytes arrived in the wait: they may take less. The next round tries to wait less.
+                known.prices = prices._replace(bandwidth_bytes_s=max(prices.bandwidth_bytes_s, min(2 * rate, 10e9)))
+                return
             if requests == 1:
                 known.connections.append(rate)
             elif requests >= _FEW_REQUESTS or rate > prices.bandwidth_bytes_s:  # few may not use all of it

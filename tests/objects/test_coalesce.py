@@ -25,7 +25,7 @@ def covered(ranges: list[ByteRange] | list[tuple[int, int]]) -> set[int]:
         {
             "gap_bytes": st.integers(0, 50),
             "wave": st.integers(1, 8),
-            "wave_gap_bytes": st.integers(0, 200),
+            "wave_bytes": st.integers(0, 800),
             "max_requests": st.none() | st.integers(1, 5),
         }
     ),
@@ -38,13 +38,13 @@ def test_every_byte_is_covered_once(ranges: list[tuple[int, int]], part: int, kn
     whole = coalesce(ranges, part_bytes=1 << 60, **knobs)
     if knobs["max_requests"] is not None:
         assert len(whole) <= knobs["max_requests"]
-    elif len(whole) > knobs["wave"]:
-        assert all(right.start - left.stop > knobs["wave_gap_bytes"] for left, right in pairwise(whole))
+    else:
+        assert all(right.start - left.stop > knobs["gap_bytes"] for left, right in pairwise(whole))
 
 
 @given(RANGES, st.integers(0, 50))
 def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]], gap: int) -> None:
-    found = coalesce(ranges, gap_bytes=gap, wave=10_000, wave_gap_bytes=1 << 60, part_bytes=1 << 60, max_requests=None)
+    found = coalesce(ranges, gap_bytes=gap, wave=10_000, wave_bytes=1 << 60, part_bytes=1 << 60, max_requests=None)
     wanted = covered(ranges)
     extra = sorted(covered(found) - wanted)
     runs = 0
@@ -66,10 +66,16 @@ def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]]
         ([], {}, []),
         ([(0, 100)], {"part_bytes": 40}, [(0, 33), (33, 66), (66, 100)]),
         # three ranges and two connections: the smaller gap is closed, so that one wave is enough
-        ([(0, 1), (20, 21), (30, 31)], {"wave": 2, "wave_gap_bytes": 9}, [(0, 1), (20, 31)]),
+        ([(0, 1), (20, 21), (30, 31)], {"wave": 2, "wave_bytes": 24}, [(0, 1), (20, 31)]),
         # but not for gaps that cost more than they save
-        ([(0, 1), (200, 201), (300, 301)], {"wave": 1, "wave_gap_bytes": 99}, [(0, 1), (200, 301)]),
-        ([(0, 1), (200, 201), (300, 301)], {"wave": 2, "wave_gap_bytes": 98}, [(0, 1), (200, 201), (300, 301)]),
+        ([(0, 1), (200, 201), (300, 301)], {"wave": 1, "wave_bytes": 99}, [(0, 1), (200, 301)]),
+        ([(0, 1), (200, 201), (300, 301)], {"wave": 2, "wave_bytes": 196}, [(0, 1), (200, 201), (300, 301)]),
+        # nor while the bytes take longer than the third range waits
+        ([(0, 51), (70, 121), (130, 181)], {"wave": 2, "wave_bytes": 200}, [(0, 51), (70, 121), (130, 181)]),
+        ([(0, 51), (70, 121), (130, 181)], {"wave": 2, "wave_bytes": 340}, [(0, 51), (70, 181)]),
+        # the price of a request alone pays for the bytes that are then waited for
+        ([(0, 51), (70, 121), (130, 181)], {"wave": 2, "wave_bytes": 308, "gap_bytes": 8}, [(0, 51), (70, 181)]),
+        ([(0, 51), (70, 121), (130, 181)], {"wave": 2, "wave_bytes": 308}, [(0, 51), (70, 121), (130, 181)]),
         ([(0, 1), (200, 201), (300, 301)], {"max_requests": 2}, [(0, 1), (200, 301)]),
         ([(0, 1), (200, 201), (300, 301)], {"max_requests": 1}, [(0, 301)]),
     ],
@@ -79,7 +85,7 @@ def test_exact_ranges(ranges: list[tuple[int, int]], knobs: dict[str, int], want
         ranges,
         gap_bytes=knobs.get("gap_bytes", 0),
         wave=knobs.get("wave", 100),
-        wave_gap_bytes=knobs.get("wave_gap_bytes", 0),
+        wave_bytes=knobs.get("wave_bytes", 0),
         part_bytes=knobs.get("part_bytes", 1 << 60),
         max_requests=knobs.get("max_requests"),
     )
