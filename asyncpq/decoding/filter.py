@@ -100,8 +100,7 @@ def _missing(name: str, types: Mapping[str, pa.DataType]) -> ColumnNotFoundError
 
 
 class _Column:
-    """A column that the filter names: its type, the name of the array that it is in (``key``), and its path inside that
-    array."""
+    """A column that the filter names: its type, the name of its array (``key``), and its path inside that array."""
 
     __slots__ = ("key", "name", "path", "type")
 

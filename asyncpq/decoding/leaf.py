@@ -4,8 +4,7 @@ Such a leaf is a flat column, or has only non-repeated structs above it. Every p
 both are read page by page. A leaf in structs decodes to struct arrays with one child each, down to the leaf; ``depth``
 counts these structs, and is 0 for a flat column.
 
-Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached by
-itself.
+Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached alone.
 """
 
 from __future__ import annotations
@@ -76,8 +75,7 @@ _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 class DecodeLimits:
     """The limits and checks for decoding the pages of one read (see :class:`asyncpq.options.LimitOptions`).
 
-    ``max_decoded_bytes`` is what may still be decoded. Each reader has its own :meth:`copy`, and lowers it with each
-    column.
+    ``max_decoded_bytes`` is what may still be decoded. Each reader lowers it in its own :meth:`copy`.
     """
 
     verify_crc: bool
@@ -279,8 +277,7 @@ class LeafDecoder:
         return found, len(searched)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
-        """Decompress a page, so that single rows can be picked from it. None if that is not possible: the page has to
-        be decoded whole."""
+        """Decompress a page, so that single rows can be picked from it; None if it has to be decoded whole."""
         if self._layout.gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
@@ -303,8 +300,7 @@ class LeafDecoder:
         return PackedPage(page.data, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
-        """Return the values at a few ascending ``positions`` (rows, counted within the page). None if the page has to
-        be decoded whole."""
+        """Return the values at a few ascending ``positions`` in a page; None if it has to be decoded whole."""
         if self._layout.gives_dictionary:
             return None
         if packed.value_bytes >= 0:
@@ -321,8 +317,7 @@ class LeafDecoder:
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
-        """Return whether a filter takes less time on the values of ``dictionary`` than on the values of ``num_rows``
-        rows."""
+        """Return whether a filter takes less time on the values of ``dictionary`` than on ``num_rows`` rows."""
         if dictionary is None or self.depth or self._layout.gives_dictionary or not self.slot.has_lengths:
             return False
         return len(dictionary.values) * 2 <= num_rows
@@ -384,8 +379,7 @@ class LeafDecoder:
     def _read_values(
         self, chunk: ColumnChunk, pages: Sequence[bytes | memoryview], num_rows: int, limits: DecodeLimits
     ) -> pa.Array:
-        """Decode pages of values, not of indices. Decimals of zero bytes, which mean 0 but which pyarrow refuses, get
-        one byte."""
+        """Decode pages of values, not of indices. Decimals of no bytes, which mean 0, get one byte for pyarrow."""
         try:
             return self._read(self._template(chunk), b"", pages, num_rows, limits)
         except CorruptFileError:
@@ -412,8 +406,7 @@ class LeafDecoder:
         num_rows: int,
         limits: DecodeLimits,
     ) -> pa.Array:
-        """Decode pages in a spliced file (``splice``). Raises CorruptFileError if they do not have ``num_rows``
-        rows."""
+        """Decode pages in a spliced file. Raises CorruptFileError if they do not have ``num_rows`` rows."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
             column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._version.metadata.int96_unit)
@@ -442,8 +435,7 @@ class LeafDecoder:
 def leaf_decoder(
     version: FileVersion, ordinal: int, extensions: frozenset[str], as_dictionary: bool = False
 ) -> LeafDecoder | None:
-    """Return the decoder of the leaf column ``ordinal``, cached with the file; None if it must be decoded together with
-    others.
+    """Return the decoder of the leaf column ``ordinal``, cached with the file; None if it is decoded with others.
 
     Flat columns and leaves that have only structs above them have a decoder. If ``as_dictionary``, a flat column's
     values are decoded to :func:`dictionary_type`.

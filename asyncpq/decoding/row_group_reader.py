@@ -1,9 +1,8 @@
 """Read one row group: fetched pages come in, the matching rows go out.
 
-``open_sources`` makes a *source* for each column, which takes the column's fetched pages and returns its rows.
-``RowGroupReader`` hands the fetched pages to the sources, evaluates the filter on the rows that are complete, and
-returns the output's columns for the rows that match. Late columns are those that are fetched after the filter, for
-matching rows only.
+A *source* takes a column's fetched pages and returns its rows. ``RowGroupReader`` hands the pages to the sources,
+evaluates the filter on the rows that are complete, and returns the output's columns for the rows that match. Late
+columns are fetched after the filter, for matching rows only.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The rows of a row group that passed the filter in one call of :meth:`RowGroupReader.match`."""
+    """The result of one call of :meth:`RowGroupReader.match`: which of the rows that it filtered match."""
 
     rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
     mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
@@ -145,8 +144,7 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """Counts the decoded bytes of one unit of a read plan, over all of its columns. ``limits`` has the bytes that are
-    left."""
+    """Counts the decoded bytes of one unit of a plan, over all columns; ``limits`` has the bytes that are left."""
 
     __slots__ = ("limits",)
 
@@ -169,8 +167,7 @@ class Allowance:
 class SharedAllowance(Allowance):
     """An allowance that up to ``threads`` threads share. Together they decode no more bytes than one thread may.
 
-    Each column may take one thread's share. A column that needs more is decoded again, while no other column is being
-    decoded.
+    Each column may take one thread's share. A column that needs more is decoded again, alone.
     """
 
     __slots__ = ("_alone", "_spending", "_threads", "_turns")
@@ -212,9 +209,8 @@ class SharedAllowance(Allowance):
 class RowGroupReader:
     """Decodes the fetched pages of a row group and returns its matching rows, a range of rows at a time.
 
-    Synchronous, and not safe for two threads at once. The row group's pages are added in row order. To cache pages,
-    ``keep`` is called with (row group, leaf, decoded page) for each page that is decoded by itself, ``keep_part`` with
-    (row group, leaf, page) for the pages of chunks that are fetched whole.
+    Not safe for two threads at once. Pages are added in row order. To cache pages, ``keep`` is called with (row group,
+    leaf, decoded page) for each page that is decoded by itself, and ``keep_part`` for the pages of whole chunks.
     """
 
     _allowance: Allowance  # of the unit that is decoded, from its :meth:`match` on
@@ -254,8 +250,7 @@ class RowGroupReader:
     # -- input ------------------------------------------------------------------------------------
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Announce pages that will arrive later. Rows from the first announced page on are not available before it
-        arrives."""
+        """Announce pages that will arrive later. Rows from the first of them on are not available before."""
         for item in items:
             if item.kind == "page":
                 self._expecting = True
@@ -287,7 +282,6 @@ class RowGroupReader:
         Args:
             positions: positions in ``plan.columns`` of the columns that have been fetched.
             allowance: counts the decoded bytes; also those of these rows' other columns, which are decoded later.
-
         Raises:
             AsyncpqError: a page cannot be decoded, or the allowance is exceeded; the error names the place in the file.
         """
@@ -361,8 +355,7 @@ class RowGroupReader:
         return arrays
 
     def _filter_columns(self, arrays: Mapping[Projection, pa.Array], num_rows: int) -> dict[str, pa.Array]:
-        """Return the filter's columns by name: the dataset's columns if the file belongs to a dataset, else the
-        file's."""
+        """Return the filter's columns by name: the dataset's if the file belongs to one, else the file's."""
         by_name: dict[str, pa.Array] = {}
         view = self._shape.view
         if view is None:
@@ -393,8 +386,7 @@ class RowGroupReader:
         return items
 
     def column_sets(self, most: int) -> list[list[int]]:
-        """Divide the positions of the output's columns into at most ``most`` sets that threads may decode
-        concurrently."""
+        """Divide the output's columns, by position, into at most ``most`` sets that threads may decode at once."""
         view, by_field = self._shape.view, dict[int | None, list[int]]()
         projections = self._shape.output if view is None else [column.projection for column in view.output]
         for number, projection in enumerate(projections):
@@ -459,8 +451,7 @@ class RowGroupReader:
         )
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """Return a dataset's column, cast from ``source`` or constant. A constant's bytes count against the allowance
-        like decoded bytes."""
+        """Return a dataset's column, cast from ``source`` or constant; its bytes count against the allowance."""
         allowance = self._allowance
         if source is None:
             size, limits = num_rows * constant_bytes(column.constant), allowance.limits
@@ -479,8 +470,7 @@ class RowGroupReader:
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
-        """Yield (leaf ordinal, page locations) for each leaf column whose pages were located while its whole chunk was
-        read."""
+        """Yield (leaf ordinal, page locations) for each column whose pages were located while its chunk was read."""
         for position, source in self.sources.streamed.items():
             if source.locations is not None:
                 yield self.plan.columns[position].chunk.leaf, source.locations

@@ -1,5 +1,4 @@
-"""Thrift's compact protocol: a reader and patterns for untrusted bytes, and a writer (thrift-compact-protocol.md of
-Thrift).
+"""Thrift's compact protocol (thrift-compact-protocol.md): a reader and patterns for untrusted bytes, and a writer.
 
 ``CompactReader`` reads nothing past the end, checks each length against the remaining bytes, and limits nesting to
 :data:`MAX_DEPTH` levels and lists to ``max_elements`` elements in all.
@@ -151,8 +150,7 @@ class EndOfDataError(CorruptFileError):
 
 
 class CompactReader:
-    """Reads values in Thrift's compact protocol from ``data``, starting at ``pos``. It reads or skips at most
-    ``max_elements`` list elements in all.
+    """Reads values from ``data``, starting at ``pos``: at most ``max_elements`` list elements in all.
 
     Every method raises CorruptFileError if the bytes are not the compact protocol, its subclass EndOfDataError if the
     bytes end too early, and ResourceLimitError if there are too many elements or nested levels.
@@ -221,8 +219,7 @@ class CompactReader:
         return type_, self.integer()
 
     def list_header(self) -> tuple[int, int]:
-        """Read a list's or set's header: ``(element type, length)``. A length greater than the number of remaining
-        bytes is refused."""
+        """Read a list's or set's header: ``(element type, length)``. Refuses more elements than bytes remain."""
         try:
             header = self.data[self.pos]
         except IndexError:
@@ -450,8 +447,7 @@ def byte(value: int) -> bytes:
 
 
 def headers(*types: int) -> bytes:
-    """Return a pattern for the header of a field whose type is one of these, and whose id is 1 to 15 above the previous
-    field's id."""
+    """Return a pattern for headers of fields of these types, with ids 1 to 15 above the previous field's id."""
     return b"[" + b"".join([byte(delta << 4 | type_) for delta in range(1, 16) for type_ in types]) + b"]"
 
 

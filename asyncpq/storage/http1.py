@@ -27,8 +27,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 
 class _KnownHead(NamedTuple):
-    """A pattern for response heads with one status line and one sequence of field names. It is made for heads that are
-    frequent.
+    """A pattern for frequent response heads: of one status line and one sequence of field names.
 
     It parses such a head in half the time. A head with other names, or with blanks after a value, does not match.
     """
