@@ -205,7 +205,9 @@ class FieldSource:
         first = self._field.first_leaf
         if len(types) != self._field.leaf_stop - first:
             raise UnsupportedFeatureError(
-                f"pyarrow reads {len(types)} leaves in the field, but the file has {self._field.leaf_stop - first}"
+                f"pyarrow reads the column as {type_}, which has {len(types)} leaf columns, but the file's schema has "
+                f"{self._field.leaf_stop - first}",
+                hint="Leave the column out, or read the file with another program.",
             )
         proven = possible = 0
         for number, leaf_pages in pages.items():

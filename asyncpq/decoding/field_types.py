@@ -1,5 +1,8 @@
-"""The Arrow types of a file's fields, as pyarrow gives them, and the footers of spliced files that are made from them.
-Both are kept with the file.
+"""The Arrow types that pyarrow reads for a file's top-level fields, and the templates of the small Parquet files in
+which their pages are decoded (:mod:`asyncpq.decoding.splice`).
+
+Both are cached with the :class:`asyncpq.objects.version.FileVersion`. An extension type of the stored Arrow schema is
+used only if pyarrow has it built in, or if the options allow its name.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class IndexKind(ABC):
 
 @dataclass(frozen=True, init=False)
 class Bounds(IndexKind):
-    """Least and greatest values, nulls and NaNs of columns, for each file and row group.
+    """Least and greatest values, and the numbers of nulls and NaNs, of columns, for each file and row group.
 
     Args:
         columns: names or dotted paths of columns; without any, all columns whose values have an order.

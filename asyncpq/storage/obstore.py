@@ -268,9 +268,13 @@ class ObstoreStore(Unpicklable):
             )
         _process = os.getpid()
         account = name.partition("@")[2]
-        if not name or (account and self._provider != "az"):
+        if not name:
             raise InvalidOptionError(
-                "the url must have a bucket, and no user info",
+                "the url has no bucket", url=safe_url(url), hint=f"Write {self.protocol}://bucket/key."
+            )
+        if account and self._provider != "az":
+            raise InvalidOptionError(
+                "the url has user info before the bucket (not shown)",
                 url=safe_url(url),
                 hint="Pass credentials in storage_options.",
             )

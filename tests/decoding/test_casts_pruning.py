@@ -183,7 +183,7 @@ def test_a_value_that_the_datasets_type_does_not_hold_is_an_error(
     version = _version(write(pa.table({"v": array}), [], rows_per_group=1000))
     view = view_of(version, pa.schema([("v", target)]), None, {})
     (column,) = view.columns(version, view.ordinals(None), frozenset())
-    with pytest.raises(SchemaMismatchError, match="has no equal value of the dataset's type") as raised:
+    with pytest.raises(SchemaMismatchError, match="cannot be converted to the dataset's type") as raised:
         column.array(array, len(array))
     assert raised.value.column == "v"
 

@@ -126,7 +126,9 @@ class BucketSessions(Unpicklable):
         """Return the credentials of the session that :meth:`ready` has opened. ``again`` makes no difference."""
         if self._session is None:
             raise CredentialsError(
-                "a request to the directory bucket cannot be signed: no session is open", url=self._url
+                "the request to the directory bucket cannot be signed: S3 Express has opened no session for it",
+                url=self._url,
+                hint="Send the request again. If it fails again, report it as a defect of asyncpq.",
             )
         return self._session.credentials
 
