@@ -12,7 +12,7 @@ here what it means to DuckDB, also for NaN and -0.0 (docs/tools.md). Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -102,10 +102,15 @@ class _Scanner:
         """Return the batches. Dropping the reader ends the scan."""
         condition = self._condition
         where = None if condition is None else rows_of(condition, self._opened.schema)
-        reader = self._opened.scan(self._columns, where, batch_size=self._batch_size).to_reader()
         if condition is None or where is not None:
-            return reader
-        return pa.RecordBatchReader.from_batches(reader.schema, _filtered(reader, condition))
+            return self._opened.scan(self._columns, where, batch_size=self._batch_size).to_reader()
+        schema = self._opened.schema
+        columns = schema.names if self._columns is None else self._columns
+        # the text of an expression contains the names of its columns, which need not be among DuckDB's
+        needed = [name for name in schema.names if name in columns or name in str(condition)]
+        reader = self._opened.scan(needed, batch_size=self._batch_size).to_reader()
+        returned = pa.schema([schema.field(name) for name in columns])
+        return pa.RecordBatchReader.from_batches(returned, _filtered(reader, condition, columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Iterate over the scan's record batches."""
@@ -194,6 +199,8 @@ def _has_floats(type_: Any) -> bool:
     return any(_has_floats(type_.field(at).type) for at in range(type_.num_fields))
 
 
-def _filtered(reader: pa.RecordBatchReader, condition: pc.Expression) -> Iterator[pa.RecordBatch]:
+def _filtered(
+    reader: pa.RecordBatchReader, condition: pc.Expression, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     for batch in reader:
-        yield from pa.Table.from_batches([batch]).filter(condition).to_batches()
+        yield from pa.Table.from_batches([batch]).filter(condition).select(columns).to_batches()

@@ -87,8 +87,9 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
     lines = [cause["detail"], *([saves] if saves else []), f"Cure: {cause['cure']}"]
     for line in lines:
         out.print(Padding(Text(printable(line)), (0, 0, 0, 3)))
-    for writer, code in cause["snippets"].items():
-        if writers is None or writer in writers:
+    snippets = cause["snippets"]
+    for writer, code in snippets.items():
+        if writers is None or writer in writers or len(snippets) == 1:  # which depends on no writer
             out.print(Text.assemble(f"     {writer:9}", (printable(code), "dim")), soft_wrap=True)
 
 

@@ -275,6 +275,8 @@ class _Reader:
                 self._refuse("a column as a condition that is not boolean: compare it with a value")
             if 3 in node:
                 return self._call(_message(node, 3))
+            if 6 in node:
+                return self._if_then(_message(node, 6))
             if 8 in node:
                 return self._in(_message(node, 8))
             self._refuse("one of its operations")
@@ -320,6 +322,16 @@ class _Reader:
         if not isinstance(text, (str, bytes)):
             self._refuse(f"{name} of a value that is neither a string nor bytes")
         return self._column_of(args[0]), text
+
+    def _if_then(self, node: Message) -> Expression:
+        """Translate ``if_else(condition, then, otherwise)``; DuckDB 2 writes IN as such, with null for null."""
+        (clause,) = _messages(node, 1)
+        condition = self._predicate(_message(clause, 1))
+        tested = condition.arg if isinstance(condition, Not) else condition
+        if not isinstance(tested, IsNull):
+            self._refuse("if_else with another condition than whether a column is null")
+        then, otherwise = self._predicate(_message(clause, 2)), self._predicate(_message(node, 2))
+        return Or((And((condition, then)), And((Not(condition), otherwise))))
 
     def _in(self, node: Message) -> Expression:
         values = tuple(self._literal(_message(option, 1)) for option in _messages(node, 2))

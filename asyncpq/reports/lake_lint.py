@@ -48,7 +48,7 @@ def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
         files = [item for item in linted if column in item.subjects]
         read = _files_with(files, column, len(lake.sizes))
         findings += _merged([[cause for cause in item.findings if cause["column"] == column] for item in files], read)
-        findings += _of_lake(lake, files, column, read)
+        findings += [cause for cause in _of_lake(lake, files, column, read) if (cause["saves_seconds"] or 0) > 0]
     return [*findings, *_of_deletes(lake)]
 
 

@@ -309,6 +309,8 @@ def _digest(section: _Section) -> bytes:
     token = token.strip()
     if len(token) < _SHORTEST_TOKEN:
         raise section.wrong(way, f"names a token of fewer than {_SHORTEST_TOKEN} characters")
+    if len(token.splitlines()) > 1:  # no request could send it
+        raise section.wrong(way, "names a token of several lines: `--new-token` prints its sha256, too")
     return token_digest(token)
 
 

@@ -23,6 +23,13 @@ def test_defaults() -> None:
     assert configuration.session["storage_options"] == {}
 
 
+def test_a_token_of_several_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as all that --new-token prints."""
+    monkeypatch.setenv("A_TOKEN", "token a-token-of-some-length\nsha256 0123")
+    with pytest.raises(InvalidOptionError, match="several lines"):
+        parse_configuration({**DATASET, "tokens": {"one": {"env": "A_TOKEN"}}})
+
+
 def test_tokens_come_from_files_variables_or_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("the token in a file\n")
     monkeypatch.setenv("A_TOKEN", "the token in a variable")
