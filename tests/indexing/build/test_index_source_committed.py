@@ -55,7 +55,7 @@ async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None
         assert await ids(session, tmp_path) == numbers(10)
         assert await _read(session, tmp_path, index=False, **_EVERY_FILE) == numbers(0, 10)
         folder = await session.open_index(str(tmp_path / "_asyncpq"))
-        with pytest.raises(UsageError, match="which files of the folder are live"):
+        with pytest.raises(UsageError, match="which files of the folder are committed"):
             await folder.drop()
         with pytest.raises(InvalidOptionError, match="outside of the folder"):
             await session.build_index(str(tmp_path), [Keys("id")])
@@ -84,7 +84,7 @@ async def test_what_counts_is_not_passed_by(tmp_path: Path, below: str) -> None:
         await add(session, lake, [write(lake, 10)], overwrite=True)
         write(lake, 20)
         if below:
-            with pytest.raises(InvalidOptionError, match="index of their folder"):
+            with pytest.raises(InvalidOptionError, match="only its index knows which files are committed"):
                 await session.open_dataset(url)
         else:
             assert await _read(session, url) == numbers(10)
@@ -102,7 +102,7 @@ async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -
         await add(session, lake, [write(lake, 0), write(lake, 10)])
         await add(session, lake, [write(lake, 20)], overwrite=True)
         for options in ({"index": False}, {"view": "listed"}, {"view": "listed", "index": str(lake / "_asyncpq")}):
-            with pytest.raises(InvalidOptionError, match="only the folder's index knows"):
+            with pytest.raises(InvalidOptionError, match="only its index knows"):
                 await session.open_dataset(str(lake), **options)
         index = await session.build_index(str(lake), [Keys("id"), Bounds("id")], at=elsewhere)
         assert index.manifest.num_files == 1
@@ -280,7 +280,7 @@ async def test_the_index_of_a_lake_that_was_made_since_is_not_dropped(tmp_path: 
         old = await session.build_index(str(tmp_path), [Keys("id")])
         await (await session.open_index(str(tmp_path / "_asyncpq"))).drop()
         await add(session, tmp_path, [write(tmp_path, 0)])
-        with pytest.raises(UsageError, match="which files of the folder are live"):
+        with pytest.raises(UsageError, match="which files of the folder are committed"):
             await old.drop()
         assert await ids(session, tmp_path) == numbers(0)
         broken = await session.build_index(str(tmp_path / "other.parquet"), [Keys("id")], at=str(tmp_path / "broken"))
