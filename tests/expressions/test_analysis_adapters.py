@@ -292,6 +292,9 @@ def spark_cases(draw: st.DrawFn) -> tuple[str, Expression]:
     if kind == "string":
         choices += [st.builds(make, st.just("x"), literal) for make in (StartsWith, Contains)]
         choices.append(st.builds(Like, st.just("x"), st.sampled_from(["a%", "%b", "a_", "%a%b%", "a"])))
+    if kind in ("float", "double"):
+        choices += [st.builds(make, st.just("x"), st.sampled_from(["N", "NaN"])) for make in (StartsWith, Contains)]
+        choices.append(st.builds(Like, st.just("x"), st.sampled_from(["N%", "%a%", "_"])))
     return kind, draw(trees(st.one_of(choices)))
 
 
@@ -320,6 +323,8 @@ def _atom_by_spark(atom: Atom, value: Any) -> bool | None:
     if value is None or None in atom.literals:
         return None
     if not isinstance(atom, Comparison):
+        if isinstance(value, float):  # Spark casts it to text; that of numbers has none of the letters
+            value = "NaN" if value != value else "10"
         return results(atom, "string", [value])[0][0]
     (literal,) = atom.literals
     if isinstance(value, float):

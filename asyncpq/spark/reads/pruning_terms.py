@@ -230,7 +230,7 @@ _NOT_COMPARED: Final = analysis.ValueDomain(lambda _: _FOREIGN, spark=True)
 def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | None:
     """Return a predicate that is true for all values in the set ``wanted``; None if the set has all values."""
     name = column.name
-    nan = wanted.nan and column.is_floating
+    nan = column.is_floating and (wanted.nan or not wanted.exact)  # to Spark's LIKE, NaN is the text "NaN"
     if not wanted.comparable or (wanted.values == analysis.EVERYTHING and wanted.null):
         return None
     texts = [tree.Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]

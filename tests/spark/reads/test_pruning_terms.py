@@ -69,6 +69,12 @@ def test_nan_is_greater_than_all_numbers() -> None:
     assert _terms(col("x") < 1.0) == Comparison("x", "<", 1.0)
 
 
+def test_nan_is_a_text_to_conditions_on_text() -> None:
+    """Spark casts the column: NOT x LIKE '0%' is true for NaN."""
+    for condition in (col("x").contains("N"), ~col("x").like("0%"), col("x").starts_with("N")):
+        assert _terms(condition) in (Not(IsNull("x")), None)
+
+
 def test_wall_clock_times_need_their_instants() -> None:
     moment = dt.datetime(2024, 5, 1, 12)
     condition = col("at") == moment
