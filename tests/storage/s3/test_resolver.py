@@ -153,7 +153,7 @@ async def test_container(container: Service, way: str, monkeypatch: pytest.Monke
 async def test_keys_are_fetched_again_before_they_expire(container: Service, caplog: pytest.LogCaptureFixture) -> None:
     path = "/v2/keys?id=1"
     resolver = S3Resolver({})
-    container.give(path, "AK1", 901.0)
+    container.give(path, "AK1", 960.0)
     assert (await resolver.fetch_credentials(False)) == Credentials("AK1", "s/+", "t==")
     container.give(path, "AK2", 700.0)
     assert (await resolver.fetch_credentials(False)) == Credentials("AK1", "s/+", "t==")
