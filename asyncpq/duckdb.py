@@ -106,10 +106,12 @@ class _Scanner:
             return self._opened.scan(self._columns, where, batch_size=self._batch_size).to_reader()
         schema = self._opened.schema
         columns = schema.names if self._columns is None else self._columns
-        # the text of an expression contains the names of its columns, which need not be among DuckDB's
-        needed = [name for name in schema.names if name in columns or name in str(condition)]
-        reader = self._opened.scan(needed, batch_size=self._batch_size).to_reader()
         returned = pa.schema([schema.field(name) for name in columns])
+        needed = list(columns)
+        if not _fits(condition, returned):  # DuckDB 2 does not ask for the columns of the filter alone
+            others = {name: pa.schema([field for field in schema if field.name != name]) for name in schema.names}
+            needed = [name for name in others if name in columns or not _fits(condition, others[name])]
+        reader = self._opened.scan(needed, batch_size=self._batch_size).to_reader()
         return pa.RecordBatchReader.from_batches(returned, _filtered(reader, condition, columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -145,15 +147,21 @@ def rows_of(condition: pc.Expression, schema: pa.Schema) -> Expression | None:
     try:
         translated = from_pyarrow(condition, schema)
     except (ExpressionError, ColumnNotFoundError) as error:
-        without = pa.schema([field for field in schema if not _has_floats(field.type)])
-        try:
-            without.empty_table().filter(condition)
-        except (pa.ArrowException, KeyError, TypeError):
+        if not _fits(condition, pa.schema([field for field in schema if not _has_floats(field.type)])):
             raise _unsupported(condition, error.message) from error
         return None
     if any(part == Constant(True) for part in _nodes(translated)):
         raise _unsupported(condition, "DuckDB writes `x <= NaN`, which is not true for null, as `true`")
     return replace_atoms(translated, lambda atom: _meant(atom, schema))
+
+
+def _fits(condition: pc.Expression, schema: pa.Schema) -> bool:
+    """Return whether pyarrow evaluates ``condition`` on the columns of ``schema``."""
+    try:
+        schema.empty_table().filter(condition)
+    except (pa.ArrowException, KeyError, TypeError):
+        return False
+    return True
 
 
 def _unsupported(condition: pc.Expression, reason: str) -> UnsupportedFeatureError:

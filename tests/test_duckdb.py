@@ -263,13 +263,19 @@ def test_what_would_be_inexact_is_refused(condition: pc.Expression) -> None:
 
 def test_columns_of_the_filter_alone(tmp_path: Path) -> None:
     """DuckDB 2 does not ask for the columns of a filter that it pushes down."""
-    table = pa.table({"id": [1, 2, 3, None], "f": [1.5, NAN, 0.0, 1.5], "n": pa.array([1, 2, 3, 1], NS)})
+    table = pa.table(
+        {"id": [1, 2, 3, None], "f": [1.5, NAN, 0.0, 1.5], "n": pa.array([1, 2, 3, 1], NS), "s": ["a"] * 4}
+    )
     pq.write_table(table, tmp_path / "0.parquet")
     among = pc.if_else(pc.field("f").is_valid(), pc.field("f").isin([1.5, NAN]), pa.scalar(None, pa.bool_()))
     with blocking.BlockingSession() as session:
         opened = door.dataset(session.open_file(tmp_path / "0.parquet"))
         for condition, rows in [(among, [1, 2, None]), (~among, [3]), (pc.field("n") == pa.scalar(1, NS), [1, None])]:
             assert opened.to_table(columns=["id"], filter=condition).to_pydict() == {"id": rows}
+        text = pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0])), pa.py_buffer(b"\xff")]
+        )
+        assert not opened.to_table(columns=["id"], filter=pc.field("s") == text[0]).num_rows  # it has no text form
 
 
 # -- requests and bytes ---------------------------------------------------------------------------

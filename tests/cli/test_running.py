@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,14 +66,6 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         fail("first\n  second", 1)
     assert ended.value.exit_code == 1
     assert capsys.readouterr() == ("", "asyncpq: first second\n")
-
-
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where the tests run as a shell's background job, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -148,12 +148,11 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["in_spark", "elsewhere"])
 def test_an_interrupt_ends_what_the_driver_does(again: bool, meanwhile: bool) -> None:
     """Nothing is committed behind the back of whoever has pressed Ctrl-C; what was kept for it is given back."""
-    # A shell that starts the tests in its background has them ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     caller, portal, done = CallerThread(), Portal(), list[str]()
 
     async def build() -> None:
@@ -183,4 +182,3 @@ def test_an_interrupt_ends_what_the_driver_does(again: bool, meanwhile: bool) ->
         assert done == (["leaving"] if again else ["leaving", "closed", "left"])
     finally:
         portal.close()
-        signal.signal(signal.SIGINT, before)
