@@ -319,7 +319,7 @@ def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: str, own:
     for reads_own in (False, True):
         with blocking.BlockingSession(server.storage_options, requests=requests, limits=limits) as session:
             dataset = session.open_dataset("s3://bucket/lake/")
-            dataset.count()  # the footers, whose sizes are learnt in the order of the answers
+            dataset.count()  # fetches the footers, in any order
             begin = server.bytes_sent, len(server.log)
             if reads_own:
                 dataset.scan(**own).to_table()

@@ -2,7 +2,8 @@
 
 Memory keeps pages as fetched. While it is less than half full, pages of small reads, and of reads of one page of each
 column, are kept decoded instead; after that, only from their second use on, since most pages are used once and a
-decoded page is several times larger.
+decoded page is several times larger. Pages of a filtered read of up to a sixteenth of memory, such as a lookup in a
+column that is not sorted, are kept decoded from their second use on: decoding a million keys takes 12 ms.
 
 A scan without a filter does not look up single pages itself. It caches its pages for other reads only if it reads
 little: copying 32 MB of pages took a fifth of the CPU time of the scan of a column.
@@ -83,7 +84,8 @@ class PageKeeper:
     def reader(self, plan: RowGroupPlan) -> RowGroupReader:
         """Return a new reader of a row group, which reports its decoded pages to this keeper."""
         keep = None
-        if self._decoded_room > 0 and (self._is_small or _is_wide(plan)):
+        again = self._leaves_parts and plan.filtered and not self.new
+        if self._decoded_room > 0 and (self._is_small or again or _is_wide(plan)):
             keep = self._keep
             self._keeping.add(plan.ordinal)
         admits = self._admit and (self._leaves_parts or plan.filtered)

@@ -361,12 +361,10 @@ class _Connection(asyncio.Protocol):
         if request.method == "HEAD" or answer.status in (204, 304):
             body = b""
         special = fault.truncate is not None or fault.stall_body or fault.drip_s is not None or fault.chunked
+        request.sent = 0 if special else len(body)  # before the client, maybe in another thread, can have the answer
         if self._transport is not None:
             self._transport.write(head if special else head + body)
-        if special:
-            return body
-        request.sent = len(body)
-        return b""
+        return body if special else b""
 
     async def _send_badly(self, request: LoggedRequest, body: bytes, fault: Fault) -> None:
         transport = self._transport
@@ -374,23 +372,23 @@ class _Connection(asyncio.Protocol):
             return
         if fault.chunked:
             half = len(body) // 2
+            request.sent = len(body)
             for part in (body[:half], body[half:]):
                 if part:
                     transport.write(b"%x\r\n%b\r\n" % (len(part), part))
-            request.sent = len(body)
             if fault.truncate is None:
                 transport.write(b"0\r\n\r\n")
             else:
                 transport.close()
         elif fault.drip_s is not None:
             for index in range(len(body)):
-                transport.write(body[index : index + 1])
                 request.sent += 1
+                transport.write(body[index : index + 1])
                 await asyncio.sleep(fault.drip_s)
         elif fault.truncate is not None or fault.stall_body:
             part = body[: fault.truncate or 0]
-            transport.write(part)
             request.sent = len(part)
+            transport.write(part)
             if fault.stall_body:
                 await asyncio.Event().wait()
             await asyncio.sleep(0.01)  # the client reads the part first

@@ -47,6 +47,22 @@ async def test_reads_of_few_rows_find_the_pages_of_a_scan_that_had_room(keeps: b
             assert ("data" not in {request.purpose for request in file.metrics.log}) is keeps
 
 
+async def test_a_lookup_in_an_unsorted_column_finds_its_pages_decoded_from_the_third_time_on(tmp_path: Path) -> None:
+    path = tmp_path / "unsorted.parquet"
+    path.write_bytes(parquet())
+    table = pq.read_table(path)
+    async with asyncpq.Session(memory_cache_bytes=64 << 20) as session:  # more than 16 times the pages' bytes
+        file = await session.open_file(str(path))
+        pages = []
+        for row in (5, 70_000, 150_000):
+            expected = table.slice(row, 1)
+            assert (await file.read(where=asyncpq.col("b") == expected["b"][0].as_py())).equals(expected)
+            assert file.metrics is not None
+            pages.append(file.metrics.pages_read)
+    assert pages[1] > 20
+    assert pages[2] <= 1  # one of the other column
+
+
 def write_wide(path: Path) -> pa.Table:
     """Write 101 columns of one page each."""
     numbers = np.random.default_rng(7).integers(1, 1 << 62, (100, 1000))
