@@ -143,9 +143,11 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _refused(error: str, query: str) -> bool:
-    """Whether the query has no filter that DuckDB or asyncpq could push down (docs/tools.md)."""
+    """Whether the query has no filter that DuckDB or asyncpq could push down (docs/tools.md), or met a fault of DuckDB:
+    now and then a window above a filter fails, in a scan of pyarrow's own dataset, too."""
     return (
-        ("DISTINCT" in query and "can't be an Arrow Scan Pushdown Filter" in error)
+        ("OVER ()" in query and "Vector::Reference used on vector of different type" in error)
+        or ("DISTINCT" in query and "can't be an Arrow Scan Pushdown Filter" in error)
         or ("u64" in query and "Python int too large" in error)
         or ("nan" in query and "as `true`" in error)
     )
@@ -155,29 +157,28 @@ def _refused(error: str, query: str) -> bool:
 @settings(max_examples=examples(50, thorough=500))
 @given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)
 def test_random_queries_give_what_duckdb_reads(
-    session: blocking.BlockingSession,
-    connection: duckdb.DuckDBPyConnection,
-    data: st.DataObject,
-    table: pa.Table,
-    writer: Any,
+    session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
 ) -> None:
     """Four to each table. The oracle is a table that DuckDB reads of the whole file, since its own
     reader rules out row groups with NaN by statistics that do not count NaN."""
-    with tempfile.TemporaryDirectory() as folder:
+    # A connection of its own: after a fault of DuckDB (see _refused) it takes no more queries.
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
         path = Path(folder) / "0.parquet"
         path.write_bytes(writer.write(table))
         connection.execute(f"CREATE OR REPLACE TEMP TABLE whole AS FROM read_parquet('{path}')")
         opened = session.open_file(path) if data.draw(st.booleans()) else session.open_dataset([path])
         pushed = door.dataset(opened)
         assert isinstance(pushed, ds.Dataset)
-        for _ in range(4):
-            query = data.draw(queries(table.column_names))
+        for query in [data.draw(queries(table.column_names)) for _ in range(4)]:
             expected = connection.execute(query.replace("{}", "whole")).fetchall()
             try:
                 found = connection.execute(query.replace("{}", "pushed")).fetchall()
             except duckdb.Error as error:
                 if not _refused(str(error), query):
                     raise
+                if isinstance(error, duckdb.InternalException):
+                    break
                 continue
             assert repr(found) == repr(expected)  # with -0.0 and NaN
 

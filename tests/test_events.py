@@ -75,10 +75,13 @@ async def test_a_request_that_outlives_its_read_is_told_once() -> None:
         server.put(PATH, DATA)
         async with asyncpq.Session(server.storage_options, on_event=hook, **SETTINGS) as session:
             file = await session.open_file(URL)
-            server.latency_s = 0.2
+            server.latency_s = 0.5
+            asked = len(server.log)
             first = asyncio.ensure_future(file.read(["name"]))
             second = asyncio.ensure_future(file.read(["name"]))
-            await asyncio.sleep(0.1)  # both wait for what the first asked for
+            async with asyncio.timeout(30):
+                while len(server.log) == asked:  # noqa: ASYNC110  # then both wait for what the first asked for
+                    await asyncio.sleep(0.01)
             first.cancel()
             await asyncio.wait([first])
             assert isinstance(hook.last().error, asyncio.CancelledError)
