@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
-_EXAMPLES = 15  # of each property; `make test-all` takes 500
+_EXAMPLES = 12  # of each property; `make test-all` takes 500
 settings.register_profile("dev", deadline=None, suppress_health_check=_slow_is_fine, max_examples=_EXAMPLES)
 # Derandomised: a red build is about the change, not about luck. New examples are found by developers and
 # by `make test-all`.

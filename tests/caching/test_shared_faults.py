@@ -20,6 +20,7 @@ from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.valkey_connections import ValkeyConnections
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
+from tests.example_counts import second_slow
 from tests.servers import TcpProxy, ValkeyServer
 
 pytestmark = pytest.mark.faults
@@ -418,7 +419,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", second_slow(LIES))
 async def test_lies(lie: str, server: ValkeyServer, proxy: TcpProxy) -> None:
     await fill(server)
     cache = SharedCache(options(server, proxy, timeout_s=0.1))

@@ -191,7 +191,7 @@ def test_scalars_as_literals_and_keys_of_an_index(name: str, tmp_path: Path) -> 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", second_slow(COLUMNS))
 def test_scalars_in_pyarrow_expressions(name: str) -> None:
     """Understood exactly, or refused with a typed error."""
     data, values = _written(name)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).resolve().parents[2]
 
 
-STEP = 8  # of the files that `make test` reads
+STEP = 16  # of the files that `make test` reads
 
 
 @pytest.mark.timeout(600)  # hundreds of files, each asked with every verb

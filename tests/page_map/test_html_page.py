@@ -93,6 +93,7 @@ def test_the_frame_holds_the_page() -> None:
     assert html.unescape(html.escape(render(document))) == render(document)
 
 
+@pytest.mark.slow
 def test_a_page_too_large_for_a_notebook_is_not_framed() -> None:
     assert framed(documents.inspection(columns=10_000, row_groups=12, pages=4)) is None
 

@@ -48,7 +48,7 @@ def predicates_of(name: str, column: pa.ChunkedArray, *, values: int = 5) -> Ite
 # -- files of such writers --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", second_slow(FILES))
 def test_rows_of_their_files(name: str) -> None:
     data = (FOLDER / name).read_bytes()
     table = by_pyarrow(data)
@@ -69,7 +69,7 @@ def test_lookups_in_their_files(name: str) -> None:
     ask(data, question)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", second_slow(FILES))
 async def test_datasets_and_indexes_of_their_files(name: str, tmp_path: Path) -> None:
     """What was learnt from the footers of an earlier read, and what is built into an index, is no lie either."""
     data = (FOLDER / name).read_bytes()

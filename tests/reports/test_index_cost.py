@@ -40,7 +40,7 @@ async def measured(server: ObjectServer, column: str, rows: int) -> Cost:
         (12, 5000, "amount"),
         (12, 5000, "note"),
         pytest.param(200, 100, "user", marks=pytest.mark.slow),
-        (300, 700, "user"),
+        pytest.param(300, 700, "user", marks=pytest.mark.slow),
     ],
 )
 async def test_the_predicted_cost_is_the_measured_one(files: int, step: int, column: str) -> None:

@@ -202,7 +202,7 @@ async def test_an_empty_file() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "rows", "row_group", "page_rows"),
-    [("wide", 4, 4, 4), ("groups", 1000, 1, 1), ("pages", 100_000, 100_000, 1)],
+    [("wide", 4, 4, 4), ("groups", 1000, 1, 1), pytest.param("pages", 100_000, 100_000, 1, marks=pytest.mark.slow)],
 )
 async def test_large_files(tmp_path: Path, shape: str, rows: int, row_group: int, page_rows: int) -> None:
     """10,000 columns, 1,000 row groups, 100,000 pages."""

@@ -141,8 +141,8 @@ def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> No
     assert cause["saves_bytes"] == pytest.approx(num_bytes, rel=0.2)
 
 
-#: Of which the rule has another case.
-SLOW = ("pyarrow's defaults", "random order without page index")
+#: Of which the rule has another case, or which take longest.
+SLOW = ("pyarrow's defaults", "random order without page index", "random order", "no compression", "huge row groups")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])

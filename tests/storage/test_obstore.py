@@ -34,6 +34,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Guarantee, Store, StoredObject, writable
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
+from tests.example_counts import second_slow
 from tests.leaks import assert_back_to, held
 from tests.store_backends import (
     DATA,
@@ -110,7 +111,7 @@ NAMES = sorted(name for name in CATALOGUE if name != "one byte at a time")
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", second_slow(NAMES))
 async def test_faults_give_right_bytes_or_an_error_without_secrets(server: ObjectServer, name: str) -> None:
     url = "gs://bucket/key"
     store = open_test_store("gs", obstore_options(server, "gs"), FAST_TIMEOUTS if "stall" in name else FAST_RETRIES)

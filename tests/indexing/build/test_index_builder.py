@@ -47,7 +47,7 @@ from tests.leaks import assert_back_to, held
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=examples(2, thorough=50))
+@settings(max_examples=examples(1, thorough=50))
 def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Files come, change and go; refreshes, compactions and vacuums in between; with checkpoints and split segments."""
     choose, lake = random.Random(seed), tmp_path_factory.mktemp("lake")

@@ -158,7 +158,7 @@ def _predicates(parts: _Parts) -> st.SearchStrategy[Expression]:
 
 
 @pytest.mark.parametrize("specs", _SPECS.values(), ids=list(_SPECS))
-@settings(max_examples=examples(25, thorough=250))
+@settings(max_examples=examples(12, thorough=250))
 @given(data=st.data())
 def test_no_file_with_a_matching_row_is_ruled_out(
     written: Callable[[_Parts], _Written], specs: list[_Parts], data: st.DataObject
