@@ -129,7 +129,7 @@ class LeafDecoder:
         self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
         self.searchable: bool = layout.packs_plain
-        self._joins_plain = layout.plain_width > 0  # until a page has nulls, or does not claim its size
+        self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
     def drop(self, what: str) -> None:
@@ -230,21 +230,14 @@ class LeafDecoder:
         self, chunk: ColumnChunk, run: Sequence[DataPage], headers: Sequence[PageHeader], limits: DecodeLimits
     ) -> LeafArray | None:
         """Decode ``run`` without pyarrow's Parquet reader; None if that is not possible."""
-        if not self._joins_plain or headers[0].encoding != Encoding.PLAIN:
+        width, codec = self._layout.plain_width, chunk.codec
+        if headers[0].encoding != Encoding.PLAIN or not (self._joins_plain and (width or self._packs_plain)):
             return None
-        values = decode_plain_run(
-            run,
-            headers,
-            self.leaf,
-            chunk.codec,
-            self._value_type,
-            self._layout.plain_width,
-            verify_crc=limits.verify_crc,
-        )
-        if values is None:
-            self._joins_plain = False
-            return None
-        return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
+        values = decode_plain_run(run, headers, self.leaf, codec, self._value_type, width, verify_crc=limits.verify_crc)
+        if values is not None:
+            return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
+        self._joins_plain = False
+        return None
 
     def _decode_run(
         self,

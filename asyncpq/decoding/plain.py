@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import claimed_size, decompress
 from asyncpq.decoding.page import LENGTH_BYTES, DataPage
 from asyncpq.errors import CorruptFileError
@@ -31,6 +32,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
+_MAX_TEXT_BYTES = (1 << 31) - 1  # of one array with offsets of 32 bits
 _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them faster
 # Decompressed at once of many pages. A megabyte took a twentieth more CPU of a scan of all columns: malloc gives and
 # takes back such memory page by page.
@@ -98,18 +100,16 @@ def decode_plain_run(
 ) -> pa.Array | None:
     """Return the values of ``pages`` as one array; None if pyarrow has to decode them.
 
-    The leaf column is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises
-    CorruptFileError if a CRC does not match, or a page cannot be decompressed.
+    The leaf column is not repeated. ``width`` is from :func:`plain_width`; if it is 0, the values are byte arrays, of
+    which those are decoded that all have the same length. Raises CorruptFileError if a CRC does not match, or a page
+    cannot be decompressed.
     """
     if any(header.encoding != Encoding.PLAIN for header in headers):
         return None
     if any(header.num_nulls or header.rep_levels_bytes for header in headers):  # of V2 pages
         return None
-    count = sum([header.num_values for header in headers])
-    buffer = pa.allocate_buffer(count * width)
-    values = memoryview(buffer).cast("B")
-    filled = 0
-    # the levels "all present" of V1 pages, by their encoding and the number of values
+    gathered = _Gathered(sum([header.num_values for header in headers]), width)
+    room = sum([header.uncompressed_size for header in headers])
     prefixes: dict[tuple[int | None, int], bytes] = {}
     for some in _batches(pages, headers):
         parts: list[_Parts] = []
@@ -119,27 +119,80 @@ def decode_plain_run(
                 return None
             parts.append(part)
         content = _contents(parts, codec, leaf)
-        view, start = memoryview(content), 0
+        start = 0
         for (_, header), part in zip(some, parts, strict=True):
-            stop, num_values = start + part.size, header.num_values
-            key = (header.def_encoding, num_values)
-            prefix = prefixes.get(key)
-            if prefix is not None and header.type is PageType.DATA_PAGE and content.startswith(prefix, start):
-                start += len(prefix)
-            else:
-                length = _levels_bytes(part, content[start : start + 20], header, leaf)
-                if length is None:
-                    return None
-                if header.type is not PageType.DATA_PAGE_V2:
-                    prefixes[key] = content[start : start + length]
-                start += length
-            size = num_values * width
-            if stop - start != size:
+            stop = start + part.size
+            levels = _known_levels(prefixes, part, content, start, header, leaf)
+            if levels is None or not gathered.add(content, start + levels, stop, header.num_values, room):
                 return None
-            values[filled : filled + size] = view[start:stop]
-            filled += size
             start = stop
-    return pa.Array.from_buffers(arrow_type, count, [None, buffer], 0)
+    if width:
+        return pa.Array.from_buffers(arrow_type, gathered.count, [None, gathered.buffer], 0)
+    return gathered.texts(arrow_type)
+
+
+class _Gathered:
+    """The values of several pages, next to each other in memory."""
+
+    __slots__ = ("_filled", "_prefix", "_view", "_width", "buffer", "count")
+
+    def __init__(self, count: int, width: int) -> None:
+        self.count = count
+        self.buffer: pa.Buffer | None = None
+        self._width = width  # of a value; 0 until the first byte array has come
+        self._prefix = b""  # the length in front of each byte array
+        self._filled = 0
+
+    def add(self, content: bytes, start: int, stop: int, num_values: int, room: int) -> bool:
+        """Add the values of a page, ``content[start:stop]``; return False if they do not have the width of the others.
+        All values together have at most ``room`` bytes."""
+        if not self._width:
+            self._prefix = content[start : start + LENGTH_BYTES]
+            self._width = LENGTH_BYTES + int.from_bytes(self._prefix, "little")
+        width = self._width
+        if stop - start != num_values * width or self.count * width > room:
+            return False
+        for number, byte in enumerate(self._prefix):
+            if content[start + number : stop : width] != bytes((byte,)) * num_values:
+                return False
+        if self.buffer is None:
+            self.buffer = pa.allocate_buffer(self.count * width)
+            self._view = memoryview(self.buffer).cast("B")
+        following = self._filled + stop - start
+        self._view[self._filled : following] = memoryview(content)[start:stop]
+        self._filled = following
+        return True
+
+    def texts(self, arrow_type: pa.DataType) -> pa.Array | None:
+        """Return the byte arrays, which have one length, as an array; None if they are empty or too many for it."""
+        width, count = self._width, self.count
+        if self.buffer is None or width == LENGTH_BYTES or count * width > _MAX_TEXT_BYTES:
+            return None
+        packed = pa.Array.from_buffers(pa.binary(width), count, [None, self.buffer], 0)
+        values = pc.binary_slice(packed, start=LENGTH_BYTES, stop=width)
+        large = arrow_type in (pa.large_string(), pa.large_binary())
+        buffers = pc.cast(values, pa.large_binary() if large else pa.binary()).buffers()
+        return pa.Array.from_buffers(arrow_type, count, buffers, 0)
+
+
+def _known_levels(
+    prefixes: dict[tuple[int | None, int], bytes],
+    part: _Parts,
+    content: bytes,
+    start: int,
+    header: PageHeader,
+    leaf: Leaf,
+) -> int | None:
+    """Return what :func:`_levels_bytes` does for the page whose bytes begin at ``content[start]``. ``prefixes`` has the
+    levels of V1 pages that were seen, by their encoding and the number of values."""
+    key = (header.def_encoding, header.num_values)
+    is_v1 = header.type is PageType.DATA_PAGE
+    if is_v1 and key in prefixes and content.startswith(prefixes[key], start):
+        return len(prefixes[key])
+    length = _levels_bytes(part, content[start : start + 20], header, leaf)
+    if is_v1 and length is not None:
+        prefixes[key] = content[start : start + length]
+    return length
 
 
 def _batches(pages: Sequence[DataPage], headers: Sequence[PageHeader]) -> Iterator[list[tuple[DataPage, PageHeader]]]:

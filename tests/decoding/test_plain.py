@@ -227,3 +227,47 @@ def test_two_frames_in_one_page_are_no_values() -> None:
     pages[0] = pages[0]._replace(data=bytes(pages[0].data) + bytes(frame))
     with pytest.raises(CorruptFileError, match="decompressed"):
         decode_run(pages, headers, leaf, chunk, pa.int64())
+
+
+TEXTS = [f"u-{row * 7919:013d}" for row in range(40_000)]
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()], ids=str)
+def test_texts_of_one_length_become_one_array(kind: pa.DataType, codec: str, version: str, nullable: bool) -> None:
+    values = pa.array(TEXTS).cast(kind)
+    options = {"compression": codec, "data_page_version": version, "write_page_checksum": True, "nullable": nullable}
+    pages, headers, leaf, chunk = pages_of(values, **options)
+    for some in (slice(0, None), slice(3, 4), slice(5, 9)):
+        found = decode_run(pages[some], headers[some], leaf, chunk, kind)
+        assert found is not None
+        found.validate(full=True)
+        assert found.type == kind
+        assert found.equals(values.slice(pages[some][0].first_row, len(found)))
+        assert len(found) == sum(page.num_rows for page in pages[some])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["", *TEXTS[1:]]),
+        pa.array([*TEXTS[:-1], "longer than the others"]),
+        pa.array([*TEXTS[:20_000], *[text + "!" for text in TEXTS[20_000:]]]),
+        pa.array([*TEXTS[:9], TEXTS[9][:-2], TEXTS[10] + "ab", *TEXTS[11:]]),  # as many bytes as the others
+        pa.array([*TEXTS[:9], None, *TEXTS[10:]]),
+        pa.array([""] * 9000),
+        pa.array([], pa.string()),
+    ],
+    ids=["first", "last", "pages", "two", "null", "empty", "none"],
+)
+def test_no_array_of_texts_of_several_lengths(values: pa.Array) -> None:
+    assert decode_run(*pages_of(values, compression="zstd"), pa.string()) is None
+
+
+def test_texts_that_are_no_text_are_kept_as_they_are() -> None:
+    values = pa.array([b"\xff%07d" % row for row in range(9000)])
+    found = decode_run(*pages_of(values, compression="zstd"), pa.string())
+    assert found is not None
+    assert found.cast(pa.binary()).equals(values)
