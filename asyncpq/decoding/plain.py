@@ -1,11 +1,11 @@
-"""Decode simple pages in Python: those without nulls whose decompressed bytes are those of an Arrow array.
+"""Decode simple pages in Python: those without nulls whose decompressed bytes are nearly those of an Arrow array.
 
-A PLAIN page of fixed-width values is such a page (Encodings.md, Plain). pyarrow decodes all others (``leaf.py``,
-``nested.py``). Reading PLAIN pages this way halves the CPU of a point lookup, and takes a seventh off that of a whole
-column. It is done only if the page is not compressed or its compressed bytes claim their size (zstd frames with a
-content size, snappy's preamble): pyarrow's one-shot decompression does not report output that is shorter than asked
-for. A dictionary of a few strings is decoded here too, since reading it out of a small file takes longer than the rest
-of a lookup.
+A PLAIN page of fixed-width values holds just these bytes (Encodings.md, Plain); one of byte arrays has a length in
+front of each, which is cut off if all are the same. pyarrow decodes all other pages (``leaf.py``, ``nested.py``).
+Reading PLAIN pages this way halves the CPU of a point lookup, and takes a seventh off that of a scan of one column. It
+is done only if the page is not compressed or its compressed bytes claim their size (zstd frames with a content size,
+snappy's preamble): pyarrow's one-shot decompression does not report output that is shorter than asked for. A dictionary
+of a few strings is decoded here too, since reading it out of a small file takes longer than the rest of a lookup.
 
 Frames of zstd are decompressed several at once: Arrow makes a new context of 160 kB for each call.
 """
