@@ -22,6 +22,7 @@ try:
         NullOptions,
         SearchSortedOptions,
         SetLookupOptions,
+        SliceOptions,
         get_function,
     )
 except ImportError:  # pragma: no cover  # their public place, should a later pyarrow move them
@@ -32,6 +33,7 @@ except ImportError:  # pragma: no cover  # their public place, should a later py
         NullOptions,
         SearchSortedOptions,
         SetLookupOptions,
+        SliceOptions,
         get_function,
     )
 
@@ -44,7 +46,8 @@ def cast(array: Any, type_: Any) -> Any:
 
 
 _CAST = get_function("cast")
-_OPTIONS = {  # of the kernels that filters call with keyword options
+_OPTIONS = {  # of the kernels that are called with keyword options
+    "binary_slice": SliceOptions,
     "is_in": SetLookupOptions,
     "is_null": NullOptions,
     "match_like": MatchSubstringOptions,

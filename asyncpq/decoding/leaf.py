@@ -31,16 +31,12 @@ from asyncpq.decoding.arrow import (
 )
 from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
-from asyncpq.decoding.page import (
-    LENGTH_BYTES,
-    DataPage,
-    Dictionary,
-    LeafArray,
-    PackedPage,
-    common_length,
+from asyncpq.decoding.page import LENGTH_BYTES, DataPage, Dictionary, LeafArray, PackedPage, common_length, packs_plain
+from asyncpq.decoding.page_headers import check_crc_alike, page_header
+from asyncpq.decoding.plain import (
     decode_dictionary,
     decode_plain,
-    packs_plain,
+    decode_plain_run,
     pages_without,
     plain_width,
     present_values,
@@ -53,15 +49,9 @@ from asyncpq.decoding.splice import (
     index_template,
     leaf_template,
 )
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.chunk_pages import (
-    NeedMore,
-    PageHeader,
-    check_page_header,
-    decode_page_header,
-    header_contradiction,
-)
+from asyncpq.parquet.chunk_pages import PageHeader, header_contradiction
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.page_index import PageLocationError
@@ -139,6 +129,7 @@ class LeafDecoder:
         self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
         self.searchable: bool = layout.packs_plain
+        self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
     def drop(self, what: str) -> None:
@@ -228,9 +219,25 @@ class LeafDecoder:
             expander = dictionary_page if expands else b""
             encoded = encoded and not expander
             self._layout.size.check_pages(self.leaf, headers[start:stop], content, encoded, chunk.codec, limit)
-            arrays.append(self._decode_run(chunk, dictionary, run, limits, encoded=encoded, dictionary_page=expander))
+            array = self._plain_run(chunk, run, headers[start:stop], limits)
+            if array is None:
+                array = self._decode_run(chunk, dictionary, run, limits, encoded=encoded, dictionary_page=expander)
+            arrays.append(array)
             start = stop
         return arrays
+
+    def _plain_run(
+        self, chunk: ColumnChunk, run: Sequence[DataPage], headers: Sequence[PageHeader], limits: DecodeLimits
+    ) -> LeafArray | None:
+        """Decode ``run`` without pyarrow's Parquet reader; None if that is not possible."""
+        width, codec = self._layout.plain_width, chunk.codec
+        if headers[0].encoding != Encoding.PLAIN or not (self._joins_plain and (width or self._packs_plain)):
+            return None
+        values = decode_plain_run(run, headers, self.leaf, codec, self._value_type, width, verify_crc=limits.verify_crc)
+        if values is not None:
+            return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
+        self._joins_plain = False
+        return None
 
     def _decode_run(
         self,
@@ -460,41 +467,3 @@ def leaf_decoder(
         return LeafDecoder(version, leaf, arrow_type, arrow_schema)
 
     return version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=4000) or None
-
-
-def page_header(
-    page: bytes | memoryview, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
-) -> PageHeader:
-    """Decode the header of one page of ``chunk``, and check it against the footer and the OffsetIndex.
-
-    ``known`` is the header if it is decoded already. Raises PageLocationError if the page has no valid header or the
-    header contradicts footer or index; ResourceLimitError if the page is larger than ``max_page_bytes``.
-    """
-    try:
-        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
-        if isinstance(header, NeedMore):
-            raise PageLocationError("a page ends inside its header")
-        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
-    except CorruptFileError as error:
-        if isinstance(error, PageLocationError):
-            raise error.locate(column=leaf.dotted) from None
-        raise PageLocationError(error.message, column=leaf.dotted) from error
-    except AsyncpqError as error:
-        raise error.locate(column=leaf.dotted) from error.__cause__
-    if header.uncompressed_size > max_page_bytes:
-        raise ResourceLimitError(
-            f"a page's header says that it has {header.uncompressed_size} bytes, the limit is {max_page_bytes}",
-            column=leaf.dotted,
-            hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
-        )
-    return header
-
-
-def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
-    """Raise CorruptFileError if only some data pages of a chunk have a CRC, since a changed page might then pass.
-
-    ``seen``, which is updated, maps ``chunk.start`` to whether the chunk's earlier pages have a CRC.
-    """
-    has_crc = header.crc is not None
-    if seen.setdefault(chunk.start, has_crc) != has_crc:
-        raise CorruptFileError("some data pages of a column chunk have a CRC and others do not", column=leaf.dotted)

@@ -1,43 +1,29 @@
-"""The pages of one leaf column of one row group that have arrived, and the decoding of simple pages in Python.
+"""The pages of one leaf column of one row group that have arrived.
 
-``PageQueue`` holds the pages that have arrived and knows which are still to come. Two kinds of pages without nulls need
-no Parquet reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array
-(Encodings.md, Plain). From dictionary indices (RLE / bit-packing hybrid) and from PLAIN byte arrays of one common
-length, single values are picked without decoding the others. pyarrow decodes all other pages (``leaf.py``,
-``nested.py``).
-
-Reading PLAIN pages this way halves the CPU of a point lookup. It is done only if the page is not compressed or its
-compressed bytes claim their size (zstd frames with a content size, snappy's preamble): pyarrow's one-shot decompression
-does not report output that is shorter than asked for. A dictionary of a few strings is decoded here too, since reading
-it out of a small file takes longer than the rest of a lookup.
+``PageQueue`` holds the pages that have arrived and knows which are still to come. From a ``PackedPage`` of dictionary
+indices (RLE / bit-packing hybrid), or of PLAIN byte arrays of one common length, single values are picked without
+decoding the others.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import claimed_size, decompress
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader
-from asyncpq.parquet.column_chunk import Codec, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
 
 LENGTH_BYTES = 4  # of a PLAIN byte array
 _MAX_RUNS = 512  # of indices; a page with more is cheaper to decode
 _MAX_INDEX = 0x7FFF_FFFF
-_WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
-_FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them faster
 
 
 class DataPage(NamedTuple):
@@ -291,201 +277,3 @@ def common_length(data: bytes, begin: int, count: int) -> int | None:
     firsts = range(begin, begin + LENGTH_BYTES)
     prefixes_agree = all(data[first::stride] == data[first : first + 1] * count for first in firsts)
     return length if prefixes_agree else None
-
-
-def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
-    """Return the size in bytes of one value, if a leaf column's PLAIN values have the same bytes as an Arrow buffer of
-    ``arrow_type``; else 0."""
-    physical = leaf.physical_type
-    if physical == PhysicalType.INT32:
-        same = arrow_type in (pa.int32(), pa.uint32(), pa.date32(), pa.time32("ms"))
-    elif physical == PhysicalType.INT64:
-        logical = leaf.logical_type
-        unit = logical.unit if logical is not None else None
-        same = arrow_type in (pa.int64(), pa.uint64()) or (
-            unit is not None
-            and (pa.types.is_timestamp(arrow_type) or pa.types.is_time64(arrow_type))
-            and arrow_type.unit == unit
-        )
-    elif physical == PhysicalType.FLOAT:
-        same = arrow_type == pa.float32()
-    elif physical == PhysicalType.DOUBLE:
-        same = arrow_type == pa.float64()
-    else:
-        same = False
-    return _WIDTHS[physical] if same else 0
-
-
-def decode_plain(
-    page: bytes | memoryview,
-    header: PageHeader,
-    leaf: Leaf,
-    codec: int,
-    arrow_type: pa.DataType,
-    width: int,
-    *,
-    verify_crc: bool,
-) -> pa.Array | None:
-    """Return a PLAIN data page's values as an array over its decompressed bytes; None if pyarrow has to decode the
-    page.
-
-    The leaf column is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC
-    does not match, or the payload cannot be decompressed.
-    """
-    count = header.num_values
-    if header.encoding != Encoding.PLAIN or count == 0:
-        return None
-    content = present_values(page, header, leaf, codec, verify_crc=verify_crc)
-    if content is None or len(content.data) != content.start + count * width:
-        return None
-    values = content.data[content.start :] if content.start else content.data  # a bytes object is aligned
-    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)], 0)
-
-
-class PresentValues(NamedTuple):
-    """The decompressed bytes of a page without nulls, and the offset ``start`` of its encoded values in them."""
-
-    data: bytes
-    start: int
-
-
-class _Parts(NamedTuple):
-    """What follows the header of a data page: its levels and its values."""
-
-    levels: memoryview  # of a V2 page
-    values: memoryview  # as stored; in a V1 page, levels come first
-    size: int  # of ``values``, decompressed
-    compressed: bool
-
-    def content(self, codec: int, leaf: Leaf) -> bytes:
-        """Return the page's encoded values, decompressed."""
-        return _decompressed(self.values, codec, self.size, leaf) if self.compressed else bytes(self.values)
-
-
-def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> _Parts | None:
-    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
-    if the CRC does not match."""
-    payload = memoryview(page)[header.header_size :]
-    compressed, num_levels = codec != Codec.UNCOMPRESSED, 0
-    if header.type is PageType.DATA_PAGE_V2:
-        num_levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
-        compressed = compressed and header.is_compressed
-    values, size = payload[num_levels:], header.uncompressed_size - num_levels
-    if compressed and claimed_size(values, codec) != size:
-        return None
-    if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
-        raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    return _Parts(payload[:num_levels], values, size if compressed else len(values), compressed)
-
-
-def pages_without(
-    pages: Sequence[tuple[bytes | memoryview, PageHeader]],
-    leaf: Leaf,
-    codec: int,
-    texts: Sequence[bytes],
-    *,
-    verify_crc: bool,
-) -> set[int]:
-    """Return the positions, in ``pages``, of the PLAIN pages that contain none of ``texts``; no value on them contains
-    one.
-
-    Pages whose decompressed size is not certain are left out. The bytes of all pages are searched at once, those of
-    zstd decompressed at once too: a text column of 10 million values takes half of the CPU that its decoding takes.
-    Raises CorruptFileError if a page's CRC does not match, or a page cannot be decompressed.
-    """
-    searched: list[int] = []
-    parts: list[_Parts] = []
-    for position, (page, header) in enumerate(pages):
-        part = _parts(page, header, leaf, codec, verify_crc=verify_crc) if header.encoding == Encoding.PLAIN else None
-        if part is not None:
-            searched.append(position)
-            parts.append(part)
-    stops = list(accumulate([part.size for part in parts]))
-    if parts and codec == Codec.ZSTD and all(part.compressed for part in parts):
-        frames = b"".join([part.values for part in parts])  # decompress to one content
-        content = _decompressed(memoryview(frames), codec, stops[-1], leaf)
-    else:
-        content = b"".join([part.content(codec, leaf) for part in parts])
-    without = set(searched)
-    for text in texts:
-        start = content.find(text)
-        while start >= 0:
-            number = bisect_right(stops, start)
-            without.discard(searched[number])
-            start = content.find(text, stops[number])
-    return without
-
-
-def present_values(
-    page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
-) -> PresentValues | None:
-    """Return the encoded values of a page; None if the page has nulls or its decompressed size is not certain.
-
-    Raises CorruptFileError if the CRC does not match, or the payload cannot be decompressed.
-    """
-    is_v2 = header.type is PageType.DATA_PAGE_V2
-    if is_v2 and (header.num_nulls or header.rep_levels_bytes):
-        return None
-    parts = _parts(page, header, leaf, codec, verify_crc=verify_crc)
-    if parts is None:
-        return None
-    content = parts.content(codec, leaf)
-    level = leaf.max_definition_level
-    start = 0
-    if level == 0:
-        return PresentValues(content, start)
-    levels = bytes(parts.levels)
-    if not is_v2:
-        if header.def_encoding != Encoding.RLE or len(content) < 4:
-            return None
-        start = 4 + int.from_bytes(content[:4], "little")
-        levels = content[4 : min(start, 20)]
-    return PresentValues(content, start) if _all_present(levels, header.num_values, level) else None
-
-
-def decode_dictionary(
-    payload: memoryview, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int
-) -> tuple[pa.Array, int] | None:
-    """Return a dictionary page's values, and the size in bytes of the largest one (0 if all values have the same size).
-
-    None if pyarrow has to decode the page. The caller has checked the CRC. ``width`` is from :func:`plain_width`; if it
-    is 0, ``arrow_type`` has offsets of 32 bits.
-    """
-    count, expected = header.num_values, header.uncompressed_size
-    if not width and (count > _FEW_VALUES or expected > _FEW_VALUES * 64):
-        return None
-    if codec == Codec.UNCOMPRESSED:
-        content = bytes(payload)
-    elif claimed_size(payload, codec) == expected:
-        content = _decompressed(payload, codec, expected, leaf)
-    else:
-        return None
-    if width:
-        if count == 0 or len(content) != count * width:
-            return None
-        return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(content)], 0), 0
-    values: list[bytes] = []
-    stop = 0
-    for _ in range(count):
-        start = stop + LENGTH_BYTES
-        stop = start + int.from_bytes(content[stop:start], "little")
-        values.append(content[start:stop])
-    if stop != len(content):
-        return None
-    sizes = [len(value) for value in values]
-    offsets = struct.pack(f"<{count + 1}i", 0, *accumulate(sizes))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(arrow_type, count, buffers, 0), max(sizes, default=0)
-
-
-def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
-    return decompress("zstd" if codec == Codec.ZSTD else "snappy", values, size, column=leaf.dotted)
-
-
-def _all_present(levels: bytes, count: int, level: int) -> bool:
-    """Return whether no value of a page is null: its ``count`` encoded definition levels are one run of ``level``."""
-    if not 2 <= len(levels) <= 6:
-        return False
-    reader = CompactReader(levels)
-    run = reader.varint()
-    return run & 1 == 0 and run >> 1 >= count and levels[reader.pos :] == bytes((level,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, repeat
 from threading import Lock, Semaphore
 from typing import NamedTuple, TypeAlias
 
@@ -384,16 +384,6 @@ class RowGroupReader:
             elif self.sources.streamed[position].rows_available < plan.num_rows:
                 items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         return items
-
-    def column_sets(self, most: int) -> list[list[int]]:
-        """Divide the output's columns, by position, into at most ``most`` sets that threads may decode at once."""
-        view, by_field = self._shape.view, dict[int | None, list[int]]()
-        projections = self._shape.output if view is None else [column.projection for column in view.output]
-        for number, projection in enumerate(projections):
-            by_field.setdefault(None if projection is None else projection.field, []).append(number)
-        sets = list(by_field.values())
-        size = -(-len(sets) // most)
-        return sets if size <= 1 else [list(chain(*sets[at : at + size])) for at in range(0, len(sets), size)]
 
     def columns(self, matched: Matched, numbers: Iterable[int]) -> list[pa.Array]:
         """Decode the output's columns at the positions ``numbers``, for the matched rows."""

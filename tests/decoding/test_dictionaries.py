@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import arrow, leaf
-from asyncpq.decoding import page as plain
+from asyncpq.decoding import arrow, leaf, plain
 from asyncpq.decoding.arrow import read_column
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from tests.parquet_samples import OpenFile, write

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
-from asyncpq.decoding.arrow import read_column
-from asyncpq.decoding.page import LeafArray, PackedPage, PresentValues, common_length, pages_without, present_values
+from asyncpq.decoding.page import LeafArray, PackedPage, common_length
+from asyncpq.decoding.plain import PresentValues, decode_plain_run, pages_without, present_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
@@ -117,8 +117,8 @@ def test_pages_with_others_missing_between_them_are_decoded_at_once(monkeypatch:
     source = file.paged()
     for page in pages[::2]:
         source.add(page)
-    read = Mock(wraps=read_column)
-    monkeypatch.setattr(leaf, "read_column", read)
+    read = Mock(wraps=decode_plain_run)
+    monkeypatch.setattr(leaf, "decode_plain_run", read)
     rows = RowRanges([(page.first_row, page.stop_row - 1) for page in pages[::2]])
     assert source.select(rows, LIMITS).to_pylist() == list(rows.rows())
     assert (read.call_count, source.pages_decoded) == (1, len(pages[::2]))

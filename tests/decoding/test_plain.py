@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.decoding.page import decode_plain, plain_width
+from asyncpq.decoding.page import DataPage
+from asyncpq.decoding.plain import decode_plain, decode_plain_run, plain_width
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk
@@ -134,3 +135,139 @@ def test_required_columns_have_no_levels() -> None:
     found_values = decode_plain(page, header, leaf, chunk.codec, pa.int64(), 8, verify_crc=True)
     assert found_values is not None
     assert found_values.to_pylist() == VALUES
+
+
+# -- many pages at once -----------------------------------------------------------------------------
+
+
+def pages_of(values: pa.Array, **options: Any) -> tuple[list[DataPage], list[PageHeader], Leaf, ColumnChunk]:
+    nullable = options.pop("nullable", True)
+    table = pa.table([values], schema=pa.schema([pa.field("x", values.type, nullable)]))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_dictionary=False, **{"max_rows_per_page": 3000, **options})
+    data = sink.getvalue()
+    found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
+    assert isinstance(found, FooterFound)
+    metadata = decode_file_metadata(found.metadata_bytes)
+    chunk = metadata.row_groups[0].chunk(0)
+    pages: list[DataPage] = []
+    headers: list[PageHeader] = []
+    position, row = chunk.start, 0
+    while position < chunk.stop:
+        header = decode_page_header(data, position, complete=True)
+        assert isinstance(header, PageHeader)
+        pages.append(DataPage(data[position : position + header.page_size], row, header.num_values))
+        headers.append(header)
+        position += header.page_size
+        row += header.num_values
+    return pages, headers, metadata.schema.leaves[0], chunk
+
+
+def decode_run(
+    pages: list[DataPage], headers: list[PageHeader], leaf: Leaf, chunk: ColumnChunk, kind: pa.DataType
+) -> pa.Array | None:
+    return decode_plain_run(pages, headers, leaf, chunk.codec, kind, plain_width(leaf, kind), verify_crc=True)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str)
+def test_many_pages_become_one_array(kind: pa.DataType, codec: str, version: str, nullable: bool) -> None:
+    values = pa.array(range(100_000), pa.int64()).cast(pa.int32() if kind == pa.int32() else kind)
+    options = {"compression": codec, "data_page_version": version, "write_page_checksum": True, "nullable": nullable}
+    pages, headers, leaf, chunk = pages_of(values, **options)
+    assert len({header.num_values for header in headers}) == 2  # the last one is shorter
+    for some in (slice(0, None), slice(0, 1), slice(7, 30)):
+        found = decode_run(pages[some], headers[some], leaf, chunk, kind)
+        assert found is not None
+        found.validate(full=True)
+        assert found.equals(values.slice(pages[some][0].first_row, len(found)))
+        assert len(found) == sum(page.num_rows for page in pages[some])
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("null", [0, 50_000, 99_999])
+def test_no_array_of_many_pages_with_one_null(version: str, null: int) -> None:
+    values = pa.array([None if row == null else row for row in range(100_000)], pa.int64())
+    assert decode_run(*pages_of(values, compression="zstd", data_page_version=version), pa.int64()) is None
+
+
+@pytest.mark.parametrize("options", [{"compression": "gzip"}, {"column_encoding": "DELTA_BINARY_PACKED"}])
+def test_no_array_of_many_pages_in_other_codecs_and_encodings(options: dict[str, Any]) -> None:
+    assert decode_run(*pages_of(pa.array(range(9000), pa.int64()), **options), pa.int64()) is None
+
+
+@pytest.mark.parametrize("damaged", [0, 20])
+def test_a_flipped_bit_in_one_of_many_pages(damaged: int) -> None:
+    values = pa.array(range(100_000), pa.int64())
+    pages, headers, leaf, chunk = pages_of(values, compression="zstd", write_page_checksum=True)
+    data = pages[damaged].data
+    pages[damaged] = pages[damaged]._replace(data=bytes(data[:-5]) + bytes([data[-5] ^ 1]) + bytes(data[-4:]))
+    with pytest.raises(CorruptFileError, match="CRC"):
+        decode_run(pages, headers, leaf, chunk, pa.int64())
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_sizes_of_two_pages_that_lie_the_same_sum(codec: str, nullable: bool) -> None:
+    """What one page lacks must not come from the next one."""
+    pages, headers, leaf, chunk = pages_of(pa.array(range(9000), pa.int64()), compression=codec, nullable=nullable)
+    for number, delta in ((0, 8), (1, -8)):
+        header = headers[number]
+        headers[number] = header._replace(
+            uncompressed_size=header.uncompressed_size + delta, num_values=header.num_values + delta // 8
+        )
+    assert decode_run(pages, headers, leaf, chunk, pa.int64()) is None
+
+
+def test_two_frames_in_one_page_are_no_values() -> None:
+    pages, headers, leaf, chunk = pages_of(pa.array(range(9000), pa.int64()), compression="zstd", nullable=False)
+    frame = pages[1].data[headers[1].header_size :]
+    pages[0] = pages[0]._replace(data=bytes(pages[0].data) + bytes(frame))
+    with pytest.raises(CorruptFileError, match="decompressed"):
+        decode_run(pages, headers, leaf, chunk, pa.int64())
+
+
+TEXTS = [f"u-{row * 7919:013d}" for row in range(40_000)]
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()], ids=str)
+def test_texts_of_one_length_become_one_array(kind: pa.DataType, codec: str, version: str, nullable: bool) -> None:
+    values = pa.array(TEXTS).cast(kind)
+    options = {"compression": codec, "data_page_version": version, "write_page_checksum": True, "nullable": nullable}
+    pages, headers, leaf, chunk = pages_of(values, **options)
+    for some in (slice(0, None), slice(3, 4), slice(5, 9)):
+        found = decode_run(pages[some], headers[some], leaf, chunk, kind)
+        assert found is not None
+        found.validate(full=True)
+        assert found.type == kind
+        assert found.equals(values.slice(pages[some][0].first_row, len(found)))
+        assert len(found) == sum(page.num_rows for page in pages[some])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["", *TEXTS[1:]]),
+        pa.array([*TEXTS[:-1], "longer than the others"]),
+        pa.array([*TEXTS[:20_000], *[text + "!" for text in TEXTS[20_000:]]]),
+        pa.array([*TEXTS[:9], TEXTS[9][:-2], TEXTS[10] + "ab", *TEXTS[11:]]),  # as many bytes as the others
+        pa.array([*TEXTS[:9], None, *TEXTS[10:]]),
+        pa.array([""] * 9000),
+        pa.array([], pa.string()),
+    ],
+    ids=["first", "last", "pages", "two", "null", "empty", "none"],
+)
+def test_no_array_of_texts_of_several_lengths(values: pa.Array) -> None:
+    assert decode_run(*pages_of(values, compression="zstd"), pa.string()) is None
+
+
+def test_texts_that_are_no_text_are_kept_as_they_are() -> None:
+    values = pa.array([b"\xff%07d" % row for row in range(9000)])
+    found = decode_run(*pages_of(values, compression="zstd"), pa.string())
+    assert found is not None
+    assert found.cast(pa.binary()).equals(values)

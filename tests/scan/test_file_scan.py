@@ -6,7 +6,7 @@ import asyncio
 import io
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,12 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.row_group_reader import QueryShape
+from asyncpq.objects.read_plan import ColumnPlan, RowGroupPlan
+from asyncpq.parquet.schema import Projection
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.file_scan import column_sets
 from asyncpq.testing import Fault, ObjectServer
 
 URL = "s3://lake/file.parquet"
@@ -322,3 +328,32 @@ async def test_a_scan_holds_its_budget_and_a_few_decoded_units() -> None:
     assert scan.metrics.rows_returned == num_rows
     # the budget, four units, and the list column; the row group has 33 MiB, and as much decoded
     assert max(held) < (4 + 4 * 2 + 8 + 2) * MIB
+
+
+class Span(NamedTuple):
+    leaf: int
+    start: int
+    stop: int
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (32, [[1], [3], [2], [0, 4]]),  # lists first, then by their bytes; two parts of one field stay together
+        (2, [[1, 3], [2, 0, 4]]),
+        (1, [[1, 3, 2, 0, 4]]),
+    ],
+)
+def test_columns_that_take_longest_are_decoded_first(most: int, expected: list[list[int]]) -> None:
+    rows = RowRanges.single(0, 10)
+    sizes = [(0, 50, False), (1, 200, True), (2, 300, False), (3, 400, False), (0, 60, False)]
+    columns = [
+        ColumnPlan(field, Span(leaf, 0, size), None, False, 10, rows, repeated)
+        for leaf, (field, size, repeated) in enumerate(sizes)
+    ]
+    output = tuple(Projection(field, (leaf,)) for leaf, (field, *_) in enumerate(sizes))
+    limits = DecodeLimits(verify_crc=True, max_page_bytes=1, max_decoded_bytes=1)
+    shape = QueryShape(pa.schema([]), output, None, limits, frozenset(), {})
+    plan = RowGroupPlan(0, 10, rows, tuple(columns), False)
+    assert column_sets(plan, shape, most) == expected
+    assert column_sets(plan, shape._replace(output=()), most) == []
