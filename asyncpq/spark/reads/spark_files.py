@@ -200,7 +200,8 @@ def _files_of(spark: SparkSession, frame: DataFrame) -> list[str]:
     if context is None or java is None:
         return frame.inputFiles()
     paths = java.inputFiles()
-    join: Any = context._jvm.org.apache.hadoop.util.StringUtils.join  # noqa: SLF001  # PySpark has no public way
+    jvm: Any = context._jvm  # noqa: SLF001  # PySpark has no public way
+    join = jvm.org.apache.hadoop.util.StringUtils.join
     texts = [join("\n", paths[start : start + _JOINED]) for start in range(0, len(paths), _JOINED)]
     return [path for text in texts for path in text.split("\n")]  # paths are urls, which have no line breaks
 
