@@ -49,6 +49,7 @@ from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.reader_choice import reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
+from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.urls import split_url
 
@@ -336,7 +337,9 @@ class _Chooser:
         if can_ship(opened, found.files):
             lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
             tasks = pack_files(found.files, _TASKS_OF_CORE * parallelism_of(spark))
-            rows = task_rows(spark, KeyedRead(lake=lake, keys=predicate), tasks, side.right, found.most_bytes)
+            metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
+            read_keys = KeyedRead(lake=lake, keys=predicate)
+            rows = task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
         else:
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
             read = sessions.run(side.settings, lambda session: plan())
