@@ -66,13 +66,18 @@ class FoundFiles:
         return sum(file.size or 0 for file in self.files)
 
 
-async def find_files(session: Session, opened: OpenLake, columns: Sequence[str], keys: KeyPredicate) -> FoundFiles:
-    """Find the files that may have rows with one of the keys, without opening them; open and plan a few of them."""
+async def find_files(
+    session: Session, opened: OpenLake, columns: Sequence[str], keys: KeyPredicate, *, asks_index: bool = True
+) -> FoundFiles:
+    """Find the files that may have rows with one of the keys, without opening them; open and plan a few of them.
+
+    ``asks_index``: ask the index for the keys; otherwise only paths and known statistics rule out files.
+    """
     state = opened.state
     request = ScanRequest(columns=tuple(columns), where=keys.where, prune=keys.prune)
     operation = state.runtime.operation("plan", state.url)
     with refresh_hint(opened.is_snapshot), operation:
-        found = await state.source.files(request, operation)
+        found = await state.source.files(request if asks_index else request._replace(where=None, prune=None), operation)
         numbers = state.known.candidates(found.files, request, state.columns)
         files = [found.files[number] for number in numbers]
         step = max(1, len(files) // _SAMPLED)

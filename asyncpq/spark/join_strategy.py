@@ -7,6 +7,7 @@ joins the rows in either case, so that its own equality counts.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from asyncpq.datasets.model import View
+from asyncpq.objects.prices import Prices
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.driver import described_jobs
@@ -39,12 +41,15 @@ from asyncpq.spark.join_keys import (
     numbered,
     one_predicate,
 )
+from asyncpq.spark.join_lake import keys_part
 from asyncpq.spark.join_task import How, LeftKeys
+from asyncpq.spark.reads.file_reads import index_of
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.reader_choice import reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
+from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.urls import split_url
 
@@ -67,6 +72,8 @@ _VISIT_S: Final = 0.002
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key.
 _KEY_S: Final = 5e-6
+#: Seconds in which the driver finds a key in an index: it decodes a page, which few of the keys share.
+_INDEX_KEY_S: Final = 0.001
 #: Seconds before the first row. Spark's reader lists the files again.
 _START_S: Final = 0.15
 _SPARK_START_S: Final = 0.3
@@ -155,7 +162,8 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
             files_total=read.read.metrics.files_total,
         )
     with described_jobs(spark, f"asyncpq: keys of the join with {opened.state.url}"):
-        left = df.localCheckpoint()  # rows that another run might change must not lose their files
+        # Rows that another run might change must not lose their files. The job that finds the keys runs them.
+        left = df.localCheckpoint(eager=False)
         keys, num_rows = _distinct_keys(left, side)
         bounds = _bounds(left, side) if keys is None else None
     predicate = bounds if keys is None else one_predicate(side.keys, keys) if len(keys[0]) else None
@@ -253,7 +261,9 @@ class _Chooser:
             return self._by_spark(None, "there are too many keys")
         columns = self._columns()
         opened, settings = side.opened, side.settings
-        found = sessions.run(settings, lambda session: find_files(session, opened, columns, predicate))
+        asks = strategy == "lookups" or not self._is_index_slow()
+        find = partial(find_files, opened=opened, columns=columns, keys=predicate, asks_index=asks)
+        found = sessions.run(settings, lambda session: find(session))
         if not found.files:
             rows = self.spark.createDataFrame([], side.right)
             return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
@@ -264,34 +274,60 @@ class _Chooser:
         if strategy == "lookups" or (strategy == "auto" and lookups_s < spark_s * _MARGIN):
             reason = "the argument strategy names it" if strategy == "lookups" else "it is estimated at less time"
             return self._by_lookups(found, reason, lookups_s, spark_s)
-        reason = "the argument strategy names it" if strategy == "spark" else "lookups are not estimated at less time"
+        reason = "lookups are not estimated at less time" if asks else "asking the index would take longer"
+        reason = "the argument strategy names it" if strategy == "spark" else reason
         return self._by_spark(found, reason, lookups_s, spark_s)
 
     def _columns(self) -> tuple[str, ...]:
         opened = self.side.opened
         return tuple([opened.names[place] for place in opened.columns(self.side.right.names)])
 
+    def _is_index_slow(self) -> bool:
+        """Return whether Spark's join with all files is estimated at less time than asking the index for the keys, and
+        looking these up in as many files as have them if the rows are in random order."""
+        opened, num_keys = self.side.opened, self.num_keys
+        if num_keys is None or keys_part(opened, [key.name for key in self.side.keys]) is None:
+            return False
+        index = index_of(opened.state.source)
+        assert index is not None, "it has the keys"
+        num_files, num_bytes = index.manifest.num_files, int(opened.row_bytes * index.manifest.num_rows)
+        if not num_files or not num_bytes:
+            return False
+        parallelism = parallelism_of(self.spark)
+        prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
+        with_keys = num_files * -math.expm1(-num_keys / num_files)
+        lookups_s = _START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
+        return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
+
     def _estimates(self, found: FoundFiles, parallelism: int) -> tuple[float, float]:
         """Return the seconds by lookups and by Spark's join."""
-        opened, num_files = self.side.opened, len(found.files)
-        is_local = split_url(opened.state.url)[0] == "file"
-        share = len(self.side.right.names) / max(1, len(opened.names))
-        latency_s = 0.0 if is_local else found.prices.latency_s
+        num_files = len(found.files)
+        latency_s = 0.0 if self._is_local else found.prices.latency_s
         cpu = num_files * (_OPEN_S + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
-        transfer_s = 0.0 if is_local else found.num_bytes / found.prices.bandwidth_bytes_s
-        by_spark = reader_costs(
+        transfer_s = 0.0 if self._is_local else found.num_bytes / found.prices.bandwidth_bytes_s
+        by_spark = self._spark_s(num_files, found.total_bytes, found.prices, parallelism)
+        return _START_S + max(cpu / parallelism, transfer_s), by_spark
+
+    def _spark_s(self, num_files: int, total_bytes: int, prices: Prices, parallelism: int) -> float:
+        """Return the seconds by Spark's join with files of ``total_bytes``."""
+        share = len(self.side.right.names) / max(1, len(self.side.opened.names))
+        costs = reader_costs(
             num_files=num_files,
             num_splits=1,
             num_bytes=0,
             num_rows=0,
-            whole_bytes=int(share * found.total_bytes),
+            whole_bytes=int(share * total_bytes),
             parallelism=parallelism,
-            prices=found.prices,
-            is_local=is_local,
+            prices=prices,
+            is_local=self._is_local,
             row_s=0.0,
-        ).spark_s
-        return _START_S + max(cpu / parallelism, transfer_s), _SPARK_START_S + by_spark
+        )
+        return _SPARK_START_S + costs.spark_s
+
+    @property
+    def _is_local(self) -> bool:
+        return split_url(self.side.opened.state.url)[0] == "file"
 
     def _by_lookups(self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
         side, spark, predicate = self.side, self.spark, self.predicate
@@ -301,7 +337,9 @@ class _Chooser:
         if can_ship(opened, found.files):
             lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
             tasks = pack_files(found.files, _TASKS_OF_CORE * parallelism_of(spark))
-            rows = task_rows(spark, KeyedRead(lake=lake, keys=predicate), tasks, side.right, found.most_bytes)
+            metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
+            read_keys = KeyedRead(lake=lake, keys=predicate)
+            rows = task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
         else:
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
             read = sessions.run(side.settings, lambda session: plan())

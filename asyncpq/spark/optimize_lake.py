@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +21,7 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings
 from asyncpq.spark.lake_writer import LakeWrite, lake_folder
-from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
+from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
@@ -30,6 +31,7 @@ from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import absolute, safe_url
+from asyncpq.tables import Format, catalog_of
 from asyncpq.writing.file_layout import BloomFilter, WriteOptions, check_options
 from asyncpq.writing.lake_commit import Publish, check_target
 
@@ -125,6 +127,8 @@ def optimize(
     salt: bool = True,
     timestamp_loss: TimestampLoss = "error",
     publish: Publish = "plain",
+    format: Literal["delta", "iceberg"] | None = None,
+    version: Any = None,
     **settings: Any,
 ) -> OptimizeResult:
     """Rewrite the rows of ``source``, sorted, into files of which lookups read little.
@@ -134,9 +138,10 @@ def optimize(
     files back and compares them with the source by checksums before it commits them.
 
     Args:
-        source: a url, files or a pattern, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame, which
-            must return the same rows each time. Spark's own reader reads local files.
-        target: url of an empty folder that does not overlap the source.
+        source: a url, files, a pattern or a table, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame,
+            which must return the same rows each time. Spark's own reader reads local files.
+        target: url of an empty folder that does not overlap the source. It becomes a lake of Parquet files: asyncpq
+            does not commit to tables.
         columns: columns to write; None for all.
         where: condition of the rows to write, as in :func:`asyncpq.spark.scan`.
         bloom_filters: for columns of equality lookups that are not sorted. asyncpq measures the number of distinct
@@ -148,6 +153,7 @@ def optimize(
         timestamp_loss: "error" or "truncate", for nanosecond timestamps that are not whole microseconds.
         publish: "index": readers use the index in ``target``, which lists all files at once. "plain": readers may also
             list the folder as soon as ``_SUCCESS`` exists, the last file; a listing before shows some of the files.
+        format, version: of the table at the url ``source``, as in :meth:`asyncpq.Session.open_dataset`.
         settings: of :class:`asyncpq.spark.settings.SparkSettings`.
 
     Raises:
@@ -174,13 +180,21 @@ def optimize(
     frozen = SparkSettings.of(spark, settings)
     folder = lake_folder("target", target)
     seconds: dict[str, float] = {}
+    is_table = _is_table(source, format, version)
     with _timed(seconds, "look"):
         if not isinstance(source, DataFrame):
             refuse_secrets("source", source)
             source = absolute(source)
-            _refuse_overlap(source_paths(source), folder)
+            if not is_table or isinstance(source, (str, os.PathLike)):
+                _refuse_overlap(source_paths(source), folder)
         run(frozen, lambda session: check_target(session.runtime, folder))
-        rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)
+        if is_table:
+            given = {**settings, "format": format, "version": version}
+            rows = open_table(spark, source, given, columns=columns, where=where)
+        else:
+            rows = open_source(
+                spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss
+            )
         _refuse_overlap(rows.urls, folder)
     with held_settings(spark, rows.settings), described_jobs(spark, f"asyncpq: optimize into {safe_url(folder)}"):
         conf = ReadConf.of(spark)
@@ -215,6 +229,20 @@ def optimize(
         snapshot=snapshot,
         seconds=seconds,
     )
+
+
+def _is_table(source: object, format_: str | None, version: Any) -> bool:
+    """Return whether the source is a table. Raises InvalidOptionError if the arguments contradict each other."""
+    if format_ is not None:
+        one_of("format", format_, ("delta", "iceberg"))
+    if not isinstance(source, DataFrame):
+        return catalog_of(source, cast("Format | None", format_), version) is not None
+    if format_ is not None or version is not None:
+        raise InvalidOptionError(
+            "format, version: are those of a table's url, and the source is a DataFrame",
+            hint="Pass them to asyncpq.spark.scan, which makes the DataFrame.",
+        )
+    return False
 
 
 @contextmanager
@@ -300,5 +328,6 @@ def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
         raise InvalidOptionError(
             "the target and the source overlap, so readers of the source would see rows twice",
             url=safe_url(folder),
-            hint="Write to a separate folder, and let readers change to it afterwards.",
+            hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in place,"
+            " use its own engine: asyncpq does not commit to tables.)",
         )

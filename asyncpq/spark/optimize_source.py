@@ -30,7 +30,7 @@ from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
 from asyncpq.spark.lake_writer import listed
 from asyncpq.spark.reads.predicates import filter_column, quoted
-from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.reads.scan import explain_scan, scan
 from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
@@ -268,6 +268,17 @@ def open_source(
     return RewriteSource(frame, files.urls, files.num_bytes, wanted)
 
 
+def open_table(
+    spark: SparkSession, source: object, given: Mapping[str, Any], *, columns: Sequence[str] | None, where: object
+) -> RewriteSource:
+    """Open a table as the source of a rewrite, in one version. Its rows are read by asyncpq.
+
+    ``given``: the arguments of :func:`asyncpq.spark.scan`, such as the table's ``format``.
+    """
+    plan = explain_scan(spark, source, where, columns, reader="asyncpq", **given)
+    return RewriteSource(plan.frame(spark), tuple(plan.read.versions), plan.read.whole_bytes)
+
+
 def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
     if not files.is_listed or any(split_url(path)[0] != "file" for path in paths):
@@ -320,8 +331,8 @@ def source_paths(source: object) -> list[str]:
     given: Sequence[Any] = source if isinstance(source, (list, tuple)) else [source]
     if not given or not all(isinstance(url, (str, os.PathLike)) for url in given):
         raise InvalidOptionError(
-            f"source: must be a url, a list of urls (at least one), or a DataFrame, not {type(source).__name__}",
-            hint="For a table, pass asyncpq.spark.scan(spark, table).",
+            f"source: must be a url, a list of urls (at least one), a table, or a DataFrame, not"
+            f" {type(source).__name__}"
         )
     return [os.fspath(url) for url in given]
 

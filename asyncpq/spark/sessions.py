@@ -79,6 +79,11 @@ class ProcessSession:
         result."""
         return self._portal.call(work(self._session))
 
+    def counts(self) -> dict[str, int]:
+        """Return the counts of all reads of the session that have ended."""
+        counts = self._session.metrics.counts()
+        return {name: value for name, value in counts.items() if isinstance(value, int)}
+
     def close(self) -> None:
         """Close the session, its loop and its thread."""
         if not self._portal.closed:
@@ -162,6 +167,14 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
             yield batch
     finally:
         session.call(leave)
+
+
+def counts() -> dict[str, int]:
+    """Return the summed counts of all reads of this process's open sessions that have ended."""
+    with _changed:
+        of_all = [session.counts() for session in _sessions.values()]
+    names = dict.fromkeys(name for counted in of_all for name in counted)
+    return {name: sum(counted[name] for counted in of_all) for name in names}
 
 
 # -- which session --------------------------------------------------------------------------------

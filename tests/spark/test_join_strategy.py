@@ -191,6 +191,26 @@ def test_the_cheaper_strategy_is_taken(
     assert said.startswith(f"join of {lake}: spark, since")
 
 
+def test_an_index_that_would_take_longer_than_sparks_join_is_not_asked(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from asyncpq.spark import join_strategy
+
+    left = spark.createDataFrame([(17,), (4000,), (10**6,)], "r int")
+    native = left.join(spark.read.parquet(lake), "r", "left")
+    asked = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
+    assert [found.files for found in asked.values()] == [2, 2, 2]
+    monkeypatch.setattr(join_strategy, "_INDEX_KEY_S", 100.0)
+    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)  # else the small files are looked up without the index
+    slow = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
+    assert [found.files for found in slow.values()] == [2, FILES, FILES]
+    assert (slow["auto"].strategy, slow["auto"].reason) == ("spark", "asking the index would take longer")
+    same([found.frame(["r"], "left") for found in [*asked.values(), *slow.values()]], [native] * 6)
+    # bounds cost nothing for each key
+    by_bounds = _chosen(spark.createDataFrame([(5,)], "id bigint"), lake, "id", "auto", _index(lake, "bounds"))
+    assert by_bounds.files == 1
+
+
 def test_files_that_spark_cannot_read_are_read_by_key(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,9 @@ pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy: pip install asyncpq[
 from deltalake import DeltaTable, write_deltalake
 
 import asyncpq.spark
-from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import build_index, explain_scan, lookup_join, refresh_index, scan, verify_index
+from asyncpq.spark import build_index, explain_scan, lookup_join, optimize, refresh_index, scan, verify_index
 from asyncpq.spark.join_strategy import JoinStrategy
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import make_table
@@ -168,6 +168,28 @@ def test_indexes(spark: SparkSession, version: tuple[Any, dict[str, Any], list[i
     left = spark.createDataFrame([("n5",), ("x",)], "name string")
     joined = lookup_join(left, target, "name", index=built.at, strategy="lookups", **options)
     assert _ids(joined) == [n for n in ids if n % 10 == 5]
+
+
+def test_optimize(spark: SparkSession, version: tuple[Any, dict[str, Any], list[int]], tmp_path: Path) -> None:
+    target, options, ids = version
+    done = optimize(spark, target, str(tmp_path / "all"), "id", **options)
+    assert done.rows == len(ids)
+    assert done.bytes_before is not None
+    assert _ids(scan(spark, done.target)) == ids
+    few = optimize(spark, target, str(tmp_path / "few"), "name", columns=["name"], where="id < 10", **options)
+    names = sorted(f"n{number}" for number in ids if number < 10)
+    assert [row["name"] for row in scan(spark, few.target).orderBy("name").collect()] == names
+
+
+def test_optimize_does_not_commit_to_tables(spark: SparkSession, tmp_path: Path) -> None:
+    target, options = _delta(tmp_path).new
+    with pytest.raises(InvalidOptionError, match=r"overlap.*\n?.*asyncpq does not commit to tables"):
+        optimize(spark, target, f"{target}/sorted", "id", **options)
+    with pytest.raises(InvalidOptionError, match="the source is a DataFrame"):
+        optimize(spark, scan(spark, target, **options), str(tmp_path / "sorted"), "id", **options)
+    for wrong in ({"format": "parquet"}, {"version": 1}):
+        with pytest.raises(InvalidOptionError, match=r"must be 'delta' or 'iceberg'|only Delta and Iceberg tables"):
+            optimize(spark, target, str(tmp_path / "sorted"), "id", **wrong)
 
 
 @pytest.mark.parametrize("name", _FORMATS)

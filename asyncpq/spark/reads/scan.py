@@ -30,6 +30,7 @@ from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
+from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
@@ -140,6 +141,14 @@ class SparkScanPlan:
     condition: Condition | None  # selects the rows to return; None for all rows
     columns: tuple[str, ...] | None  # names of the columns to return; None for all columns
     choice: ReaderChoice
+    tasks: TaskMetrics
+
+    @property
+    def task_counts(self) -> Mapping[str, int]:
+        """What the tasks of :meth:`frame` have read so far, by the names of :class:`asyncpq.metrics.ReadMetrics`:
+        ``requests``, ``bytes_fetched``, ``pages_read``, ``rows_returned``, ``cache_hits``, ... Tasks that run twice
+        count twice. Empty if Spark's own reader reads the files, and in Spark Connect."""
+        return self.tasks.counts()
 
     @property
     def reader(self) -> Literal["asyncpq", "spark"]:
@@ -209,7 +218,7 @@ class SparkScanPlan:
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
         if frame is None:
-            frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
+            frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes, self.tasks)
         if self.condition is not None:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
@@ -282,11 +291,14 @@ def scan_plan(
     if read.needs_jvm_zone or read.unopened:
         read = replace(read, lake=with_jvm_zone(spark, read.lake))
     row_s = _clock(spark).row_s()
+    choice = choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s)
+    name = f"asyncpq scan, {read.num_files} of {read.metrics.files_total} files, {read.num_bytes} bytes"
     return SparkScanPlan(
         read=read,
         condition=condition,
         columns=None if columns is None else tuple(columns),
-        choice=choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s),
+        choice=choice,
+        tasks=TaskMetrics.of(spark, name),
     )
 
 
@@ -342,15 +354,20 @@ def parallelism_of(spark: SparkSession) -> int:
 
 
 def _typed(
-    spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int
+    spark: SparkSession,
+    lake: LakeScan,
+    tasks: Sequence[bytes],
+    struct: StructType,
+    num_bytes: int,
+    metrics: TaskMetrics,
 ) -> DataFrame:
     """Return the rows of all tasks. Tasks return intervals of months as integers, which PySpark can receive."""
     sent = without_months(struct)
     assert isinstance(sent, StructType)
     if sent == struct:
-        return task_rows(spark, partial(read_split, lake), tasks, struct, num_bytes)
+        return task_rows(spark, partial(read_split, lake), tasks, struct, num_bytes, metrics)
     read = partial(read_split, replace(lake, spark_schema=sent.json()))
-    frame = task_rows(spark, read, tasks, sent, num_bytes)
+    frame = task_rows(spark, read, tasks, sent, num_bytes, metrics)
     columns = []
     for field, sent_field in zip(struct.fields, sent.fields, strict=True):
         column = F.col(quoted(field.name))
@@ -365,10 +382,15 @@ TaskReader: TypeAlias = Callable[[bytes], Iterator[pa.RecordBatch]]
 
 
 def task_rows(
-    spark: SparkSession, read: TaskReader, tasks: Sequence[bytes], struct: StructType, num_bytes: int
+    spark: SparkSession,
+    read: TaskReader,
+    tasks: Sequence[bytes],
+    struct: StructType,
+    num_bytes: int,
+    metrics: TaskMetrics,
 ) -> DataFrame:
     """Return the rows that ``read`` yields for each of ``tasks``, as a DataFrame whose size Spark estimates at
-    ``num_bytes``."""
+    ``num_bytes``. Tasks add what they read to ``metrics``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
     numbers, columns = _padding(spark, num_bytes)
@@ -377,12 +399,14 @@ def task_rows(
         rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
             rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(partial(read_numbers, read, tuple(tasks), step, _clock(spark)), struct)
+        return rows.mapInArrow(metrics.named(read_numbers, read, tuple(tasks), step, _clock(spark), metrics), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
     rows = spark.createDataFrame(table).selectExpr("*", *columns)
     none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
     rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, read, _clock(spark)), struct)
+    return rows.repartitionById(len(tasks), "number").mapInArrow(
+        metrics.named(read_rows, read, _clock(spark), metrics), struct
+    )
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
@@ -398,19 +422,26 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
 
 
 def read_numbers(
-    read: TaskReader, tasks: Sequence[bytes], step: int, clock: RowClock, numbers: Iterator[pa.RecordBatch]
+    read: TaskReader,
+    tasks: Sequence[bytes],
+    step: int,
+    clock: RowClock,
+    metrics: TaskMetrics,
+    numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from clock.timed(read(tasks[number // step]))
+            yield from clock.timed(metrics.counted(read(tasks[number // step])))
 
 
-def read_rows(read: TaskReader, clock: RowClock, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    read: TaskReader, clock: RowClock, metrics: TaskMetrics, tasks: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Read tasks, and yield the rows that ``read`` returns for each. Runs on executors, by ``mapInArrow``.
 
     Each row of ``tasks`` has an encoded task (bytes) in its second column.
     """
     for batch in tasks:
         for split in batch.column(1).to_pylist():
-            yield from clock.timed(read(split))
+            yield from clock.timed(metrics.counted(read(split)))

@@ -29,6 +29,7 @@ from asyncpq.errors import ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark import sessions
+from asyncpq.spark.driver import context_of
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.packing import MOST_VERSIONS
 from asyncpq.spark.reads.planning import LakePlan
@@ -47,8 +48,12 @@ _HADOOP: Final = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs":
 _MOST_PATHS: Final = 32
 _MOST_NAMES: Final = 1000  # in a pattern
 _GLOB: Final = frozenset("{}[]*?\\,")
+#: Paths that the JVM returns at once. Answers above 8 KiB wait 40 ms for the acknowledgement of their first packets.
+_JOINED: Final = 50
 #: Conditions on these types may skip matching rows of Parquet files.
 _NOT_PUSHED: Final = (
+    T.FloatType,
+    T.DoubleType,
     T.DecimalType,
     T.DateType,
     T.TimestampType,
@@ -90,15 +95,14 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     wanted = sorted(_plain_path(_hadoop_path(url)) for url in plan.versions)
     for place in _places(root, plan):
         frame = _listed(spark, opened, struct, root, place)
-        if sorted(_plain_path(unquote(path)) for path in frame.inputFiles()) == wanted:
+        if sorted(_plain_path(unquote(path)) for path in _files_of(spark, frame)) == wanted:
             break
     else:
         raise NotForSpark("Spark lists other files than asyncpq has planned")
     known = {field.name: field for field in frame.schema.fields}
     if any(known.get(field.name) != field for field in struct.fields):
         raise NotForSpark("Spark would return other types")
-    pushed = _always_pushed(opened, plan)
-    frame = frame.select(*[_column(field, pushed) for field in struct.fields])
+    frame = _selected(frame, struct, _always_pushed(opened, plan))
     if frame.schema != struct:
         raise NotForSpark("Spark would return other types")
     sessions.run(plan.lake.settings, lambda session: _check_versions(session, root, plan.versions))
@@ -188,6 +192,20 @@ def _listed(spark: SparkSession, opened: OpenLake, struct: T.StructType, root: s
         raise NotForSpark(f"Spark cannot read the files: {type(error).__name__}") from error
 
 
+def _files_of(spark: SparkSession, frame: DataFrame) -> list[str]:
+    """Return ``frame.inputFiles()``. That calls the JVM twice for each file, so here the JVM joins their paths if it
+    may be reached."""
+    context = context_of(spark)
+    java = getattr(frame, "_jdf", None)
+    if context is None or java is None:
+        return frame.inputFiles()
+    paths = java.inputFiles()
+    jvm: Any = context._jvm  # noqa: SLF001  # PySpark has no public way
+    join = jvm.org.apache.hadoop.util.StringUtils.join
+    texts = [join("\n", paths[start : start + _JOINED]) for start in range(0, len(paths), _JOINED)]
+    return [path for text in texts for path in text.split("\n")]  # paths are urls, which have no line breaks
+
+
 def _places(root: str, plan: LakePlan) -> Iterator[_Place]:
     """Yield what Spark may list: the whole lake if no file was ruled out; then some files, or some folders or the lake
     with a pattern of names. The whole lake may have files that the plan does not know. Raises NotForSpark if Spark
@@ -251,27 +269,52 @@ def _always_pushed(opened: OpenLake, plan: LakePlan) -> set[str]:
     return pushed
 
 
-def _column(field: T.StructField, pushed: Collection[str]) -> Column:
-    """Return the column of a field, or an expression of its values; see :func:`_held`."""
+def _selected(frame: DataFrame, struct: T.StructType, pushed: Collection[str]) -> DataFrame:
+    """Return the columns of ``struct``, some of them as expressions of their values; see :func:`_held`."""
+    held = [field for field in struct.fields if _is_held(field, pushed)]
+    if not held and frame.columns == struct.names:
+        return frame
+    if any(isinstance(field.dataType, T.StructType) or field.metadata for field in held):
+        return frame.select(*[_column(field, is_held=field in held) for field in struct.fields])
+    # the same as SQL: PySpark calls the JVM several times for each function
+    return frame.selectExpr(*[_sql(field, is_held=field in held) for field in struct.fields])
+
+
+def _column(field: T.StructField, *, is_held: bool) -> Column:
     column = F.col(quoted(field.name))
-    held = None if field.name in pushed else _held(column, field.dataType)
-    return column if held is None else held.alias(field.name, metadata=field.metadata or {})
+    return _held(column, field.dataType).alias(field.name, metadata=field.metadata or {}) if is_held else column
 
 
-def _held(column: Column, dtype: T.DataType, *, is_field: bool = False) -> Column | None:
-    """Return an expression with the values of ``column`` on which Spark pushes no condition into files. None if Spark
-    may push conditions: on structs, it pushes those on their fields."""
+def _sql(field: T.StructField, *, is_held: bool) -> str:
+    name = quoted(field.name)
+    if not is_held:
+        return name
+    function = "nanvl" if isinstance(field.dataType, (T.FloatType, T.DoubleType)) else "greatest"
+    return f"{function}({name}, {name}) AS {name}"
+
+
+def _is_held(field: T.StructField, pushed: Collection[str]) -> bool:
+    return field.name not in pushed and _loses_rows(field.dataType)
+
+
+def _loses_rows(dtype: T.DataType, *, is_field: bool = False) -> bool:
+    """Return whether conditions that Spark pushes into files may skip matching rows."""
+    if isinstance(dtype, T.StructType):
+        return any(_loses_rows(field.dataType, is_field=True) for field in dtype.fields)
+    return isinstance(dtype, _NOT_PUSHED) or (is_field and isinstance(dtype, _NOT_PUSHED_IN_STRUCTS))
+
+
+def _held(column: Column, dtype: T.DataType) -> Column:
+    """Return an expression with the values of ``column``, of a type that :func:`_loses_rows`, on which Spark pushes no
+    condition into files: on structs, it pushes those on their fields."""
     if isinstance(dtype, (T.FloatType, T.DoubleType)):
         return F.nanvl(column, column)
-    if isinstance(dtype, _NOT_PUSHED) or (is_field and isinstance(dtype, _NOT_PUSHED_IN_STRUCTS)):
-        return F.greatest(column, column)
     if not isinstance(dtype, T.StructType):
-        return None
-    held: Column | None = None
+        return F.greatest(column, column)
+    held = column
     for field in dtype.fields:
-        inner = _held(column.getField(field.name), field.dataType, is_field=True)
-        if inner is not None:
-            held = (column if held is None else held).withField(quoted(field.name), inner)
+        if _loses_rows(field.dataType, is_field=True):
+            held = held.withField(quoted(field.name), _held(column.getField(field.name), field.dataType))
     return held
 
 

@@ -254,6 +254,16 @@ def test_only_planned_files_are_read(spark: SparkSession, tmp_path: Path) -> Non
         assert sorted(frame.collect()) == sorted(native.collect())
 
 
+def test_sparks_listing_is_compared_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """The JVM joins the paths of some files at a time."""
+    names = [f"{number} é%20,b.parquet" for number in range(2 * spark_files._JOINED + 1)]
+    url = _files(tmp_path, names)
+    frame = spark.read.parquet(url)
+    assert sorted(spark_files._files_of(spark, frame)) == sorted(frame.inputFiles())
+    assert spark_files._files_of(spark, spark.range(1)) == []
+    assert explain_scan(spark, url, reader="spark").frame(spark).count() == len(names)
+
+
 def test_files_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
     names = [f"p={value}/{name}" for value in ("a b", "x%41") for name in ("a b.parquet", "y%41(1).parquet")]
     lake = _files(tmp_path / "lake", names)

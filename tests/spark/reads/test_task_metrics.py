@@ -1,0 +1,60 @@
+"""What tasks have read reaches the driver, plan by plan, and Spark's plans name the tasks."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+
+from asyncpq.spark.reads import task_metrics
+from asyncpq.spark.reads.scan import explain_scan
+from asyncpq.spark.reads.task_metrics import PlanCounts, TaskMetrics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_counts_are_added_plan_by_plan_and_the_oldest_are_forgotten() -> None:
+    sums = PlanCounts()
+    counts = sums.zero({"a": {"requests": 7}})
+    for more in ({"a": {"requests": 1}}, {"b": {"requests": 2}}, {"a": {"requests": 3, "rounds": 1}}):
+        counts = sums.addInPlace(counts, more)
+    assert counts == {"a": {"requests": 4, "rounds": 1}, "b": {"requests": 2}}
+    for number in range(task_metrics._KEPT):
+        counts = sums.addInPlace(counts, {str(number): {"requests": 1}})
+    assert len(counts) == task_metrics._KEPT
+    assert not {"a", "b"} & counts.keys()
+
+
+def test_without_accumulators_there_are_no_counts() -> None:
+    metrics: TaskMetrics = pickle.loads(pickle.dumps(TaskMetrics("a scan", "", None)))
+    batch = pa.record_batch({"a": [1]})
+    assert list(metrics.counted(iter([batch]))) == [batch]
+    assert metrics.counts() == {}
+
+
+def test_the_driver_sees_what_tasks_have_read(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(4):
+        table = pa.table({"id": range(number * 1000, (number + 1) * 1000)})
+        pq.write_table(table, tmp_path / f"{number}.parquet", write_page_index=True, max_rows_per_page=100)
+    plans = [explain_scan(spark, f"{tmp_path}/", where=where, reader="asyncpq") for where in ("id = 1234", None)]
+    assert [dict(plan.task_counts) for plan in plans] == [{}, {}]
+    assert [plan.frame(spark).count() for plan in plans] == [1, 4000]
+    one, everything = [plan.task_counts for plan in plans]
+    assert (one["files_read"], one["pages_read"], one["rows_returned"]) == (1, 1, 1)
+    assert (everything["files_read"], everything["pages_read"], everything["rows_returned"]) == (4, 40, 4000)
+    assert 0 < one["bytes_fetched"] < everything["bytes_fetched"]
+
+
+def test_sparks_plans_name_the_tasks(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
+    plan = explain_scan(spark, f"{tmp_path}/", where="id = 1", reader="asyncpq")
+    plan.frame(spark).explain("formatted")
+    assert f"asyncpq scan, 1 of 2 files, {plan.num_bytes} bytes(" in capsys.readouterr().out
