@@ -32,7 +32,7 @@ from asyncpq.spark.reads.file_reads import (
 )
 from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import with_three_slashes
-from asyncpq.spark.types.arrow_fields import lake_column, lake_field, with_instants
+from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
@@ -317,11 +317,13 @@ class _LakeOpener:
         field = known.field(at)
         if self._is_table:
             return field
+        is_indexed = index_of(self.state.source) is not None  # which has the types of all files
         if first is not None and asked in self._inferred.fields and not has_variant(asked.dataType):
             own = first.get_field_index(field.name)
             if own >= 0 and first.field(own).type.equals(field.type):
-                return field if index_of(self.state.source) is not None else with_instants(field, asked)
-        return lake_field(field, asked, conf)
+                return field if is_indexed else for_other_files(field, asked)
+        field = lake_field(field, asked, conf)
+        return field if is_indexed else for_other_files(field, asked)
 
     # -- files ------------------------------------------------------------------------------------
 

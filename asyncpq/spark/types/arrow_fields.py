@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StructField, StructType, TimestampType
 
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.spark.types.conversion import arrow_schema
@@ -35,10 +35,11 @@ def lake_column(asked: StructField) -> pa.Field:
     return arrow_schema(StructType([stored])).field(0)
 
 
-def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
-    """Return ``known`` with UTC as the zone of those timestamps without a zone that Spark reads as points in time,
-    such as INT96. So files that store the column's timestamps with a zone fit too."""
-    return _field(known, asked, ReadConf(case_sensitive=True), _instants)
+def for_other_files(known: pa.Field, asked: StructField) -> pa.Field:
+    """Return the Arrow field of one file, ``known``, with types that also hold the values of files for which Spark has
+    the same type: UTC is the zone of those timestamps without a zone that Spark reads as points in time, such as INT96,
+    and unsigned integers are signed ones of Spark's width."""
+    return _field(known, asked, ReadConf(case_sensitive=True), _of_other_files)
 
 
 def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
@@ -73,6 +74,7 @@ def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:
     return known if spark_type(known) == stored else lake_column(StructField("", stored)).type
 
 
-def _instants(known: pa.DataType, asked: DataType) -> pa.DataType:
+def _of_other_files(known: pa.DataType, asked: DataType) -> pa.DataType:
     is_zoneless = isinstance(asked, TimestampType) and isinstance(known, pa.TimestampType) and known.tz is None
-    return to_arrow_type(asked, timezone="UTC") if is_zoneless else known
+    is_unsigned = isinstance(asked, IntegralType) and pa.types.is_unsigned_integer(known)
+    return to_arrow_type(asked, timezone="UTC") if is_zoneless or is_unsigned else known

@@ -10,9 +10,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DecimalType,
     IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -20,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from asyncpq.spark.types.arrow_fields import lake_column, lake_field, with_instants
+from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.read_conf import ReadConf
 
 _CONF = ReadConf(case_sensitive=False)
@@ -79,9 +81,13 @@ def test_a_missing_column_has_sparks_type() -> None:
         (pa.timestamp("us"), TimestampNTZType(), pa.timestamp("us")),
         (pa.timestamp("ms", "UTC"), TimestampType(), pa.timestamp("ms", "UTC")),
         (pa.int32(), LongType(), pa.int32()),
+        (pa.uint32(), LongType(), pa.int64()),
+        (pa.uint8(), ShortType(), pa.int16()),
+        (pa.uint64(), DecimalType(20, 0), pa.uint64()),
+        (pa.list_(pa.uint16()), ArrayType(IntegerType()), pa.list_(pa.int32())),
     ],
 )
-def test_only_timestamps_that_spark_reads_as_instants_get_utc(
+def test_types_of_one_file_hold_the_values_of_others(
     known: pa.DataType, asked: DataType, expected: pa.DataType
 ) -> None:
-    assert with_instants(pa.field("t", known), StructField("t", asked)).type == expected
+    assert for_other_files(pa.field("t", known), StructField("t", asked)).type == expected
