@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_SCRIPTS = Path(__file__).parent / "tables"
+_SCRIPTS = Path(__file__).parent
 
 
 def written_by_spark(folder: Path, script: str, *imports: str) -> Path:
