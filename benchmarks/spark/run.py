@@ -110,11 +110,17 @@ def _median_s(runs: list[dict[str, Any]], name: str, side: str) -> float:
 
 
 def draw(runs: list[dict[str, Any]], picture: Path) -> None:
-    """Draw the time of the joins over their number of keys, for each store and order of the lake's rows."""
+    """Draw the time of the joins over their number of keys, for each measured store and order of the rows."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for axis, store in zip(axes, ("local", "s3"), strict=True):
+    joins = [run["workload"] for run in runs if run["workload"].startswith("join-")]
+    stores = [store for store in ("local", "s3") if any(name.endswith(f"-{store}") for name in joins)]
+    if not stores:
+        return
+    figure, axes = pyplot.subplots(
+        1, len(stores), figsize=(5.5 * len(stores) + 1.5, 4.5), layout="constrained", squeeze=False
+    )
+    for axis, store in zip(axes[0], stores, strict=True):
         for color, lake in enumerate(("large", "random")):
             counts = [
                 count for count in JOIN_KEYS if any(run["workload"] == f"join-{count}-{lake}-{store}" for run in runs)
@@ -131,7 +137,9 @@ def draw(runs: list[dict[str, Any]], picture: Path) -> None:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle("Join of some keys with 20 million rows in 500 files: less is better")
-    figure.legend(*axes[0].get_legend_handles_labels(), ncols=4, loc="outside lower center", frameon=False)
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), ncols=2 * len(stores), loc="outside lower center", frameon=False
+    )
     figure.savefig(picture)
     pyplot.close(figure)
 
