@@ -19,7 +19,8 @@ from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, R
 from asyncpq.events import Operation
 from asyncpq.metrics import Tier, TracedPart
 from asyncpq.objects.coalesce import ByteRange, cut
-from asyncpq.objects.prices import MANY_REQUESTS, Prices
+from asyncpq.objects.measured_round import MeasuredRound
+from asyncpq.objects.prices import Prices
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion, ObjectVersion
@@ -216,15 +217,7 @@ async def _fly(
     measured = None
     try:
         if rest:
-            groups, part_bytes = _groups(rest, prices)
-            if not joined:
-                measured = _Round(groups, part_bytes, context)
-            for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
-                members = [key for group in some for key in group]
-                work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
-                flight = flights.start(members, work)
-                flight.join()
-                joined[id(flight)] = (flight, members)
+            measured = _start_fetches(source, version, rest, joined, context, admit, prices)
         context.metrics.wait_begins()
         try:
             await landing([flight for flight, _ in joined.values()])
@@ -238,35 +231,36 @@ async def _fly(
                 for key in members:
                     found[key] = group.data[key]
         if measured is not None:
-            measured.ended(source)
+            measured.ended()
     finally:
+        if measured is not None:
+            measured.close()
         for flight, _ in joined.values():
             flight.leave()
     return rest, validated
 
 
-class _Round:
-    """Measures the time of one round of requests, from which the session learns what requests and bytes cost."""
-
-    __slots__ = ("_began", "_cpu_began", "_log", "_logged", "_num_bytes", "_requests")
-
-    def __init__(self, groups: Sequence[Sequence[ContentKey]], part_bytes: int, context: RequestContext) -> None:
-        self._log = context.metrics.log
-        self._logged = len(self._log)
-        sizes = [_span(members) for members in groups]
-        self._num_bytes = sum(sizes)
-        self._requests = sum([-(-size // part_bytes) for size in sizes])
-        self._cpu_began = time.thread_time() if self._requests >= MANY_REQUESTS else None
-        self._began = time.monotonic()
-
-    def ended(self, source: ObjectSource) -> None:
-        cpu_s = None if self._cpu_began is None else time.thread_time() - self._cpu_began
-        fastest_s = None
-        if self._cpu_began is not None:
-            fastest_s = min(
-                [record.seconds for record in self._log[self._logged :] if record.status in (200, 206)], default=None
-            )
-        source.learn_prices(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s, fastest_s)
+def _start_fetches(
+    source: ObjectSource,
+    version: ObjectVersion,
+    rest: list[ContentKey],
+    joined: dict[int, tuple[Flight[_Group], list[ContentKey]]],
+    context: RequestContext,
+    admit: bool,
+    prices: Prices,
+) -> MeasuredRound | None:
+    """Start to fetch the parts ``rest``, and add these fetches to ``joined``. Return what measures them, unless the
+    read also waits for fetches of others."""
+    groups, part_bytes = _groups(rest, prices)
+    sizes = [_span(members) for members in groups]
+    measured = None if joined else MeasuredRound(source, sizes, part_bytes, context)
+    for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
+        members = [key for group in some for key in group]
+        work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
+        flight = source.runtime.flights.start(members, work)
+        flight.join()
+        joined[id(flight)] = (flight, members)
+    return measured
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:

@@ -7,12 +7,13 @@ arrive: the longer of both times counts. Larger gaps are closed while waiting ta
 longer than the request and its share of a wave. In this model, no other such choice of GETs is faster. Waits count
 more than the latency, which is that of fast responses.
 
-:class:`PriceBook` learns the prices from the rounds that a session has seen. A plan keeps the prices that it was made
-with.
+:class:`PriceBook` learns the prices from the rounds that a session has seen; large ones that overlap count as one
+(:class:`Burst`). A plan keeps the prices that it was made with.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -33,9 +34,26 @@ _TRANSFER: Final = 0.8  # of a round's time is at least taken by its bytes, if i
 _FEW_REQUESTS: Final = 8  # rounds of at most so many requests show the latency,
 MANY_REQUESTS: Final = 16  # those of at least so many the CPU of a request, if they are
 _SMALL_BYTES: Final = 64 * 1024  # not larger than this on average,
-_LARGE_BYTES: Final = MIB  # and those of so many bytes the bandwidth
+LARGE_BYTES: Final = MIB  # and those of so many bytes the bandwidth
+_ENDS: Final = 4  # a burst ends with a round after which its bytes are so many times those still under way
 _KEPT: Final = 16  # measurements of each price
 _MAX_SERVERS: Final = 256
+
+
+class Measured(NamedTuple):
+    """What a round of requests, or several that overlapped, took without errors.
+
+    Attributes:
+        requests, num_bytes, seconds: of the round.
+        cpu_s: CPU time of the event loop's thread during the round.
+        fastest_s: time of the fastest request. Both are None if they were not measured.
+    """
+
+    requests: int
+    num_bytes: int
+    seconds: float
+    cpu_s: float | None = None
+    fastest_s: float | None = None
 
 
 class Prices(NamedTuple):
@@ -121,6 +139,46 @@ class Prices(NamedTuple):
         return self.latency_s + self.request_s * len(sizes) + max(waiting_s, transfer_s)
 
 
+class Burst:
+    """Large rounds of requests to one server that overlap, measured as one: each has only a share of the bandwidth.
+
+    It is over when all of its rounds have ended, or with a round of which few bytes are left to others; these teach
+    nothing, and the next round begins another burst.
+    """
+
+    __slots__ = ("_began", "_cpu_began", "_fastest_s", "_num_bytes", "_requests", "_under_way", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._began = time.monotonic()
+        self._cpu_began = time.thread_time()
+        self._fastest_s: float | None = None
+        self._requests = 0
+        self._num_bytes = 0
+        self._under_way = 0  # bytes of the rounds that have not ended
+
+    def join(self, num_bytes: int) -> None:
+        """A round of ``num_bytes`` bytes begins."""
+        self._under_way += num_bytes
+
+    def failed(self) -> None:
+        """A round was broken off: nothing is learned from this burst."""
+        self.is_over = True
+
+    def ended(self, requests: int, num_bytes: int, fastest_s: float | None) -> Measured | None:
+        """A round has ended. Return what the burst took, if it ends with this round."""
+        self._under_way -= num_bytes
+        self._requests += requests
+        self._num_bytes += num_bytes
+        if fastest_s is not None:
+            self._fastest_s = min(self._fastest_s or fastest_s, fastest_s)
+        if self.is_over or self._under_way * _ENDS > self._num_bytes:
+            return None
+        self.is_over = True
+        cpu_s = time.thread_time() - self._cpu_began if self._requests >= MANY_REQUESTS else None
+        return Measured(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s, self._fastest_s)
+
+
 class _Server:
     """The current prices of one server, and the last measurements from which they are computed."""
 
@@ -147,31 +205,28 @@ class PriceBook:
         self._fixes_latency = requests.latency_s is not None
         self._fixes_bandwidth = requests.bandwidth_bytes_s is not None
         self._servers: LRUCache[str, _Server] = LRUCache(_MAX_SERVERS)
+        self._bursts: LRUCache[str, Burst] = LRUCache(_MAX_SERVERS)
 
     def prices(self, server: str) -> Prices:
         """Return what requests and bytes currently cost at ``server`` (:class:`Prices`, mostly in seconds)."""
         known: _Server | None = self._servers.get(server)
         return self.initial if known is None else known.prices
 
-    def learn(
-        self,
-        server: str,
-        requests: int,
-        num_bytes: int,
-        seconds: float,
-        cpu_s: float | None = None,
-        fastest_s: float | None = None,
-    ) -> None:
-        """Learn from a round without errors: ``requests`` at once, of ``num_bytes`` in all, took ``seconds``.
+    def burst(self, server: str) -> Burst:
+        """Return the burst that a large round to ``server`` belongs to: one of ``LARGE_BYTES`` or more."""
+        burst: Burst | None = self._bursts.get(server)
+        if burst is None or burst.is_over:
+            burst = self._bursts[server] = Burst()
+        return burst
 
-        ``cpu_s`` is the CPU time of the event loop's thread during the round; ``fastest_s`` is the time of the round's
-        fastest request. Either is None if it was not measured.
-        """
+    def learn(self, server: str, measured: Measured) -> None:
+        """Learn from what a round, or several that overlapped, took at ``server``."""
+        requests, num_bytes, seconds, cpu_s, fastest_s = measured
         known: _Server | None = self._servers.get(server)
         if known is None:
             known = self._servers[server] = _Server(self.initial)
         prices = known.prices
-        if num_bytes < _LARGE_BYTES:
+        if num_bytes < LARGE_BYTES:
             if requests > _FEW_REQUESTS or self._fixes_latency:
                 return
             rest_s = seconds - requests * prices.request_s - num_bytes / prices.bandwidth_bytes_s

@@ -26,7 +26,7 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.freshness import Freshness
-from asyncpq.objects.prices import Prices
+from asyncpq.objects.prices import Burst, Measured, Prices
 from asyncpq.objects.runtime import Runtime, TailSizes
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion, ObjectVersion
 from asyncpq.options import CachePolicy
@@ -292,7 +292,7 @@ class ObjectSource:
             if packed is None:
                 guess = runtime.tail_sizes.guess(self._tail_hint)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
-                self.learn_prices(1, len(tail.data), time.monotonic() - sent)
+                self.learn_prices(Measured(1, len(tail.data), time.monotonic() - sent))
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
@@ -432,14 +432,14 @@ class ObjectSource:
         """Return the current prices of requests and bytes at the object's server, as measured by the session."""
         return self._initial_prices or self.runtime.price_book.prices(self.handle.server or self._protocol)
 
-    def learn_prices(
-        self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None, fastest_s: float | None = None
-    ) -> None:
+    def burst(self) -> Burst | None:
+        """Return what measures large rounds of requests to the object's server; None if nothing is learned of it."""
+        return None if self._initial_prices else self.runtime.price_book.burst(self.handle.server or self._protocol)
+
+    def learn_prices(self, measured: Measured) -> None:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
         if self._initial_prices is None:
-            self.runtime.price_book.learn(
-                self.handle.server or self._protocol, requests, num_bytes, seconds, cpu_s, fastest_s
-            )
+            self.runtime.price_book.learn(self.handle.server or self._protocol, measured)
 
 
 async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:

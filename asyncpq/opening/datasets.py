@@ -27,7 +27,8 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import is_committed
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest, one_of

@@ -29,7 +29,7 @@ from asyncpq.indexing.build.index_source import commit_check, committing_index
 from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import SnapshotFiles
+from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest

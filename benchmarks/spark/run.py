@@ -92,14 +92,18 @@ def table(name: str, runs: list[dict[str, Any]]) -> str:
 
 
 def summary(runs: list[dict[str, Any]]) -> str:
-    """A Markdown table of all workloads: the median of each side's warm questions, relative to the first side's."""
-    lines = ["### all workloads", "", _row(["workload", "side", "median s", "x"]), _row(["---", "---", "---:", "---:"])]
+    """A Markdown table of all workloads: the median of each side's warm questions (*of* how many), relative to the
+    first side's.
+    """
+    lines = ["### all workloads", "", _row(["workload", "side", "of", "median s", "x"])]
+    lines.append(_row(["---", "---", "---:", "---:", "---:"]))
     for name in dict.fromkeys(run["workload"] for run in runs):
         medians = {side: _median_s(runs, name, side) for side in WORKLOADS[name].sides}
         base = next(iter(medians.values()))
         if WORKLOADS[name].against_first:
             base = next(run["seconds"] for run in runs if run["workload"] == name)
-        lines += [_row([name, side, f"{value:.3f}", f"{value / base:.2f}"]) for side, value in medians.items()]
+        of = str(len({run["number"] for run in runs if run["workload"] == name and run["warm"]}))
+        lines += [_row([name, side, of, f"{value:.3f}", f"{value / base:.2f}"]) for side, value in medians.items()]
     return "\n".join([*lines, ""])
 
 

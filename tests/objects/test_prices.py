@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.objects.coalesce import ByteRange, coalesce
-from asyncpq.objects.prices import MANY_REQUESTS, PriceBook, Prices
+from asyncpq.objects.prices import MANY_REQUESTS, Measured, PriceBook, Prices
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 
 LIMITS = LimitOptions()
@@ -96,12 +96,12 @@ def test_prices_follow_the_server() -> None:
     book = PriceBook(RequestOptions(), LIMITS)
     assert book.prices("far") == book.initial
     for seconds in (0.5, 0.1, 0.1, 0.3, 0.1):  # twice the event loop was busy
-        book.learn("far", 4, 20_000, seconds)
+        book.learn("far", Measured(4, 20_000, seconds))
     known = book.prices("far")
     assert known.latency_s == pytest.approx(0.1, rel=0.02)
     assert (known.bandwidth_bytes_s, known.request_s) == (200e6, book.initial.request_s)
     for seconds in (0.5, 0.5, 0.9, 0.5):
-        book.learn("far", 100, 5_000_000, seconds, cpu_s=0.02)
+        book.learn("far", Measured(100, 5_000_000, seconds, cpu_s=0.02))
     known = book.prices("far")
     assert known.request_s == pytest.approx(200e-6)
     assert known.bandwidth_bytes_s == pytest.approx(5e6 / (0.5 - 0.1 - 0.02), rel=0.02)
@@ -110,19 +110,19 @@ def test_prices_follow_the_server() -> None:
 
 def test_the_fastest_request_of_a_large_round_bounds_the_latency() -> None:
     book = PriceBook(RequestOptions(), LIMITS)
-    book.learn("near", 1, 640 * 1024, 0.05)  # with a new connection
-    book.learn("near", 100, 5_000_000, 0.5, fastest_s=0.002)
+    book.learn("near", Measured(1, 640 * 1024, 0.05))  # with a new connection
+    book.learn("near", Measured(100, 5_000_000, 0.5, fastest_s=0.002))
     assert book.prices("near").latency_s == pytest.approx(0.002)
-    book.learn("near", 100, 5_000_000, 0.5, fastest_s=0.3)  # says nothing
+    book.learn("near", Measured(100, 5_000_000, 0.5, fastest_s=0.3))  # says nothing
     assert book.prices("near").latency_s == pytest.approx(0.002)
 
 
 def test_one_connection_may_be_slower_than_all() -> None:
     book = PriceBook(RequestOptions(latency_s=0.1), LIMITS)
     for _ in range(4):
-        book.learn("s3", 1, 5_000_000, 0.2)
-        book.learn("s3", 10, 50_000_000, 0.2)
-        book.learn("s3", 2, 10_000_000, 0.2)  # two are not enough to use all of it
+        book.learn("s3", Measured(1, 5_000_000, 0.2))
+        book.learn("s3", Measured(10, 50_000_000, 0.2))
+        book.learn("s3", Measured(2, 10_000_000, 0.2))  # two are not enough to use all of it
     known = book.prices("s3")
     assert known.connection_bytes_s == pytest.approx(50e6, rel=0.01)
     assert known.bandwidth_bytes_s == pytest.approx(500e6, rel=0.02)
@@ -131,11 +131,11 @@ def test_one_connection_may_be_slower_than_all() -> None:
 def test_rounds_that_wait_for_connections_do_not_show_the_bandwidth() -> None:
     book = PriceBook(RequestOptions(latency_s=0.1), LIMITS)
     wait_s = 9 * 0.1
-    book.learn("s3", 640, 80_000_000, 0.1 + wait_s)  # of ten waves
+    book.learn("s3", Measured(640, 80_000_000, 0.1 + wait_s))  # of ten waves
     assert book.prices("s3").bandwidth_bytes_s == book.initial.bandwidth_bytes_s
-    book.learn("s3", 640, 800_000_000, 0.1 + wait_s)
+    book.learn("s3", Measured(640, 800_000_000, 0.1 + wait_s))
     assert book.prices("s3").bandwidth_bytes_s == pytest.approx(2 * 800e6 / wait_s)  # at least half of that
-    book.learn("s3", 64, 80_000_000, 0.1 + 0.1)
+    book.learn("s3", Measured(64, 80_000_000, 0.1 + 0.1))
     assert book.prices("s3").bandwidth_bytes_s == pytest.approx(800e6)
 
 
@@ -149,7 +149,7 @@ def test_rounds_that_wait_for_connections_do_not_show_the_bandwidth() -> None:
 def test_prices_stay_within_bounds(rounds: list[tuple[int, int, float, float | None]]) -> None:
     book = PriceBook(RequestOptions(), LIMITS)
     for number, num_bytes, seconds, cpu_s in rounds:
-        book.learn("s3", number, num_bytes, seconds, cpu_s)
+        book.learn("s3", Measured(number, num_bytes, seconds, cpu_s))
     known = book.prices("s3")
     assert 1e-4 <= known.latency_s <= 2.0
     assert 1e6 <= known.connection_bytes_s <= known.bandwidth_bytes_s <= 10e9
@@ -173,21 +173,21 @@ def test_many_ranges_soon_take_no_longer_than_with_the_best_fixed_gap(latency_s:
     ranges = [(page * 25_000, page * 25_000 + 25_000) for page in pages]
     best_s = min(round_s(fixed(ranges, gap_kib * 1024)) for gap_kib in (0, 16, 32, 64, 128, 1024))
     book = PriceBook(RequestOptions(), LIMITS)
-    book.learn("s3", 1, 3000, latency_s)
+    book.learn("s3", Measured(1, 3000, latency_s))
     for number in range(12):
         requests = book.prices("s3").requests(ranges)
         seconds = round_s(requests)
         assert number < 3 or seconds <= 1.15 * best_s
         num_bytes = sum(stop - start for start, stop in requests)
         cpu_s = work_s(requests) if len(requests) >= MANY_REQUESTS else None
-        book.learn("s3", len(requests), num_bytes, seconds, cpu_s, cpu_s and latency_s)
+        book.learn("s3", Measured(len(requests), num_bytes, seconds, cpu_s, cpu_s and latency_s))
 
 
 def test_what_the_options_fix_is_not_learned() -> None:
     options = RequestOptions(gap_bytes=5, latency_s=0.0, bandwidth_bytes_s=1e6)
     book = PriceBook(options, LIMITS)
-    book.learn("s3", 1, 1000, 0.5)
-    book.learn("s3", 20, 50_000_000, 0.5)
+    book.learn("s3", Measured(1, 1000, 0.5))
+    book.learn("s3", Measured(20, 50_000_000, 0.5))
     assert book.prices("s3") == book.initial
     assert (book.initial.latency_s, book.initial.bandwidth_bytes_s, book.initial.gap_bytes) == (0.0, 1e6, 5)
 
@@ -195,6 +195,38 @@ def test_what_the_options_fix_is_not_learned() -> None:
 def test_servers_that_are_not_used_any_more_are_forgotten() -> None:
     book = PriceBook(RequestOptions(), LIMITS)
     for number in range(300):
-        book.learn(f"server {number}", 1, 1000, 0.5)
+        book.learn(f"server {number}", Measured(1, 1000, 0.5))
     assert book.prices("server 0") == book.initial
     assert book.prices("server 299").latency_s == pytest.approx(0.5, rel=0.01)
+
+
+def test_overlapping_rounds_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("asyncpq.objects.prices.time.monotonic", lambda: now[0])
+    book = PriceBook(RequestOptions(), LIMITS)
+    burst = book.burst("s3")
+    for _ in range(10):
+        burst.join(5_000_000)
+    found = []
+    for number in range(10):  # each takes as long as all of them
+        now[0] = 0.4 + number * 0.01
+        found.append(burst.ended(40, 5_000_000, 0.02))
+    (measured,) = [one for one in found if one is not None]
+    assert burst.is_over
+    assert (measured.requests, measured.num_bytes, measured.fastest_s) == (320, 40_000_000, 0.02)
+    assert measured.seconds == pytest.approx(0.47)  # of the round after which a fifth is still under way
+    book.learn("s3", measured)
+    assert 80e6 < book.prices("s3").bandwidth_bytes_s < 120e6
+
+
+def test_a_burst_with_a_broken_round_teaches_nothing() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    burst = book.burst("s3")
+    burst.join(5_000_000)
+    burst.join(5_000_000)
+    burst.failed()
+    assert burst.ended(40, 5_000_000, 0.02) is None
+    following = book.burst("s3")
+    assert following is not burst
+    following.join(5_000_000)
+    assert following.ended(40, 5_000_000, 0.02) is not None

@@ -1,11 +1,8 @@
-"""Providers of a dataset's files that use an index.
-
-:class:`IndexedFiles` prunes the files of a listing or a table (views "listed" and "table"). :class:`SnapshotFiles`
-gives the files that the index itself lists (view "snapshot").
+"""The files of a listing or a table, pruned by an index (views "listed" and "table").
 
 A listing is compared with the index's entries once for each pair of listing and snapshot. So a warm lookup visits only
-the files that the index selects and those that the index does not know. View "snapshot" looks for a newer snapshot
-beside the read's other requests; the other views do so only if there are unknown files.
+the files that the index selects and those that the index does not know. A newer snapshot is looked for only if there
+are unknown files.
 """
 
 from __future__ import annotations
@@ -17,13 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.partitioning import read_partitions
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import (
@@ -33,15 +27,12 @@ from asyncpq.indexing.query.file_entries import (
     ListingMatch,
     entries_in,
     load_directory,
-    url_in,
 )
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
 from asyncpq.indexing.query.index_query import IndexAnswer, IndexQuery, OpenIndex, answer, read_details
 from asyncpq.objects.runtime import Runtime
-from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
-from asyncpq.storage.base import Validator
 from asyncpq.storage.threads import results_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -324,91 +315,6 @@ async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation)
     return True
 
 
-class SnapshotFiles:
-    """The files that an index lists. A lookup reads only the entries of files that may match."""
-
-    view: View = View.SNAPSHOT
-
-    def __init__(self, runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = ()) -> None:
-        self._runtime = runtime
-        self.index = index
-        self._own = own
-
-    @property
-    def description(self) -> str:
-        return self.index.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """The index that lists the files, described by JSON values."""
-        return [self.index.as_dict()]
-
-    @property
-    def known(self) -> FileSet | None:
-        return FileSet((), total=self.index.manifest.num_files)
-
-    async def files(
-        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
-    ) -> FileSet:
-        if self.index.is_fresh:
-            return (await self._find_newest(ask, operation))[1]
-        first: asyncio.Future[tuple[Manifest, FileSet]] = asyncio.get_running_loop().create_future()
-        renewal = self._runtime.spawn(self._renewed(first, ask, operation))
-        try:
-            manifest, files = await self._find_newest(ask, operation)
-            first.set_result((manifest, files))
-            return files._replace(renewal=renewal) if allow_stale else await renewal
-        except BaseException:
-            renewal.cancel()
-            await asyncio.wait((renewal,))
-            raise
-
-    async def _renewed(
-        self, first: asyncio.Future[tuple[Manifest, FileSet]], ask: ScanRequest, operation: Operation
-    ) -> FileSet:
-        """Return the files of ``first``, which were found in the loaded snapshot; or those of a newer snapshot if
-        there is one and its files differ."""
-        await self.index.advance(operation)
-        manifest, first_files = await first
-        if self.index.manifest is manifest:
-            return first_files
-        _, again = await self._find_newest(ask, operation, rounds=1)
-        is_same = [_shown(file) for file in again.files] == [_shown(file) for file in first_files.files]
-        return first_files if is_same else again
-
-    async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
-        """Load the newest snapshot, and return it with its files that may match."""
-        index_reads = operation.part(self.index.backend.description, rounds)
-        try:
-            for _ in range(self._runtime.options.limits.max_restarts):
-                manifest = self.index.manifest
-                try:
-                    return manifest, await self._find(manifest, ask, index_reads)
-                except StaleSnapshotError:
-                    await self.index.renew(manifest, index_reads)
-                    operation.restarts()
-            manifest = self.index.manifest
-            return manifest, await self._find(manifest, ask, index_reads)
-        finally:
-            operation.metrics.add_part(index_reads.metrics)
-
-    async def _find(self, manifest: Manifest, ask: ScanRequest, operation: Operation) -> FileSet:
-        read = SnapshotRead(self._runtime, self.index.backend, manifest, ask, operation)
-        answered = await answer(read, self.index, self._own, ask)
-        selection = answered.selection or FileSelection(manifest.live)
-        footers = FooterReader(read)
-        entries = await entries_of(read, selection.files, footers, answered.query)
-        selection = selection if answered.query is None else answered.query.selection()
-        plans = {file: selection.plan(file) for file in selection.files.rows()}
-        if len(plans) <= self._runtime.options.limits.files_ahead:
-            plans = {file: plan for file, plan in plans.items() if entries[file].may_match(plan)}
-        files = await worked(read.runtime, len(plans), partial(_data_files, manifest, entries, plans, footers, ask))
-        if answered.own:
-            files = [file for file in (with_own(file, answered.own, manifest.root) for file in files) if file]
-        total, rounds = manifest.num_files, operation.metrics.rounds
-        return FileSet(files, total=total, by_index=total - len(files), rounds=rounds, report=answered.report)
-
-
 async def entries_of(
     read: SnapshotRead, ids: RowRanges, footers: FooterReader | None = None, query: IndexQuery | None = None
 ) -> dict[int, FileEntry]:
@@ -441,43 +347,3 @@ async def entries_of(
         for file, entry in loaded.items():
             memory.put(("index entry", index, file), entry, 600 + len(entry.file.path))
     return entries
-
-
-def _data_files(
-    manifest: Manifest,
-    entries: Mapping[int, FileEntry],
-    plans: Mapping[int, AccessPlan],
-    footers: FooterReader,
-    ask: ScanRequest,
-) -> list[DataFile]:
-    """Return the files of ``plans`` (rows by file id) as a listing would return them, sorted by url."""
-    named = [(url_in(manifest, entries[file].file.path), file) for file in plans]
-    if ask.by_file is not None:
-        named = [item for item in named if item[0] in ask.by_file]
-    named.sort(key=lambda item: item[0].encode("utf-8", "surrogatepass") if manifest.root else item[1])
-    urls = [url for url, _ in named]
-    partitioning = partitioning_of(manifest)
-    # only folders below the root hold partition values; a pattern may name some in the root itself
-    counts_from_root = partitioning is not None and parse_target(manifest.dataset["target"]).pattern is None
-    root = manifest.root if counts_from_root else ""
-    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
-    for error in partitions.errors.values():
-        raise error
-    footers.expect([file for _, file in named])
-    return [
-        DataFile(
-            url=url,
-            validator=entries[file].file.validator,
-            size=None if (validator := entries[file].file.validator) is None else validator.size,
-            num_rows=entries[file].file.num_rows,
-            partition=partition,
-            entry=footers.entry(file, validator, plans[file]),
-        )
-        for (url, file), partition in zip(named, partitions.values, strict=True)
-    ]
-
-
-def _shown(file: DataFile) -> tuple[str, Validator | None, AccessPlan | None]:
-    """Return what decides how a file is read: its url, version and rows. Two files for which these are equal are
-    read in the same way."""
-    return file.url, file.validator, None if file.entry is None else file.entry.access

@@ -12,7 +12,8 @@ from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import PartitionError
 from asyncpq.events import Operation
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.scan.request import ScanRequest
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.chosen_files import ChosenFiles
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped

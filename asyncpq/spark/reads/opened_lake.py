@@ -18,7 +18,7 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.events import Operation
-from asyncpq.indexing.query.indexed_files import SnapshotFiles
+from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
@@ -222,7 +222,7 @@ class _LakeOpener:
     async def _infer(self) -> StructType:
         """Infer the columns from the files and their paths; only partition columns if the caller passed a schema."""
         target, view = self._target, self.state.source.view
-        files = sorted(await all_files(self.state, self.operation), key=lambda file: file.url)  # as Spark visits them
+        files = await self._visited()
         if view is View.LISTED:
             place = parse_target(target.target)
             is_folder = place.urls is None and place.pattern is None and target.partitioning == "hive"
@@ -245,6 +245,16 @@ class _LakeOpener:
         if merged is not None or (target.schema_policy == "strict" and view is not View.SNAPSHOT):
             return self._by_spark
         return self._with_partition_types(self._known_struct(first))
+
+    async def _visited(self) -> Sequence[DataFile]:
+        """Return the files in the order in which Spark visits them. Of an index that lists very many, only the first
+        ones if these tell all: the others may not be left out, merged, or have values in their paths."""
+        source, state = self.state.source, self.state
+        if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
+            first = await source.first(1, self.operation)
+            if first and not any(file.partition for file in first):
+                return first
+        return sorted(await all_files(state, self.operation), key=lambda file: file.url)
 
     def _choose(self, reads: Callable[[DataFile], bool]) -> None:
         """Leave out the files for which ``reads`` is false, because Spark does not read them."""

@@ -14,9 +14,12 @@ pyarrow's writer does not count the nulls of null structs, and Spark would skip 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -93,19 +96,22 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     struct = spark_struct(plan.lake.spark_schema)
     root = _check(spark, opened, plan, asked=asked)
     wanted = sorted(_plain_path(_hadoop_path(url)) for url in plan.versions)
-    for place in _places(root, plan):
-        frame = _listed(spark, opened, struct, root, place)
-        if sorted(_plain_path(unquote(path)) for path in _files_of(spark, frame)) == wanted:
-            break
-    else:
-        raise NotForSpark("Spark lists other files than asyncpq has planned")
-    known = {field.name: field for field in frame.schema.fields}
-    if any(known.get(field.name) != field for field in struct.fields):
-        raise NotForSpark("Spark would return other types")
-    frame = _selected(frame, struct, _always_pushed(opened, plan))
-    if frame.schema != struct:
-        raise NotForSpark("Spark would return other types")
-    sessions.run(plan.lake.settings, lambda session: _check_versions(session, root, plan.versions))
+    check = partial(_check_versions, root=root, versions=plan.versions)
+    with ThreadPoolExecutor(1, "asyncpq-versions") as thread:
+        for place in _places(root, plan):
+            frame = _listed(spark, opened, struct, root, place)
+            checked = thread.submit(sessions.run, plan.lake.settings, check)  # beside the calls of the JVM
+            if sorted(_plain_path(unquote(path)) for path in _files_of(spark, frame)) == wanted:
+                break
+        else:
+            raise NotForSpark("Spark lists other files than asyncpq has planned")
+        known = {field.name: field for field in frame.schema.fields}
+        if any(known.get(field.name) != field for field in struct.fields):
+            raise NotForSpark("Spark would return other types")
+        frame = _selected(frame, struct, _always_pushed(opened, plan))
+        if frame.schema != struct:
+            raise NotForSpark("Spark would return other types")
+        checked.result()
     return frame
 
 
@@ -325,9 +331,9 @@ async def _check_versions(session: Session, root: str, versions: Mapping[str, Va
     """List the files again. Raises ObjectChangedError if one does not have its planned version."""
     store, _ = await session.runtime.store(root)
     context = RequestContext(ReadMetrics(), purpose="list")
-    listed: dict[str, Validator | None] = {}
-    for url in versions if len(versions) <= _MOST_PATHS else [root]:
-        listed |= {item.url: item.validator for item in await store.list_objects(url, context=context)}
+    urls = versions if len(versions) <= _MOST_PATHS else [root]
+    lists = await asyncio.gather(*[store.list_objects(url, context=context) for url in urls])
+    listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
     for url, planned in versions.items():
         found = listed.get(url)
         if planned is None or found is None or not found.same_version(planned):
