@@ -157,11 +157,23 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
         schema = pa.schema([_without_dictionary(field) for field in listed.schema])
         if target.schema is None and schema == listed.schema:
             raise
-        for asked in () if target.schema is None else target.schema.fields:
-            at = find_name(schema.names, asked.name, conf)
-            if at is not None:
-                schema = schema.set(at, lake_field(schema.field(at), asked, conf))
-        return await session.open_dataset(target.target, **options, schema=schema)
+        asked = (
+            {}
+            if target.schema is None
+            else {find_name(schema.names, field.name, conf): field for field in target.schema}
+        )
+        asked.pop(None, None)
+        for at, field in asked.items():
+            schema = schema.set(at, lake_field(schema.field(at), field, conf))
+        while True:
+            try:
+                return await session.open_dataset(target.target, **options, schema=schema)
+            except errors.SchemaMismatchError as error:
+                at = schema.get_field_index(first_name(error.column or ""))
+                wider = for_other_files(schema.field(at), asked[at]) if at in asked else None
+                if wider is None or wider == schema.field(at):
+                    raise
+                schema = schema.set(at, wider)
 
 
 def _without_dictionary(field: pa.Field) -> pa.Field:

@@ -298,6 +298,26 @@ def test_files_that_are_given_are_looked_at_by_name(
 # -- merged ---------------------------------------------------------------------------------------
 
 
+def test_unsigned_integers_of_the_first_file_in_an_index(spark: SparkSession, tmp_path: Path) -> None:
+    """The index has the common type of all files, or that of the first one."""
+    kinds = (pa.uint32(), INT, LONG)
+    lake = files(
+        tmp_path / "lake",
+        *[pa.table({"p": pa.array([number, 5], kind), "u": pa.array([7], pa.uint32()).take([0, 0])})
+          for number, kind in enumerate(kinds)],
+    )  # fmt: skip
+    index = str(tmp_path / "index")
+    with asyncpq.blocking.BlockingSession() as session:
+        session.build_index(lake, [Bounds("p"), Bounds("u"), Footers()], at=index, schema_policy="permissive")
+    schema = "p bigint, u bigint"
+    native = spark.read.schema(schema).parquet(lake)
+    pairs = Pairs()
+    for where in (None, "p < 5", "u = 7 AND p = 1"):
+        theirs = native if where is None else native.filter(where)
+        pairs.add(where, scan(spark, lake, where=where, schema=schema, index=index), theirs)
+    pairs.check()
+
+
 @pytest.mark.parametrize("cases", [False, True])
 def test_merged_schemas(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Path, cases: bool) -> None:
     no_pushdown.set("spark.sql.parquet.mergeSchema", "true")
