@@ -267,28 +267,26 @@ def _measure(
     rows: RewriteSource, order: RowLayout, layout: WriteOptions, conf: ReadConf, partitions: int | None, *, salt: bool
 ) -> _Measured:
     schema = rows.frame.schema
-    more = {"heavy": order.heavy_keys()} if salt else {}
-    for at, bloom in enumerate(layout.bloom_filters):
-        key = None if bloom.ndv is not None else find_leaf(bloom.column, schema, conf)
-        if key is not None:
-            more[f"distinct{at}"] = F.approx_count_distinct(key.column)
-    sums, values = checksums(rows.frame, more)
+    sums = checksums(rows.frame)
     if partitions is None:
         size = encoded_bytes(rows.frame, sums.rows, layout.compression, conf)
         partitions = max(1, round(size / (_FILL * layout.file_bytes)))
-    share = sums.rows / partitions
-    blooms = []
-    for at, bloom in enumerate(layout.bloom_filters):
-        distinct = values.get(f"distinct{at}")
-        if distinct is not None:
-            most = min(sums.rows, layout.row_group_rows)
-            bloom = replace(bloom, ndv=max(1, min(most, int(_SPARE * distinct))))
-        blooms.append(bloom)
+    is_divided = salt and partitions > 1
+    heavy = order.heavy_keys(rows.frame, sums.rows, sums.rows / partitions) if is_divided else ()
+    leaves = {
+        bloom.column: find_leaf(bloom.column, schema, conf) for bloom in layout.bloom_filters if bloom.ndv is None
+    }
+    keys = {name: key for name, key in leaves.items() if key is not None}
+    blooms = list(layout.bloom_filters)
+    if keys:
+        counts = [F.approx_count_distinct(key.column) for key in keys.values()]
+        distinct = dict(zip(keys, numbered(rows.frame).agg(*counts).collect()[0], strict=True))
+        most = min(sums.rows, layout.row_group_rows)
+        for at, bloom in enumerate(blooms):
+            if bloom.column in keys and bloom.ndv is None:
+                blooms[at] = replace(bloom, ndv=max(1, min(most, int(_SPARE * distinct[bloom.column]))))
     return _Measured(
-        checksums=sums,
-        partitions=partitions,
-        heavy=tuple([item["item"] for item in values.get("heavy") or () if item["count"] > share]),
-        layout=replace(layout, bloom_filters=tuple(blooms)),
+        checksums=sums, partitions=partitions, heavy=heavy, layout=replace(layout, bloom_filters=tuple(blooms))
     )
 
 
@@ -311,7 +309,7 @@ def _verify(
         lost = [field.name for field in schema if types.get(field.name) != field.dataType.simpleString()]
         differences = [f"the type of column {name!r}" for name in lost]
         if not differences:
-            differences = wanted.differences(checksums(frame)[0])
+            differences = wanted.differences(checksums(frame))
     if differences:
         shown = ", ".join(differences[:_SHOWN]) + (", ..." if len(differences) > _SHOWN else "")
         raise CorruptFileError(

@@ -1,8 +1,9 @@
 """The order of rows in rewritten files, their division into files, and checksums to compare them with the source.
 
-Checksums do not depend on the order. Each value has a 64-bit hash. A checksum is the exclusive or and the sum of the
-hashes; the sum notices duplicates. There is one for each column, and one for whole rows, which notices values that
-moved to other rows. Floats hash as Spark's ``=`` compares them: all NaN are equal, and so are the two zeros.
+Checksums do not depend on the order. Each value has a 64-bit hash. A checksum is the exclusive or of the hashes and the
+sum of their upper bits, which notices duplicates. There is one for each column, and one for whole rows, which notices
+values that moved to other rows. Floats hash as Spark's ``=`` compares them: all NaN are equal, and so are the two
+zeros.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ _SEED: Final = 7
 #: Keys that :meth:`RowLayout.heavy_keys` counts, and among how many.
 _MOST_HEAVY: Final = 1000
 _TRACKED: Final = 50_000
+_HEAVY_SAMPLE: Final = 2_000_000  # rows
 
 _SAMPLE_ROWS: Final = 10_000
 _SAMPLE_BYTES: Final = 64 * MIB
@@ -165,10 +167,14 @@ class RowLayout:
 
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
-    def heavy_keys(self) -> Column:
-        """Return an aggregate over a DataFrame that :func:`numbered` made: hashes and counts of the keys with the
-        most rows."""
-        return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
+    def heavy_keys(self, frame: DataFrame, rows: int, share: float) -> tuple[int, ...]:
+        """Return the hashes of the keys of which a sample tells that they have more than ``share`` of the ``rows`` rows
+        of ``frame``."""
+        fraction = min(1.0, _HEAVY_SAMPLE / max(1, rows))
+        sample = numbered(frame).select(self._hash().alias("key")).sample(fraction=fraction, seed=_SEED)
+        top = F.call_function("approx_top_k", F.col("key"), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
+        found = sample.agg(top.alias("top")).collect()[0]["top"] or ()
+        return tuple([item["item"] for item in found if item["count"] > share * fraction])
 
     def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
         """Sort ``frame``, of about ``rows`` rows, into partitions of consecutive keys.
@@ -241,8 +247,8 @@ def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf)
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Checksum of a column: number of nulls, and exclusive or and sum of the values' hashes. It does not depend on
-    the order."""
+    """Checksum of a column: number of nulls, and exclusive or and sum of the values' hashes (of their upper bits). It
+    does not depend on the order."""
 
     nulls: int
     xor: int
@@ -274,21 +280,18 @@ def numbered(frame: DataFrame) -> DataFrame:
     return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
-def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tuple[Checksums, Mapping[str, Any]]:
-    """Compute the checksums of ``frame``, and the further aggregates ``more`` over the columns of :func:`numbered`,
-    in one read of it."""
-    fields, more = frame.schema.fields, more or {}
+def checksums(frame: DataFrame) -> Checksums:
+    """Compute the checksums of ``frame``, in one read of it."""
+    fields = frame.schema.fields
     hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), field.dataType)) for at, field in enumerate(fields)]
     hashed = numbered(frame).select("*", *[column.alias(f"h{at}") for at, column in enumerate(hashes)])
     names = [f"h{at}" for at in range(len(fields))]
     measured = [F.count(F.lit(1)).alias("rows"), *_summed("row", F.xxhash64(*names) if names else F.lit(0))]
     for at, name in enumerate(names):
         measured += [F.count_if(F.col(f"c{at}").isNull()).alias(f"nulls{at}"), *_summed(str(at), F.col(name))]
-    measured += [column.alias(f"more {name}") for name, column in more.items()]
     row = hashed.agg(*measured).collect()[0]
     columns = {field.name: _checksum(row, str(at), row[f"nulls{at}"]) for at, field in enumerate(fields)}
-    sums = Checksums(row["rows"], _checksum(row, "row", 0), columns)
-    return sums, {name: row[f"more {name}"] for name in more}
+    return Checksums(row["rows"], _checksum(row, "row", 0), columns)
 
 
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
@@ -298,12 +301,12 @@ def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
 
 
 def _summed(name: str, hashed: Column) -> list[Column]:
-    # decimals, since overflow of a 64-bit sum is an error in Spark's ANSI mode
-    return [F.bit_xor(hashed).alias(f"xor{name}"), F.sum(hashed.cast("decimal(38,0)")).alias(f"total{name}")]
+    # the upper 28 bits, of which no sum of less than 2^35 rows overflows; sums of decimals take three times as long
+    return [F.bit_xor(hashed).alias(f"xor{name}"), F.sum(F.shiftright(hashed, 36)).alias(f"total{name}")]
 
 
 def _checksum(row: Any, name: str, nulls: int) -> Checksum:
-    return Checksum(nulls, row[f"xor{name}"] or 0, int(row[f"total{name}"] or 0))
+    return Checksum(nulls, row[f"xor{name}"] or 0, row[f"total{name}"] or 0)
 
 
 def _inside(value: Column, dtype: T.DataType) -> list[Column]:
