@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -174,6 +175,25 @@ def _build(*kinds: IndexKind) -> Side:
     return run
 
 
+def _optimize(stage: Stage, keys: Sequence[int]) -> Answer:
+    target = _emptied(stage, "optimized")
+    asyncpq.spark.optimize(stage.spark, stage.url, str(target), sort_by=["id"], **stage.settings)
+    return None
+
+
+def _sort_and_write(stage: Stage, keys: Sequence[int]) -> Answer:
+    target = _emptied(stage, "sorted")
+    stage.spark.read.parquet(stage.native_url).sort("id").write.parquet(str(target))
+    return None
+
+
+def _emptied(stage: Stage, name: str) -> Path:
+    """A place for what a side writes."""
+    place = stage.lake.index_folder("built").with_name(f"{stage.lake.key}-{name}")
+    shutil.rmtree(place, ignore_errors=True)
+    return place
+
+
 @dataclass(frozen=True)
 class Workload:
     """The first side is what the others are compared with.
@@ -302,5 +322,11 @@ WORKLOADS: dict[str, Workload] = {
         "local",
         "small",
         {"sort": _sorted("user"), "asyncpq": _build(Bloom("user"))},
+    ),
+    "optimize": Workload(
+        "500 files in random order rewritten by `id`, against Spark's sort and write",
+        "local",
+        "random",
+        {"sort": _sort_and_write, "asyncpq": _optimize},
     ),
 }
