@@ -254,12 +254,17 @@ def _start_fetches(
     groups, part_bytes = _groups(rest, prices)
     sizes = [_span(members) for members in groups]
     measured = None if joined else MeasuredRound(source, sizes, part_bytes, context)
-    for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
-        members = [key for group in some for key in group]
-        work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
-        flight = source.runtime.flights.start(members, work)
-        flight.join()
-        joined[id(flight)] = (flight, members)
+    try:
+        for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
+            members = [key for group in some for key in group]
+            work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
+            flight = source.runtime.flights.start(members, work)
+            flight.join()
+            joined[id(flight)] = (flight, members)
+    except BaseException:
+        if measured is not None:
+            measured.close()
+        raise
     return measured
 
 

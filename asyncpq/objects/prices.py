@@ -146,7 +146,7 @@ class Burst:
     nothing, and the next round begins another burst.
     """
 
-    __slots__ = ("_began", "_cpu_began", "_fastest_s", "_num_bytes", "_requests", "_under_way", "is_over")
+    __slots__ = ("_began", "_cpu_began", "_fastest_s", "_fewest", "_num_bytes", "_requests", "_under_way", "is_over")
 
     def __init__(self) -> None:
         self.is_over = False
@@ -154,6 +154,7 @@ class Burst:
         self._cpu_began = time.thread_time()
         self._fastest_s: float | None = None
         self._requests = 0
+        self._fewest = MANY_REQUESTS  # requests of a round, or this number
         self._num_bytes = 0
         self._under_way = 0  # bytes of the rounds that have not ended
 
@@ -169,13 +170,14 @@ class Burst:
         """A round has ended. Return what the burst took, if it ends with this round."""
         self._under_way -= num_bytes
         self._requests += requests
+        self._fewest = min(self._fewest, requests)
         self._num_bytes += num_bytes
         if fastest_s is not None:
             self._fastest_s = min(self._fastest_s or fastest_s, fastest_s)
         if self.is_over or self._under_way * _ENDS > self._num_bytes:
             return None
         self.is_over = True
-        cpu_s = time.thread_time() - self._cpu_began if self._requests >= MANY_REQUESTS else None
+        cpu_s = time.thread_time() - self._cpu_began if self._fewest >= MANY_REQUESTS else None
         return Measured(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s, self._fastest_s)
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 import asyncpq
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.spark import row_layout
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
 from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.shipping import register
@@ -136,7 +137,10 @@ async def test_readers_find_what_was_optimized(spark: SparkSession, tmp_path: Pa
     assert plain.count() == table.num_rows
 
 
-def test_a_heavy_key_is_spread_over_files_that_stay_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_heavy_key_is_spread_over_files_that_stay_in_order(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_layout, "_HEAVY_SAMPLE", 1000)  # of 3,000 rows
     table = _plain()
     frame = spark.createDataFrame(table)
     ranges: dict[bool, list[tuple[int, int]]] = {}

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-
 from asyncpq.spark.row_layout import checksums
 
 if TYPE_CHECKING:

@@ -85,10 +85,10 @@ class SnapshotFiles:
         return first_files if is_same else again
 
     async def first(self, count: int, operation: Operation) -> Sequence[DataFile]:
-        """Return the first ``count`` files of the newest known snapshot, by url, or all of fewer. Reads no
-        entries of others."""
+        """Return the first ``count`` files by url, or all of fewer, without reading the entries of others. They are
+        files of the loaded snapshot: a newer one is not looked for."""
         _, found = await self._find_newest(ScanRequest(), operation, count=count)
-        return found.files
+        return sorted(found.files, key=lambda file: file.url)
 
     async def _find_newest(
         self, ask: ScanRequest, operation: Operation, rounds: int = 0, count: int | None = None
@@ -150,15 +150,15 @@ async def _first_ids(read: SnapshotRead, count: int) -> RowRanges:
 
 def _first_paths(manifest: Manifest, rows: pa.Table, count: int) -> list[tuple[str, int]]:
     """Return paths and ids of the first ``count`` files of ``rows`` that readers see, by path."""
-    taken = count
+    taken = min(count, rows.num_rows)
     while True:
-        places = pc.select_k_unstable(rows, min(taken, rows.num_rows), [("path", "ascending")])
-        few = rows.take(places)
+        few = rows.take(pc.select_k_unstable(rows, taken, [("path", "ascending")]))
         ids = [int.from_bytes(file, "big") for file in few.column("key").to_pylist()]
-        seen = [item for item in zip(few.column("path").to_pylist(), ids, strict=True) if item[1] in manifest.live]
-        if len(seen) >= count or taken >= rows.num_rows:
-            return seen
-        taken *= 4  # the others were removed
+        live = [place for place, file in enumerate(ids) if file in manifest.live]
+        if len(live) >= count or taken == rows.num_rows:
+            paths = few.column("path")
+            return [(paths[place].as_py(), ids[place]) for place in live[:count]]
+        taken = min(4 * taken, rows.num_rows)  # the others were removed
 
 
 def _data_files(

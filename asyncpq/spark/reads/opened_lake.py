@@ -169,7 +169,8 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
             try:
                 return await session.open_dataset(target.target, **options, schema=schema)
             except errors.SchemaMismatchError as error:
-                at = schema.get_field_index(first_name(error.column or ""))
+                name = error.column or ""
+                at = schema.get_field_index(name if name in schema.names else first_name(name))
                 wider = for_other_files(schema.field(at), asked[at]) if at in asked else None
                 if wider is None or wider == schema.field(at):
                     raise
@@ -262,9 +263,9 @@ class _LakeOpener:
         """Return the files in the order in which Spark visits them. Of an index that lists very many, only the first
         ones if these tell all: the others may not be left out, merged, or have values in their paths."""
         source, state = self.state.source, self.state
-        if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
-            first = await source.first(1, self.operation)
-            if first and not any(file.partition for file in first):
+        if isinstance(source, SnapshotFiles) and not source.index.manifest.partitions:
+            first = [] if self._merges or state.skips or state.skips_missing else await source.first(1, self.operation)
+            if first and not first[0].partition:
                 return first
         return sorted(await all_files(state, self.operation), key=lambda file: file.url)
 

@@ -39,6 +39,7 @@ from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.splits import spark_struct
 from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import local_path, split_url
 
 if TYPE_CHECKING:
@@ -332,7 +333,8 @@ async def _check_versions(session: Session, root: str, versions: Mapping[str, Va
     store, _ = await session.runtime.store(root)
     context = RequestContext(ReadMetrics(), purpose="list")
     urls = versions if len(versions) <= _MOST_PATHS else [root]
-    lists = await asyncio.gather(*[store.list_objects(url, context=context) for url in urls])
+    loop = asyncio.get_running_loop()
+    lists = await results_of([loop.create_task(store.list_objects(url, context=context)) for url in urls])
     listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
     for url, planned in versions.items():
         found = listed.get(url)

@@ -300,19 +300,21 @@ def test_files_that_are_given_are_looked_at_by_name(
 
 def test_unsigned_integers_of_the_first_file_in_an_index(spark: SparkSession, tmp_path: Path) -> None:
     """The index has the common type of all files, or that of the first one."""
-    kinds = (pa.uint32(), INT, LONG)
     lake = files(
         tmp_path / "lake",
-        *[pa.table({"p": pa.array([number, 5], kind), "u": pa.array([7], pa.uint32()).take([0, 0])})
-          for number, kind in enumerate(kinds)],
-    )  # fmt: skip
+        *[
+            pa.table({"p": pa.array([at, 5], kind), "x.y": pa.array([7, at], kind), "u": pa.array([7, 7], pa.uint32())})
+            for at, kind in enumerate((pa.uint32(), INT, LONG))
+        ],
+    )
     index = str(tmp_path / "index")
     with asyncpq.blocking.BlockingSession() as session:
-        session.build_index(lake, [Bounds("p"), Bounds("u"), Footers()], at=index, schema_policy="permissive")
-    schema = "p bigint, u bigint"
+        kinds = [Bounds("p"), Bounds("x.y"), Bounds("u"), Footers()]
+        session.build_index(lake, kinds, at=index, schema_policy="permissive")
+    schema = "p bigint, `x.y` bigint, u bigint"
     native = spark.read.schema(schema).parquet(lake)
     pairs = Pairs()
-    for where in (None, "p < 5", "u = 7 AND p = 1"):
+    for where in (None, "p < 5", "u = 7 AND p = 1", "`x.y` = 2"):
         theirs = native if where is None else native.filter(where)
         pairs.add(where, scan(spark, lake, where=where, schema=schema, index=index), theirs)
     pairs.check()
