@@ -33,6 +33,12 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo "$$name"; break; fi; done)
 
+# A virtual environment in the folder $(1), unless it is there.
+define environment
+@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+@test -x $(1)/bin/python || { echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv $(1); }
+endef
+
 # Tests marked spark share one cluster, which no two processes share: they run in one process of their own.
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
@@ -46,35 +52,30 @@ help: ## what can be made
 venv: $(STAMP) ## .venv with asyncpq and the developer's tools
 
 $(STAMP): pyproject.toml $(WHEEL)
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(PY) || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV); }
+	$(call environment,$(VENV))
 	$(PY) $(PIP_INSTALL) $(subst .whl,.whl[dev],$(subst --editable .,--editable .[dev],$(TARGET)))
 	@touch $@
 
 $(STAMP_BENCH): pyproject.toml benchmarks/requirements.txt
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(PY_BENCH) || { echo "making $(VENV_BENCH) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_BENCH); }
+	$(call environment,$(VENV_BENCH))
 	$(PY_BENCH) $(PIP_INSTALL) $(TARGET) -r benchmarks/requirements.txt
 	@touch $@
 
 # Not that of the other benchmarks: it has pandas, which slows down the imports of the peers there.
 $(STAMP_BENCH_SPARK): pyproject.toml benchmarks/spark/requirements.txt
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(PY_BENCH_SPARK) || { echo "making $(VENV_BENCH_SPARK) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_BENCH_SPARK); }
+	$(call environment,$(VENV_BENCH_SPARK))
 	$(PY_BENCH_SPARK) $(PIP_INSTALL) $(TARGET) -r benchmarks/spark/requirements.txt
 	@touch $@
 
 $(STAMP_LOWEST): pyproject.toml .ci/lowest.py
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(VENV_LOWEST)/bin/python || { echo "making $(VENV_LOWEST) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_LOWEST); }
+	$(call environment,$(VENV_LOWEST))
 	$(VENV_LOWEST)/bin/python .ci/lowest.py pyproject.toml > $(VENV_LOWEST)/lowest.txt
 	$(VENV_LOWEST)/bin/python $(PIP_INSTALL) --editable .[dev] --constraint $(VENV_LOWEST)/lowest.txt
 	@touch $@
 
 # Spark writes tables that asyncpq is to read. Its pyspark is the one that builds of Delta and Iceberg exist for.
 $(STAMP_SPARK): tests/tables/spark.txt
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(VENV_SPARK)/bin/python || { echo "making $(VENV_SPARK) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_SPARK); }
+	$(call environment,$(VENV_SPARK))
 	@$(VENV_SPARK)/bin/python $(PIP_INSTALL) -r tests/tables/spark.txt || echo "pyspark cannot be installed here" >&2
 	@touch $@
 

@@ -217,7 +217,10 @@ async def _fly(
     measured = None
     try:
         if rest:
-            measured = _start_fetches(source, version, rest, joined, context, admit, prices)
+            groups, part_bytes = _groups(rest, prices)
+            if not joined:
+                measured = MeasuredRound(source, [_span(members) for members in groups], part_bytes, context)
+            _start_fetches(source, version, groups, part_bytes, joined, context, admit)
         context.metrics.wait_begins()
         try:
             await landing([flight for flight, _ in joined.values()])
@@ -243,29 +246,19 @@ async def _fly(
 def _start_fetches(
     source: ObjectSource,
     version: ObjectVersion,
-    rest: list[ContentKey],
+    groups: Sequence[list[ContentKey]],
+    part_bytes: int,
     joined: dict[int, tuple[Flight[_Group], list[ContentKey]]],
     context: RequestContext,
     admit: bool,
-    prices: Prices,
-) -> MeasuredRound | None:
-    """Start to fetch the parts ``rest``, and add these fetches to ``joined``. Return what measures them, unless the
-    read also waits for fetches of others."""
-    groups, part_bytes = _groups(rest, prices)
-    sizes = [_span(members) for members in groups]
-    measured = None if joined else MeasuredRound(source, sizes, part_bytes, context)
-    try:
-        for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
-            members = [key for group in some for key in group]
-            work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
-            flight = source.runtime.flights.start(members, work)
-            flight.join()
-            joined[id(flight)] = (flight, members)
-    except BaseException:
-        if measured is not None:
-            measured.close()
-        raise
-    return measured
+) -> None:
+    """Start to fetch the groups, and add each fetch to ``joined`` once it runs."""
+    for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
+        members = [key for group in some for key in group]
+        work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
+        flight = source.runtime.flights.start(members, work)
+        flight.join()
+        joined[id(flight)] = (flight, members)
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:

@@ -273,18 +273,13 @@ def _measure(
         partitions = max(1, round(size / (_FILL * layout.file_bytes)))
     is_divided = salt and partitions > 1
     heavy = order.heavy_keys(rows.frame, sums.rows, sums.rows / partitions) if is_divided else ()
-    leaves = {
-        bloom.column: find_leaf(bloom.column, schema, conf) for bloom in layout.bloom_filters if bloom.ndv is None
-    }
-    keys = {name: key for name, key in leaves.items() if key is not None}
     blooms = list(layout.bloom_filters)
-    if keys:
-        counts = [F.approx_count_distinct(key.column) for key in keys.values()]
-        distinct = dict(zip(keys, numbered(rows.frame).agg(*counts).collect()[0], strict=True))
+    leaves = {at: find_leaf(bloom.column, schema, conf) for at, bloom in enumerate(blooms) if bloom.ndv is None}
+    counts = {at: F.approx_count_distinct(leaf.column) for at, leaf in leaves.items() if leaf is not None}
+    if counts:
         most = min(sums.rows, layout.row_group_rows)
-        for at, bloom in enumerate(blooms):
-            if bloom.column in keys and bloom.ndv is None:
-                blooms[at] = replace(bloom, ndv=max(1, min(most, int(_SPARE * distinct[bloom.column]))))
+        for at, distinct in zip(counts, numbered(rows.frame).agg(*counts.values()).collect()[0], strict=True):
+            blooms[at] = replace(blooms[at], ndv=max(1, min(most, int(_SPARE * distinct))))
     return _Measured(
         checksums=sums, partitions=partitions, heavy=heavy, layout=replace(layout, bloom_filters=tuple(blooms))
     )

@@ -189,7 +189,7 @@ def _sort_and_write(stage: Stage, keys: Sequence[int]) -> Answer:
 
 def _emptied(stage: Stage, name: str) -> Path:
     """A place for what a side writes."""
-    place = stage.lake.index_folder("built").with_name(f"{stage.lake.key}-{name}")
+    place = stage.lake.folder.with_name(f"{stage.lake.key}-{name}")
     shutil.rmtree(place, ignore_errors=True)
     return place
 

@@ -118,8 +118,7 @@ class SnapshotFiles:
             selection &= FileSelection(await _first_ids(read, count))
         footers = FooterReader(read)
         entries = await entries_of(read, selection.files, footers, answered.query)
-        if answered.query is not None and count is None:
-            selection = answered.query.selection()
+        selection = selection if answered.query is None else answered.query.selection()
         plans = {file: selection.plan(file) for file in selection.files.rows()}
         if len(plans) <= self._runtime.options.limits.files_ahead:
             plans = {file: plan for file, plan in plans.items() if entries[file].may_match(plan)}

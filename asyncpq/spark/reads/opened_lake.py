@@ -157,14 +157,12 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
         schema = pa.schema([_without_dictionary(field) for field in listed.schema])
         if target.schema is None and schema == listed.schema:
             raise
-        asked = (
-            {}
-            if target.schema is None
-            else {find_name(schema.names, field.name, conf): field for field in target.schema}
-        )
-        asked.pop(None, None)
-        for at, field in asked.items():
-            schema = schema.set(at, lake_field(schema.field(at), field, conf))
+        asked: dict[int, StructField] = {}
+        for field in () if target.schema is None else target.schema.fields:
+            at = find_name(schema.names, field.name, conf)
+            if at is not None:
+                asked[at] = field
+                schema = schema.set(at, lake_field(schema.field(at), field, conf))
         while True:
             try:
                 return await session.open_dataset(target.target, **options, schema=schema)
