@@ -27,7 +27,6 @@ from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, Skipp
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
-from asyncpq.expressions import Constant, simplify
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
@@ -156,7 +155,7 @@ class DatasetFiles:
     async def start(self) -> None:
         """Find the files of the read; without a request if the predicate is never true."""
         source = self._state.source
-        if self._matches_nothing:
+        if self._ask.matches_nothing:
             self._find(source.known or FileSet(()))
             return
         files = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
@@ -176,11 +175,6 @@ class DatasetFiles:
             raise RowIndexError(
                 "the dataset has no such file", url=safe_url(min(missing)), hint="Use the urls of Dataset.files()."
             )
-
-    @property
-    def _matches_nothing(self) -> bool:
-        where = None if self._ask.where is None else simplify(self._ask.where)
-        return isinstance(where, Constant) and where.value is not True
 
     def _find(self, found: FileSet) -> None:
         """Set the files to read: those of ``found`` that partition values and known statistics do not rule out."""
@@ -323,14 +317,16 @@ class DatasetFiles:
 
     async def find(self) -> Sequence[DataFile]:
         """Find the files, without opening any; return those that are not ruled out, in order."""
+        if self._ask.matches_nothing:
+            return self.use(FileSet(()))
         async with self._runtime.deadline(self._state.url):
-            source = self._state.source
-            if self._matches_nothing:
-                self._find(FileSet(()))
-            else:
-                found = await source.files(self._ask, self._operation, scan=self._scan)
-                self._check_access(found)
-                self._find(found)
+            found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
+        self._check_access(found)
+        return self.use(found)
+
+    def use(self, found: FileSet) -> Sequence[DataFile]:
+        """Take the files that the caller has found; return those that are not ruled out, in order."""
+        self._find(found)
         return [file for _, file in self._candidates]
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:

@@ -15,7 +15,17 @@ from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError, RowIndexError
-from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_open_literals, parse_where
+from asyncpq.expressions import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    KeyIn,
+    Or,
+    has_open_literals,
+    parse_where,
+    simplify,
+)
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.column_resolution import ColumnNames
@@ -150,6 +160,12 @@ class ScanRequest(NamedTuple):
     # the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made for one
     # version: no other is read.
     view: SchemaAdapter | None = None
+
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether the predicate is never true, whatever the rows are."""
+        where = None if self.where is None else simplify(self.where)
+        return isinstance(where, Constant) and where.value is not True
 
 
 KEY_POSITION = "key_position"

@@ -392,11 +392,14 @@ async def files_of(
     return files
 
 
+#: Columns of the index table "files" that :func:`files_in` reads.
+FILE_COLUMNS: Final = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
+
+
 def files_in(table: pa.Table) -> list[IndexedFile]:
     """Return the files that ``table``, rows of the index table "files", describes. Raises CorruptIndexError if a key
     does not have 8 bytes, or a row has neither a number of rows nor a problem."""
-    names = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
-    columns = [table.column(name).to_pylist() for name in names]
+    columns = [table.column(name).to_pylist() for name in FILE_COLUMNS]
     files: list[IndexedFile] = []
     for key, path, size, etag, last_modified, version, num_rows, problem in zip(*columns, strict=True):
         if len(key) != 8 or (problem is None and num_rows is None):

@@ -350,8 +350,9 @@ class FooterReader:
 
     def expect(self, ids: Sequence[int]) -> None:
         """Set the files that the read will need, in this order: footers are read ahead in that order."""
-        self._ids = ids
-        self._positions = {file: position for position, file in enumerate(ids)}
+        if self.is_useful:
+            self._ids = ids
+            self._positions = {file: position for position, file in enumerate(ids)}
 
     def reads(self, ids: Sequence[int]) -> list[tuple[str, Reads]]:
         """Return the reads of index segments that load the footers and page indexes of the files ``ids``, except

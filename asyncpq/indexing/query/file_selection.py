@@ -90,13 +90,14 @@ class SnapshotRead:
         self,
         table: IndexTable,
         ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
         tolerant: bool = False,
     ) -> Reads:
-        """Return one read for each segment of ``table`` that may hold keys in ``ranges``. ``at_least`` and ``limit``
-        are those of :meth:`IndexBackend.read_segment`.
+        """Return one read for each segment of ``table`` that may hold keys in ``ranges``. ``columns``, ``at_least`` and
+        ``limit`` are those of :meth:`IndexBackend.read_segment`.
 
         ``ranges`` ascend and do not overlap; None for all rows. With ``tolerant``, a read of a damaged segment returns
         None instead of raising an error: pruning then does without this segment.
@@ -105,13 +106,14 @@ class SnapshotRead:
         for segment in self.manifest.segments_of(table):
             within = None if ranges is None else _ranges_in(segment, ranges)
             if within is None or within:
-                reads.append(self.segment(segment, within, at_least=at_least, limit=limit, tolerant=tolerant))
+                reads.append(self.segment(segment, within, columns, at_least=at_least, limit=limit, tolerant=tolerant))
         return reads
 
     def segment(
         self,
         segment: Segment,
         ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
@@ -122,7 +124,7 @@ class SnapshotRead:
         async def read(operation: Operation) -> pa.Table | None:
             try:
                 return await self.backend.read_segment(
-                    segment, ranges, at_least=at_least, limit=limit, operation=operation
+                    segment, ranges, columns, at_least=at_least, limit=limit, operation=operation
                 )
             except CorruptIndexError as error:
                 if not tolerant:

@@ -6,9 +6,11 @@ A newer snapshot is looked for beside the read's other requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,13 +19,14 @@ from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.partitioning import read_partitions
 from asyncpq.datasets.providers import FileSet
-from asyncpq.errors import StaleSnapshotError
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
+from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, files_in, id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, url_in
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, with_own, worked
-from asyncpq.indexing.query.index_query import OpenIndex, answer
+from asyncpq.indexing.query.file_entries import FooterReader, url_in
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
+from asyncpq.indexing.query.index_query import IndexAnswer, OpenIndex, answer
 from asyncpq.indexing.query.indexed_files import entries_of
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -59,11 +62,11 @@ class SnapshotFiles:
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         if self.index.is_fresh:
-            return (await self._find_newest(ask, operation))[1]
+            return (await self._newest(ask, operation))[1]
         first: asyncio.Future[tuple[Manifest, FileSet]] = asyncio.get_running_loop().create_future()
         renewal = self._runtime.spawn(self._renewed(first, ask, operation))
         try:
-            manifest, files = await self._find_newest(ask, operation)
+            manifest, files = await self._newest(ask, operation)
             first.set_result((manifest, files))
             return files._replace(renewal=renewal) if allow_stale else await renewal
         except BaseException:
@@ -80,7 +83,7 @@ class SnapshotFiles:
         manifest, first_files = await first
         if self.index.manifest is manifest:
             return first_files
-        _, again = await self._find_newest(ask, operation, rounds=1)
+        _, again = await self._newest(ask, operation, rounds=1)
         is_same = [_shown(file) for file in again.files] == [_shown(file) for file in first_files.files]
         return first_files if is_same else again
 
@@ -88,11 +91,34 @@ class SnapshotFiles:
         """Return the first ``count`` files by url, or all of fewer, without reading the entries of others. They are
         files of the loaded snapshot: a newer one is not looked for."""
         _, found = await self._find_newest(ScanRequest(), operation, count=count)
-        return sorted(found.files, key=lambda file: file.url)
+        return sorted(found.files(), key=lambda file: file.url)
+
+    async def _newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
+        """Load the newest snapshot, and return it with its files that may match."""
+        manifest, found = await self._find_newest(ask, operation, rounds)
+        files, total = await worked(self._runtime, len(found), found.files), manifest.num_files
+        by_index = total - len(files)
+        return manifest, FileSet(files, total=total, by_index=by_index, rounds=found.rounds, report=found.report)
+
+    async def sets(self, ask: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]:
+        """Yield the files of :meth:`files`, in the same order, in sets of at most ``most_files``, so that very many
+        files are never in memory at once. The ``total`` and ``by_index`` of the sets add up."""
+        if self.index.manifest.num_files <= most_files:
+            yield await self.files(ask, operation)
+            return
+        if not self.index.is_fresh:
+            await self.index.advance(operation)
+        manifest, found = await self._find_newest(ask, operation)
+        others = manifest.num_files - len(found)
+        for start in range(0, max(1, len(found)), most_files):
+            part = found.part(start, start + most_files)
+            files = await worked(self._runtime, len(part), part.files)
+            total, others = len(part) + others, 0
+            yield FileSet(files, total=total, by_index=total - len(files), rounds=found.rounds, report=found.report)
 
     async def _find_newest(
         self, ask: ScanRequest, operation: Operation, rounds: int = 0, count: int | None = None
-    ) -> tuple[Manifest, FileSet]:
+    ) -> tuple[Manifest, _FoundFiles]:
         """Load the newest snapshot, and return it with its files that may match, of the first ``count`` or all."""
         index_reads = operation.part(self.index.backend.description, rounds)
         try:
@@ -110,23 +136,115 @@ class SnapshotFiles:
 
     async def _find(
         self, manifest: Manifest, ask: ScanRequest, operation: Operation, count: int | None = None
-    ) -> FileSet:
+    ) -> _FoundFiles:
         read = SnapshotRead(self._runtime, self.index.backend, manifest, ask, operation)
         answered = await answer(read, self.index, self._own, ask)
         selection = answered.selection or FileSelection(manifest.live)
         if count is not None:
             selection &= FileSelection(await _first_ids(read, count))
         footers = FooterReader(read)
-        entries = await entries_of(read, selection.files, footers, answered.query)
-        selection = selection if answered.query is None else answered.query.selection()
-        plans = {file: selection.plan(file) for file in selection.files.rows()}
-        if len(plans) <= self._runtime.options.limits.files_ahead:
-            plans = {file: plan for file, plan in plans.items() if entries[file].may_match(plan)}
-        files = await worked(read.runtime, len(plans), partial(_data_files, manifest, entries, plans, footers, ask))
-        if answered.own:
-            files = [file for file in (with_own(file, answered.own, manifest.root) for file in files) if file]
-        total, rounds = manifest.num_files, operation.metrics.rounds
-        return FileSet(files, total=total, by_index=total - len(files), rounds=rounds, report=answered.report)
+        entries: pa.Table | list[IndexedFile]
+        if selection.files.num_rows > self._runtime.options.limits.files_ahead:
+            entries = await _rows_of(read, selection.files)
+        else:
+            known = await entries_of(read, selection.files, footers, answered.query)
+            selection = selection if answered.query is None else answered.query.selection()
+            some = [known[file] for file in selection.files.rows()]
+            entries = [entry.file for entry in some if entry.may_match(selection.plan(entry.file.id))]
+            entries = [file for file in entries if ask.by_file is None or url_in(manifest, file.path) in ask.by_file]
+            entries.sort(key=(lambda file: file.path.encode("utf-8", "surrogatepass")) if manifest.root else _ID)
+        return _FoundFiles(manifest, answered, selection, footers, entries, operation.metrics.rounds)
+
+
+class _FoundFiles:
+    """The files that an index selects for a read, in the order of a listing: a few entries, or rows of the index table
+    "files". Rows take a fraction of the memory of the files that are made of them."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        answered: IndexAnswer,
+        selection: FileSelection,
+        footers: FooterReader,
+        entries: Sequence[IndexedFile] | pa.Table,
+        rounds: int,
+    ) -> None:
+        self.rounds = rounds  # of requests that finding the files took
+        self.report: Callable[[], tuple[str, ...]] = answered.report
+        self._manifest = manifest
+        self._answered = answered
+        self._selection = selection
+        self._footers = footers
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def part(self, start: int, stop: int) -> _FoundFiles:
+        """Return the files from ``start`` to ``stop`` (exclusive), whose footers are read apart from other parts'."""
+        part, footers = self._entries[start:stop], self._footers.again()
+        return _FoundFiles(self._manifest, self._answered, self._selection, footers, part, self.rounds)
+
+    def files(self) -> list[DataFile]:
+        """Return the files as a listing would return them, without those that the caller's own indexes rule out. Raises
+        PartitionError for a value in a path that does not have the column's type."""
+        ids, files = array("q"), list[DataFile]()
+        for start in range(0, len(self), _FEW_ENTRIES):  # the garbage collector takes long with all entries at once
+            some = self._entries[start : start + _FEW_ENTRIES]
+            entries = files_in(some) if isinstance(some, pa.Table) else some
+            ids.extend([file.id for file in entries])
+            files += self._made(entries)
+        self._footers.expect(ids)
+        if own := self._answered.own:
+            files = [file for file in (with_own(file, own, self._manifest.root) for file in files) if file]
+        return files
+
+    def _made(self, entries: Sequence[IndexedFile]) -> list[DataFile]:
+        manifest = self._manifest
+        urls = [url_in(manifest, file.path) for file in entries]
+        partitioning = partitioning_of(manifest)
+        # only folders below the root hold partition values; a pattern may name some in the root itself
+        counts_from_root = partitioning is not None and parse_target(manifest.dataset["target"]).pattern is None
+        root = manifest.root if counts_from_root else ""
+        partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
+        for error in partitions.errors.values():
+            raise error
+        return [
+            DataFile(
+                url=url,
+                validator=file.validator,
+                size=None if file.validator is None else file.validator.size,
+                num_rows=file.num_rows,
+                partition=partition,
+                entry=self._footers.entry(file.id, file.validator, self._selection.plan(file.id)),
+            )
+            for url, file, partition in zip(urls, entries, partitions.values, strict=True)
+        ]
+
+
+_ID: Final = attrgetter("id")
+_FEW_ENTRIES: Final = 1000
+
+
+async def _rows_of(read: SnapshotRead, ids: RowRanges) -> pa.Table:
+    """Return the rows of the files ``ids`` in the index table "files", in the order of a listing. Raises
+    CorruptIndexError if some are missing."""
+    reads = read.segments(FILES, id_ranges(ids), FILE_COLUMNS)
+    tables = [table for table in await together(read.operation, reads) if table is not None]
+    return await read.runtime.in_thread(partial(_in_order, read, ids.num_rows, tables))
+
+
+def _in_order(read: SnapshotRead, num_files: int, tables: Sequence[pa.Table]) -> pa.Table:
+    manifest, by_file = read.manifest, read.ask.by_file
+    rows = pa.concat_tables(tables)
+    if rows.num_rows != num_files or pc.count_distinct(rows["key"]).as_py() != num_files:
+        raise CorruptIndexError("the index's list of files lacks some of its files", url=read.backend.description)
+    if by_file is not None:
+        paths = (path for chunk in rows["path"].chunks for path in chunk.to_pylist())
+        rows = rows.filter(pa.array([url_in(manifest, path) in by_file for path in paths], pa.bool_()))
+    # one array each, of more than 2 GiB of text if need be
+    texts = [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in rows.schema]
+    return rows.cast(pa.schema(texts)).sort_by("path" if manifest.root else "key")
 
 
 async def _first_ids(read: SnapshotRead, count: int) -> RowRanges:
@@ -158,40 +276,6 @@ def _first_paths(manifest: Manifest, rows: pa.Table, count: int) -> list[tuple[s
             paths = few.column("path")
             return [(paths[place].as_py(), ids[place]) for place in live[:count]]
         taken = min(4 * taken, rows.num_rows)  # the others were removed
-
-
-def _data_files(
-    manifest: Manifest,
-    entries: Mapping[int, FileEntry],
-    plans: Mapping[int, AccessPlan],
-    footers: FooterReader,
-    ask: ScanRequest,
-) -> list[DataFile]:
-    """Return the files of ``plans`` (rows by file id) as a listing would return them, sorted by url."""
-    named = [(url_in(manifest, entries[file].file.path), file) for file in plans]
-    if ask.by_file is not None:
-        named = [item for item in named if item[0] in ask.by_file]
-    named.sort(key=lambda item: item[0].encode("utf-8", "surrogatepass") if manifest.root else item[1])
-    urls = [url for url, _ in named]
-    partitioning = partitioning_of(manifest)
-    # only folders below the root hold partition values; a pattern may name some in the root itself
-    counts_from_root = partitioning is not None and parse_target(manifest.dataset["target"]).pattern is None
-    root = manifest.root if counts_from_root else ""
-    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
-    for error in partitions.errors.values():
-        raise error
-    footers.expect([file for _, file in named])
-    return [
-        DataFile(
-            url=url,
-            validator=entries[file].file.validator,
-            size=None if (validator := entries[file].file.validator) is None else validator.size,
-            num_rows=entries[file].file.num_rows,
-            partition=partition,
-            entry=footers.entry(file, validator, plans[file]),
-        )
-        for (url, file), partition in zip(named, partitions.values, strict=True)
-    ]
 
 
 def _shown(file: DataFile) -> tuple[str, Validator | None, AccessPlan | None]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name, within
 from asyncpq.spark.types.special_types import is_variant
 
+#: Files of an index that planning holds at once.
+SET_FILES: Final = 16_384
 _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
@@ -381,12 +384,24 @@ class SparkFiles:
     async def files(
         self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
+        may_be_stale = allow_stale and not self._dtypes  # the renewal would have other values
+        found = await self.source.files(self._request(request), operation, scan=scan, allow_stale=may_be_stale)
+        return self._with_values(found)
+
+    async def sets(self, request: ScanRequest, operation: Operation) -> AsyncGenerator[FileSet]:
+        """Yield the files of :meth:`files` as :func:`file_sets` does."""
+        async with aclosing(file_sets(self.source, self._request(request), operation)) as sets:
+            async for found in sets:
+                yield self._with_values(found)
+
+    def _with_values(self, found: FileSet) -> FileSet:
+        if self._is_typed or not self._dtypes:
+            return found
+        return found._replace(files=[self._typed(file) for file in found.files])
+
+    def _request(self, request: ScanRequest) -> ScanRequest:
         where, prune = self._asked(request.where), self._asked(request.prune)
-        request = request._replace(where=where, prune=None if where is None else prune)
-        if not self._dtypes:
-            return await self.source.files(request, operation, scan=scan, allow_stale=allow_stale)
-        files = await self.source.files(request, operation, scan=scan)
-        return files if self._is_typed else files._replace(files=[self._typed(file) for file in files.files])
+        return request._replace(where=where, prune=None if where is None else prune)
 
     def _asked(self, where: Expression | None) -> Expression | None:
         """Return the part of the condition ``where`` that ``source`` can evaluate with its own partition values and
@@ -427,12 +442,31 @@ def narrowed_for_index(
     return SparkFiles(inner, conf, types, schemas=(schema, known))
 
 
-async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataFile]:
-    """Return all files of a dataset: those of its last listing, or of a new one if there was none."""
+async def file_sets(source: FileProvider, request: ScanRequest, operation: Operation) -> AsyncGenerator[FileSet]:
+    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
+    very many (:data:`SET_FILES` in a set)."""
+    if isinstance(source, SparkFiles):
+        sets = source.sets(request, operation)
+    elif isinstance(source, SnapshotFiles):
+        sets = source.sets(request, operation, most_files=SET_FILES)
+    else:
+        yield await source.files(request, operation)
+        return
+    async with aclosing(sets):
+        async for found in sets:
+            yield found
+
+
+async def all_files(state: DatasetState, operation: Operation) -> AsyncGenerator[Sequence[DataFile]]:
+    """Yield all files of a dataset, those of its last listing or of a new one if there was none, as
+    :func:`file_sets` does."""
     known = state.source.known
     if known is not None and known.files:
-        return known.files
-    return (await state.source.files(ScanRequest(), operation)).files
+        yield known.files
+        return
+    async with aclosing(file_sets(state.source, ScanRequest(), operation)) as sets:
+        async for found in sets:
+            yield found.files
 
 
 def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:

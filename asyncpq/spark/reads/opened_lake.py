@@ -258,14 +258,13 @@ class _LakeOpener:
         return self._with_partition_types(self._known_struct(first))
 
     async def _visited(self) -> Sequence[DataFile]:
-        """Return the files in the order in which Spark visits them. Of an index that lists very many, only the first
-        ones if these tell all: the others may not be left out, merged, or have values in their paths."""
+        """Return the files in the order in which Spark visits them; of an index that may list very many, only the first
+        one if that tells all: no file is left out, and their columns are not merged."""
         source, state = self.state.source, self.state
-        if isinstance(source, SnapshotFiles) and not source.index.manifest.partitions:
-            first = [] if self._merges or state.skips or state.skips_missing else await source.first(1, self.operation)
-            if first and not first[0].partition:
-                return first
-        return sorted(await all_files(state, self.operation), key=lambda file: file.url)
+        if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
+            return await source.first(1, self.operation)
+        files = [file async for some in all_files(state, self.operation) for file in some]
+        return sorted(files, key=lambda file: file.url)
 
     def _choose(self, reads: Callable[[DataFile], bool]) -> None:
         """Leave out the files for which ``reads`` is false, because Spark does not read them."""
@@ -433,14 +432,17 @@ class _LakeOpener:
             self._choose(self._reads)
         if isinstance(self.state.source, SnapshotFiles):
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
-        files, schema = await all_files(self.state, self.operation), self.state.columns.schema
-        names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
-        if not hive:
-            names = [name for name in names if pa.types.is_string(schema.field(name).type)]
-        texts_of = texts_in_paths(files, names, hive=hive)
-        for name in names:
+        schema = self.state.columns.schema
+        texts_of: dict[str, set[str | None]] = {}
+        async for files in all_files(self.state, self.operation):
+            names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
+            if not hive:
+                names = [name for name in names if pa.types.is_string(schema.field(name).type)]
+            for name, some in texts_in_paths(files, names, hive=hive).items():
+                texts_of.setdefault(name, set()).update(some)
+        for name, all_texts in texts_of.items():
             at = schema.get_field_index(name)
-            values = sorted(text for text in texts_of[name] if text is not None)
+            values = sorted(text for text in all_texts if text is not None)
             with errors.located(url=self.state.url, column=name):
                 dtype = partition_type(values, conf)
                 if asked is not None and (place := find_name(asked.names, name, conf)) is not None:

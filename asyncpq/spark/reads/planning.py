@@ -9,7 +9,7 @@ again. Plans of up to 64 MiB are sent; larger ones go to the work folder, where 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.providers import GivenFiles
+from asyncpq.datasets.providers import FileSet, GivenFiles
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
-from asyncpq.spark.reads.file_reads import SparkRequests
+from asyncpq.spark.reads.file_reads import SparkRequests, file_sets
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.packing import MOST_VERSIONS, PieceStore, group_pieces
 from asyncpq.spark.reads.planned_files import plan_opened, plan_unopened
@@ -99,31 +99,17 @@ async def plan_lake(
     lake = replace(lake_of(opened, places, settings), partitioning=opened.partitioning, where=where)
     operation = state.runtime.operation("plan", state.url)
     pieces = PieceStore(state, settings)
-    unopened = 0
     with refresh_hint(opened.is_snapshot), operation:
-        if where is None and not state.skips:
-            share = len(places) / max(1, len(opened.names))
-            remaining = list[DataFile]()
-            for file in (await state.source.files(ScanRequest(columns=lake.columns), operation)).files:
-                planned = plan_unopened(file, settings.split_bytes, share)
-                if planned is None:
-                    remaining.append(file)
-                else:
-                    unopened += 1
-                    await pieces.add(planned)
-            source = state.source
-            state = replace(state, source=GivenFiles(remaining, view=source.view, description=source.description))
         planner = _FilePlanner(state, lake, operation, pieces)
-        await planner.plan(jobs, may_sample=may_sample and where is not None and not state.skips)
+        await planner.plan(jobs, may_sample=may_sample)
         requests = planner.requests
-        operation.metrics.files_total += unopened
-        unopened += planner.num_assumed
         splits = group_pieces(
             await pieces.finish(),
             split_bytes=settings.split_bytes,
             most_splits=settings.most_splits,
             parallelism=parallelism,
         )
+    unopened = planner.num_unopened + planner.num_assumed
     return LakePlan(
         lake=replace(lake, variants=tuple(requests.variants)),
         splits=tuple(splits),
@@ -148,6 +134,7 @@ class _FilePlanner:
     Attributes:
         requests: for the files.
         index: report of the index.
+        num_unopened: files that were planned whole without opening them, since there is no condition.
         num_assumed: files that were planned whole, as a sample of them was.
     """
 
@@ -155,36 +142,78 @@ class _FilePlanner:
         self._request = ScanRequest(columns=lake.columns, where=lake.where)
         self.requests = SparkRequests(state, self._request, lake.conf)
         self.index: tuple[str, ...] = ()
-        self.num_assumed = 0
+        self.num_unopened = self.num_assumed = 0
         self._state = state
         self._lake = lake
         self._operation = operation
         self._pieces = pieces
+        self._share = len(lake.columns) / max(1, len(lake.schema))  # of a file's bytes, estimated
 
     async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
         """Plan all files."""
         state, lake = self._state, self._lake
-        files = self._dataset_files(state)
         memory, key = state.runtime.memory, columns_of(lake).token
         if lake.where is not None:
             state.known.recall(memory, key, lake.where, lake.schema)
-        candidates = await files.find()
+        may_sample = may_sample and lake.where is not None and not state.skips
+        async with aclosing(self._sets()) as sets:
+            found = await anext(sets, None)
+            while found is not None:
+                following = await anext(sets, None)
+                await self._plan_set(found, jobs, may_sample=may_sample and following is None)
+                found, may_sample = following, False
+        state.known.remember(memory, key)
+
+    async def _sets(self) -> AsyncGenerator[FileSet]:
+        state = self._state
+        if self._request.matches_nothing:
+            yield FileSet(())
+            return
+        async with aclosing(file_sets(state.source, self._request, self._operation)) as sets:
+            while True:
+                async with state.runtime.deadline(state.url):
+                    found = await anext(sets, None)
+                if found is None:
+                    return
+                yield found
+
+    async def _plan_set(self, found: FileSet, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+        """Plan the files of one set, which ``may_sample`` says is the only one."""
+        metrics = self._operation.metrics
+        total, ruled_out, skipped = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
+        if self._lake.where is None and not self._state.skips:
+            found, num_unopened = await self._plan_unopened(found)
+            self.num_unopened += num_unopened
+            total += num_unopened
+        files = self._dataset_files(self._state)
+        candidates = files.use(found)
+        metrics.files_total += total
+        metrics.files_ruled_out += ruled_out
+        metrics.files_skipped += skipped
         if may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS:
             for planned in await self._sampled(candidates):
                 await self._pieces.add(planned)
                 self.num_assumed += 1
-        if (
-            not self.num_assumed
-            and jobs is not None
-            and len(candidates) > MOST_ON_DRIVER
-            and all(map(is_planned_by_tasks, candidates))
-        ):
+        if self.num_assumed:
+            pass
+        elif jobs is not None and len(candidates) > MOST_ON_DRIVER and all(map(is_planned_by_tasks, candidates)):
             await self._plan_in_tasks(jobs, candidates)
-        elif not self.num_assumed:
+        else:
             async for planned in self._opened(files):
                 await self._pieces.add(planned)
-        state.known.remember(memory, key)
-        self.index = files.report()
+        self.index = self.index or files.report()
+
+    async def _plan_unopened(self, found: FileSet) -> tuple[FileSet, int]:
+        """Plan those of ``found`` that need not be opened; return the others, and the number of those."""
+        remaining = list[DataFile]()
+        for file in found.files:
+            planned = plan_unopened(file, self._lake.settings.split_bytes, self._share)
+            if planned is None:
+                remaining.append(file)
+            else:
+                await self._pieces.add(planned)
+        count = len(found.files) - len(remaining)
+        return found._replace(files=remaining, total=None if found.total is None else found.total - count), count
 
     def _dataset_files(self, state: DatasetState) -> DatasetFiles:
         return DatasetFiles(state, self._request, self._operation, scan=True, requests=self.requests)
@@ -213,8 +242,7 @@ class _FilePlanner:
 
         Empty if a file of the sample is ruled out, or a file must be opened for planning.
         """
-        share = len(self._lake.columns) / max(1, len(self._lake.schema))
-        whole = [plan_unopened(file, self._lake.settings.split_bytes, share) for file in candidates]
+        whole = [plan_unopened(file, self._lake.settings.split_bytes, self._share) for file in candidates]
         files = [file for file in whole if file is not None]
         if len(files) < len(candidates):
             return []

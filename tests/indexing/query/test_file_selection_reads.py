@@ -85,7 +85,7 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
         watched(module, name)
     watched(file_entries.FileDirectory, "match")
     watched(indexed_files, "entries_in")
-    watched(snapshot_files, "_data_files")
+    watched(snapshot_files._FoundFiles, "files")
     monkeypatch.setattr(file_selection, "_FEW_ROWS", 0)
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))

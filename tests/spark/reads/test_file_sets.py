@@ -1,0 +1,84 @@
+"""Plans from an index of very many files, which are planned set by set, are those of all files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+import asyncpq
+from asyncpq.expressions import parse_where
+from asyncpq.indexing import Bounds, Footers
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.reads import file_reads
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
+from asyncpq.spark.reads.planning import LakePlan, plan_lake
+from asyncpq.spark.reads.splits import PlannedFile, decode_files, read_split, unpack_split
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+
+FILES = 11
+#: Conditions, and whether they are true of a row with this id.
+KEPT: dict[str, Callable[[int], bool]] = {
+    "id >= 0": lambda number: True,
+    "id == 45": lambda number: number == 45,
+    "id < 60 AND p == 1": lambda number: number < 60 and number // 10 % 3 == 1,
+    "p == 2": lambda number: number // 10 % 3 == 2,
+    "id < 0": lambda number: False,
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Path]:
+    for number in range(FILES):
+        path = tmp_path / f"p={number % 3}" / f"{number:02}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10)}), path)
+    yield tmp_path
+    sessions.close_all()
+
+
+def plan(lake: Path, where: str | None, may_sample: bool) -> LakePlan:
+    async def work(session: Session) -> LakePlan:
+        opened = await open_lake(session, LakeTarget(target=str(lake), view="snapshot"), ReadConf())
+        condition = None if where is None else parse_where(where)
+        return await plan_lake(opened, settings=SparkSettings(), where=condition, may_sample=may_sample)
+
+    return sessions.run(SparkSettings(), work)
+
+
+def files_of(planned: LakePlan) -> list[PlannedFile]:
+    parts = [part for task in planned.tasks() for part in unpack_split(task)]
+    return [file for part in parts if isinstance(part, bytes) for file in decode_files(part)]
+
+
+@pytest.mark.parametrize("indexes", [[Bounds("id")], [Bounds("id"), Footers()]], ids=["bounds", "footers"])
+@pytest.mark.parametrize("most_files", [1, 4, FILES - 1])
+@pytest.mark.parametrize("where", [None, *KEPT])
+async def test_sets_make_the_plan_of_all_files(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, indexes: list[Any], where: str | None, most_files: int
+) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, indexes)
+    whole = plan(lake, where, may_sample=False)
+    monkeypatch.setattr(file_reads, "SET_FILES", most_files)
+    monkeypatch.setattr("asyncpq.spark.reads.planning._LEAST_SAMPLED", 1)
+    found = plan(lake, where, may_sample=True)
+    assert files_of(found) == files_of(whole)
+    assert not found.is_sampled  # one set tells nothing of the others
+    for name in ("num_files", "whole_bytes", "versions", "num_rows", "stored_alike", "unopened", "num_bytes", "lake"):
+        assert getattr(found, name) == getattr(whole, name), name
+    assert found.metrics.files_total == whole.metrics.files_total == FILES
+    assert found.metrics.files_ruled_out == whole.metrics.files_ruled_out
+    tables = [pa.Table.from_batches([batch]) for task in found.tasks() for batch in read_split(found.lake, task)]
+    rows = pa.concat_tables(tables) if tables else pa.table({"id": pa.array([], pa.int64())})
+    assert rows.num_rows <= found.num_rows
+    numbers = [number for number in range(10 * FILES) if where is None or KEPT[where](number)]
+    assert set(numbers) <= set(rows["id"].to_pylist())
