@@ -10,6 +10,7 @@ The caller passes only ranges that no cache has.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -36,9 +37,8 @@ def coalesce(
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
         gap_bytes: ranges at most this far apart are merged.
         wave: requests that run at once.
-        wave_bytes: bytes received while a wave waits for its first byte. While the ranges after the
-            first wave wait longer than all bytes take, the smallest gaps are closed, up to the bytes
-            that a request takes with its share of a wave.
+        wave_bytes: bytes received while a wave waits for its first byte. If there are more ranges than one
+            wave has, the smallest gaps are closed as long as that makes the round shorter.
         part_bytes: a merged range longer than this is cut into near-equal parts of at most this
             size. A cut may fall anywhere: the caller joins what it cut.
         max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are
@@ -83,18 +83,20 @@ def _gaps(ranges: list[ByteRange]) -> list[tuple[int, int]]:
 
 
 def _fewer(ranges: list[ByteRange], gap_bytes: int, wave: int, wave_bytes: int) -> int:
-    """Return how many ranges remain when gaps are closed as long as this makes the round shorter. Waiting for
-    connections and receiving bytes overlap, so only the longer of both counts."""
-    count = len(ranges)
+    """Return how many ranges remain if the smallest gaps are closed until the round is shortest, in bytes received: of
+    its requests (``gap_bytes`` each) and of the longer of all bytes and the waiting before the last wave's bytes."""
+    count = best = len(ranges)
     num_bytes = sum([stop - start for start, stop in ranges])
-    share = wave_bytes / wave
-    for gap, _ in _gaps(ranges):
-        waiting = (count - wave) * share
-        fewer, more = max(waiting - share, num_bytes + gap), max(waiting, num_bytes)
-        if count <= wave or gap > gap_bytes + share or fewer > more + gap_bytes:
+    share, least = wave_bytes / wave, math.inf
+    for gap in (0, *[gap for gap, _ in _gaps(ranges)]):
+        num_bytes += gap
+        cost = count * gap_bytes + max(num_bytes, (count - wave) * share + num_bytes * wave / count)
+        if cost < least:
+            least, best = cost, count
+        if count <= wave:
             break
-        count, num_bytes = count - 1, num_bytes + gap
-    return count
+        count -= 1
+    return best
 
 
 def _close_gaps(ranges: list[ByteRange], target: int) -> list[ByteRange]:

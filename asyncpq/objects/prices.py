@@ -3,9 +3,9 @@
 A round of requests takes the time to the first byte, the CPU time of each request, and the time to receive the bytes.
 So two ranges become one GET if the bytes between them take less time than a request. If a round has more ranges than
 connections, those after the first wave wait for a connection and again for the first byte, while the bytes of others
-arrive: the longer of both times counts. Larger gaps are closed while waiting takes longer, as far as the bytes take no
-longer than the request and its share of a wave. In this model, no other such choice of GETs is faster. Waits count
-more than the latency, which is that of fast responses.
+arrive. If these take less time than the wait, the connection to the store idles before each wave: then all waits count,
+and the bytes of the last wave. Larger gaps are closed as long as that makes the round shorter. In this model, no other
+choice of GETs is faster. Waits count more than the latency, which is that of fast responses.
 
 :class:`PriceBook` learns the prices from the rounds that a session has seen; large ones that overlap count as one
 (:class:`Burst`). A plan keeps the prices that it was made with.
@@ -27,8 +27,8 @@ _LATENCY_S: Final = 0.030  # before the first measurement, as are the next two
 _BANDWIDTH_BYTES_S: Final = 200e6
 _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, parsing and handing out, on one core
 
-_WAITS: Final = 1.5  # latencies that a wave after the first one waits
-_WAITED: Final = 1.3  # a round that takes at most so many times as long as it waits does not show the bandwidth
+_WAITS: Final = 1.2  # latencies that a wave after the first one waits
+_MORE_WAVES: Final = 1.1  # waves of a round whose bytes may wait for connections for a good part of its time
 _TRANSFER: Final = 0.8  # of a round's time is at least taken by its bytes, if its requests do not wait
 
 _FEW_REQUESTS: Final = 8  # rounds of at most so many requests show the latency,
@@ -134,9 +134,11 @@ class Prices(NamedTuple):
         if not requests:
             return 0.0
         sizes = [stop - start for start, stop in requests]
-        waiting_s = _WAITS * (len(sizes) / self.connections - 1) * self.latency_s  # of later waves
         transfer_s = max(sum(sizes) / self.bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
-        return self.latency_s + self.request_s * len(sizes) + max(waiting_s, transfer_s)
+        waves = len(sizes) / self.connections
+        if waves > 1:
+            transfer_s = max(transfer_s, _WAITS * (waves - 1) * self.latency_s + transfer_s / waves)
+        return self.latency_s + self.request_s * len(sizes) + transfer_s
 
 
 class Burst:
@@ -245,12 +247,13 @@ class PriceBook:
         if not self._fixes_bandwidth:
             # Other work overlaps with the transfer. A rate that is measured too low makes gaps small, and so shows
             # itself in later rounds.
-            rest_s = max(seconds - prices.latency_s, 1e-6)
-            rest_s = max(rest_s - (cpu_s or 0.0), _TRANSFER * rest_s, seconds / 2, 1e-6)
-            rate = min(max(num_bytes / rest_s, 1e6), 10e9)
+            rest_s, busy_s = seconds - prices.latency_s, cpu_s or 0.0
             waves = requests / prices.connections
-            if waves > 1 and rest_s < _WAITED * (waves - 1) * prices.latency_s:
-                # The bytes arrived in the wait: they may take less. The next round tries to wait less.
+            is_idle = waves > _MORE_WAVES and rest_s - busy_s < waves * prices.latency_s
+            rest_s = max(rest_s - busy_s, _TRANSFER * rest_s, seconds / 2, 1e-6)
+            rate = min(max(num_bytes / rest_s, 1e6), 10e9)
+            if is_idle:
+                # Nothing arrived during part of the wait: the bytes may take less. The next round tries to wait less.
                 known.prices = prices._replace(bandwidth_bytes_s=max(prices.bandwidth_bytes_s, min(2 * rate, 10e9)))
                 return
             if requests == 1:

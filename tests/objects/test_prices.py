@@ -46,8 +46,8 @@ def test_no_other_gap_is_cheaper(layout: list[tuple[int, int]], known: Prices, g
     ranges = ranges_of(layout)
     chosen = known.requests(ranges)
     rounding_s = len(ranges) / known.bandwidth_bytes_s  # gaps are whole bytes
-    most = int((known.request_s + 1.5 * known.latency_s / known.connections) * known.bandwidth_bytes_s)
-    for strategy in (min(gap_bytes, most), 0, min(16 * 1024, most), most):
+    wave_bytes = int((known.request_s + 1.2 * known.latency_s / known.connections) * known.bandwidth_bytes_s)
+    for strategy in (gap_bytes, 0, 16 * 1024, wave_bytes, 1 << 60):
         assert known.round_s(chosen) <= known.round_s(fixed(ranges, strategy)) + rounding_s
     for start, stop in ranges:
         assert any(item.start <= start and stop <= item.stop for item in chosen)
@@ -72,7 +72,7 @@ def test_requests_beyond_a_wave_pay_for_the_wait() -> None:
 def test_waves_wait_while_bytes_arrive() -> None:
     known = Prices(0.1, 1e6, 1e6, 0.001, 2)
     small, large = [(0, 10_000)] * 4, [(0, 100_000)] * 4
-    assert known.round_s(small) == pytest.approx(0.1 + 0.004 + 1.5 * 0.1)
+    assert known.round_s(small) == pytest.approx(0.1 + 0.004 + 1.2 * 0.1 + 0.02)  # the first wave's arrive in the wait
     assert known.round_s(large) == pytest.approx(0.1 + 0.004 + 0.4)
 
 
