@@ -111,7 +111,8 @@ class RequestOptions:
         max_requests: ranges are merged until a round has at most this many; None for no bound. Merged ranges larger
             than ``part_bytes`` are still cut.
         latency_s: assumed seconds to the first byte of a GET; None: as the session has measured it (0.03 at first).
-        bandwidth_bytes_s: assumed bytes per second of a read; None: as the session has measured it (200e6 at first).
+        bandwidth_bytes_s: assumed bytes per second of a read; None: as the session has measured it (200e6 at first,
+            500e6 for a round with more requests than connections).
         late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
             fetches all in one round; "auto" does what is expected to be faster.
         bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads

@@ -23,8 +23,9 @@ from cachetools import LRUCache
 from asyncpq.objects.coalesce import ByteRange, coalesce, cut
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 
-_LATENCY_S: Final = 0.030  # before the first measurement, as are the next two
+_LATENCY_S: Final = 0.030  # before the first measurement, as are the next three
 _BANDWIDTH_BYTES_S: Final = 200e6
+_MANY_BYTES_S: Final = 500e6  # of a round with more requests than connections
 _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, parsing and handing out, on one core
 
 _WAITS: Final = 1.2  # latencies that a wave after the first one waits
@@ -67,6 +68,9 @@ class Prices(NamedTuple):
     fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: computed from the prices
     most_part_bytes: int = 8 * MIB  # longer requests are cut
     max_requests: int | None = None  # of one round
+    # Bandwidth of a round with more requests than connections, which certainly uses all of it, as long as none has been
+    # measured; None: `bandwidth_bytes_s`. A guess that is too low costs many waits, one too high some bytes.
+    many_bytes_s: float | None = None
 
     @classmethod
     def initial(cls, requests: RequestOptions, limits: LimitOptions) -> Prices:
@@ -81,6 +85,7 @@ class Prices(NamedTuple):
             requests.gap_bytes,
             requests.part_bytes,
             requests.max_requests,
+            _MANY_BYTES_S if requests.bandwidth_bytes_s is None else None,
         )
 
     @property
@@ -99,6 +104,7 @@ class Prices(NamedTuple):
         file delays the other files, but all files wait for their first bytes at the same time."""
         return self._replace(
             bandwidth_bytes_s=self.bandwidth_bytes_s / files,
+            many_bytes_s=None if self.many_bytes_s is None else self.many_bytes_s / files,
             request_s=self.request_s * files,
             connections=max(1, self.connections // files),
         )
@@ -114,7 +120,7 @@ class Prices(NamedTuple):
 
     def merge(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """Return the merged ranges that cover ``ranges`` in one round; long ones are not yet cut."""
-        return coalesce(
+        merged = coalesce(
             ranges,
             gap_bytes=self.gap_bytes,
             wave=self.connections,
@@ -122,6 +128,14 @@ class Prices(NamedTuple):
             part_bytes=1 << 62,
             max_requests=self.max_requests,
         )
+        known = self.of(len(merged))
+        return merged if known is self else known.merge(merged)
+
+    def of(self, count: int) -> Prices:
+        """Return the prices of a round of ``count`` requests."""
+        if self.many_bytes_s is None or count <= self.connections:
+            return self
+        return self._replace(bandwidth_bytes_s=self.many_bytes_s, many_bytes_s=None)
 
     def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """Return the GETs that cover ``ranges`` in one round: merged, and long ones cut."""
@@ -134,7 +148,8 @@ class Prices(NamedTuple):
         if not requests:
             return 0.0
         sizes = [stop - start for start, stop in requests]
-        transfer_s = max(sum(sizes) / self.bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
+        bandwidth_bytes_s = self.of(len(sizes)).bandwidth_bytes_s
+        transfer_s = max(sum(sizes) / bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
         waves = len(sizes) / self.connections
         if waves > 1:
             transfer_s = max(transfer_s, _WAITS * (waves - 1) * self.latency_s + transfer_s / waves)
@@ -254,7 +269,8 @@ class PriceBook:
             rate = min(max(num_bytes / rest_s, 1e6), 10e9)
             if is_idle:
                 # Nothing arrived during part of the wait: the bytes may take less. The next round tries to wait less.
-                known.prices = prices._replace(bandwidth_bytes_s=max(prices.bandwidth_bytes_s, min(2 * rate, 10e9)))
+                rate = max(prices.bandwidth_bytes_s, min(2 * rate, 10e9))
+                known.prices = prices._replace(bandwidth_bytes_s=rate, many_bytes_s=None)
                 return
             if requests == 1:
                 known.connections.append(rate)
@@ -264,7 +280,8 @@ class PriceBook:
             # The bandwidth of one connection is a lower bound of the bandwidth of all.
             several = known.bandwidths or [self.initial.bandwidth_bytes_s]
             together = max(one, -_quartile([-rate for rate in several]))
-            prices = prices._replace(bandwidth_bytes_s=together, connection_bytes_s=one or together)
+            many = prices.many_bytes_s if not known.bandwidths else None
+            prices = prices._replace(bandwidth_bytes_s=together, connection_bytes_s=one or together, many_bytes_s=many)
         known.prices = prices
 
 

@@ -188,7 +188,9 @@ def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
         here = is_here(source.handle) and requests.latency_s is None and requests.bandwidth_bytes_s is None
     if not here:
         return prices
-    return prices._replace(latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S)
+    return prices._replace(
+        latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S, many_bytes_s=None
+    )
 
 
 def _filters(story: Story) -> list[str]:

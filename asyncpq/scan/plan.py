@@ -311,7 +311,7 @@ def describe(
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
         estimates=_estimates(plan) if plan.row_groups else (),
-        prices=_prices(plan.prices),
+        prices=_prices(plan.prices.of(len(requests))),
         learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests if metadata_requests is None else metadata_requests,

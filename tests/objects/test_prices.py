@@ -69,6 +69,22 @@ def test_requests_beyond_a_wave_pay_for_the_wait() -> None:
     assert known._replace(fixed_gap_bytes=0).merge([(0, 1), (9, 10), (20, 21)]) == [(0, 1), (9, 10), (20, 21)]
 
 
+def test_many_requests_are_taken_to_share_a_larger_bandwidth_until_it_is_measured() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    initial = book.initial
+    few, many = ([(place * 400_000, place * 400_000 + 1000) for place in range(count)] for count in (64, 640))
+    assert initial.requests(few) == few
+    assert initial.of(64) is initial
+    assert initial.of(65).bandwidth_bytes_s == 500e6
+    chosen = initial.requests(many)
+    assert chosen == initial.of(640).requests(many)
+    assert len(chosen) < len(initial._replace(many_bytes_s=None).requests(many))
+    assert initial.round_s(many) == initial.of(640).round_s(many)
+    book.learn("s3", Measured(8, 8_000_000, 0.03 + 0.08))
+    assert book.prices("s3").of(640) == book.prices("s3")
+    assert Prices.initial(RequestOptions(bandwidth_bytes_s=1e8), LIMITS).of(640).bandwidth_bytes_s == 1e8
+
+
 def test_waves_wait_while_bytes_arrive() -> None:
     known = Prices(0.1, 1e6, 1e6, 0.001, 2)
     small, large = [(0, 10_000)] * 4, [(0, 100_000)] * 4
