@@ -102,11 +102,13 @@ class Prices(NamedTuple):
     def shared(self, files: int) -> Prices:
         """Return the prices for one of ``files`` similar files that are read concurrently: each request and byte of one
         file delays the other files, but all files wait for their first bytes at the same time."""
+        if files == 1:
+            return self
         return self._replace(
             bandwidth_bytes_s=self.bandwidth_bytes_s / files,
-            many_bytes_s=None if self.many_bytes_s is None else self.many_bytes_s / files,
             request_s=self.request_s * files,
             connections=max(1, self.connections // files),
+            many_bytes_s=None,  # with few connections to each file, several requests are not many
         )
 
     def part_bytes(self, num_bytes: int) -> int:
@@ -248,7 +250,10 @@ class PriceBook:
         if num_bytes < LARGE_BYTES:
             if requests > _FEW_REQUESTS or self._fixes_latency:
                 return
-            rest_s = seconds - requests * prices.request_s - num_bytes / prices.bandwidth_bytes_s
+            transfer_s = num_bytes / prices.bandwidth_bytes_s
+            if known.latencies and transfer_s > seconds / 2:
+                return  # mostly its bytes, which may have taken less: small rounds do not show the bandwidth
+            rest_s = seconds - requests * prices.request_s - transfer_s
             known.latencies.append(min(max(rest_s, seconds / 16, 1e-4), 2.0))
             known.prices = prices._replace(latency_s=_quartile(known.latencies))
             return

@@ -94,7 +94,8 @@ def test_waves_wait_while_bytes_arrive() -> None:
 
 def test_files_side_by_side_share_bandwidth_and_connections_but_not_the_wait() -> None:
     alone = Prices(0.1, 1000.0, 1000.0, 0.001, 8)
-    assert alone.shared(1) == alone
+    assert alone.shared(1) is alone
+    assert alone._replace(many_bytes_s=9.0).shared(2) == alone.shared(2)
     requests = [(0, 100), (200, 300)]
     assert alone.round_s(requests) == pytest.approx(0.1 + 0.002 + 0.2)
     assert alone.shared(4).round_s(requests) == pytest.approx(0.1 + 4 * (0.002 + 0.2))
@@ -122,6 +123,17 @@ def test_prices_follow_the_server() -> None:
     assert known.request_s == pytest.approx(200e-6)
     assert known.bandwidth_bytes_s == pytest.approx(5e6 / (0.5 - 0.1 - 0.02), rel=0.02)
     assert book.prices("near") == book.initial
+
+
+def test_small_rounds_that_are_mostly_bytes_do_not_show_the_latency() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    book.learn("near", Measured(1, 3000, 0.0012))
+    latency_s = book.prices("near").latency_s
+    for _ in range(8):
+        book.learn("near", Measured(6, 450_000, 0.0025))  # at 1 GB/s, which no round has shown
+    assert book.prices("near").latency_s == latency_s
+    book.learn("far", Measured(6, 450_000, 0.0025))  # better than the default of a far store
+    assert book.prices("far").latency_s < 0.001
 
 
 def test_the_fastest_request_of_a_large_round_bounds_the_latency() -> None:

@@ -190,12 +190,11 @@ class _FilePlanner:
         metrics.files_total += total
         metrics.files_ruled_out += ruled_out
         metrics.files_skipped += skipped
-        if may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS:
-            for planned in await self._sampled(candidates):
+        may_sample = may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS
+        if assumed := await self._sampled(candidates) if may_sample else []:
+            self.num_assumed = len(assumed)
+            for planned in assumed:
                 await self._pieces.add(planned)
-                self.num_assumed += 1
-        if self.num_assumed:
-            pass
         elif jobs is not None and len(candidates) > MOST_ON_DRIVER and all(map(is_planned_by_tasks, candidates)):
             await self._plan_in_tasks(jobs, candidates)
         else:
