@@ -149,6 +149,7 @@ class DatasetFiles:
         self._done: set[int] = set()
         self._first: OpenedFile | None = None  # a file that `alone` has opened: `planned` yields the same object
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by file number
+        self._num_extended = 0  # files of :meth:`extend`
         self._planned_bytes = 0
         self._num_opened = self._num_planned = 0  # files that were opened, and those of them with rows to plan
 
@@ -317,17 +318,33 @@ class DatasetFiles:
 
     async def find(self) -> Sequence[DataFile]:
         """Find the files, without opening any; return those that are not ruled out, in order."""
-        if self._ask.matches_nothing:
-            return self.use(FileSet(()))
-        async with self._runtime.deadline(self._state.url):
-            found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
-        self._check_access(found)
-        return self.use(found)
-
-    def use(self, found: FileSet) -> Sequence[DataFile]:
-        """Take the files that the caller has found; return those that are not ruled out, in order."""
+        found = FileSet(())
+        if not self._ask.matches_nothing:
+            async with self._runtime.deadline(self._state.url):
+                found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
+            self._check_access(found)
         self._find(found)
+        return self.candidates
+
+    @property
+    def candidates(self) -> list[DataFile]:
+        """The files that were found and are not ruled out, in order."""
         return [file for _, file in self._candidates]
+
+    def extend(self, found: FileSet) -> None:
+        """Add files that the caller has found, and count them."""
+        metrics, candidates = self._metrics, self._candidates
+        before = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
+        self._find(found)
+        self._candidates = [*candidates, *[(self._num_extended + number, file) for number, file in self._candidates]]
+        self._num_extended += len(found.files)
+        metrics.files_total += before[0]
+        metrics.files_ruled_out += before[1]
+        metrics.files_skipped += before[2]
+
+    def drop_candidates(self) -> None:
+        """Forget the candidates, which the caller is done with."""
+        self._candidates = ()
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """Plan each file that is not ruled out, without reading data; yield the result of ``look`` for each, in order.

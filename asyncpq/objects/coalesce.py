@@ -1,8 +1,9 @@
 """Merge byte ranges into few range GETs. A pure function: every parameter is an argument.
 
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
-ranges become one GET when the gap between them is small. Larger gaps are closed only while a round
-waits for connections longer than for bytes. :mod:`asyncpq.objects.prices` sets the parameters.
+ranges become one GET when the gap between them is small. If a round has more ranges than
+connections, larger gaps are closed as long as that makes the round shorter.
+:mod:`asyncpq.objects.prices` sets the parameters.
 
 The caller passes only ranges that no cache has.
 """
@@ -37,8 +38,9 @@ def coalesce(
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
         gap_bytes: ranges at most this far apart are merged.
         wave: requests that run at once.
-        wave_bytes: bytes received while a wave waits for its first byte. If there are more ranges than one
-            wave has, the smallest gaps are closed as long as that makes the round shorter.
+        wave_bytes: bytes received while a wave waits for connections and its first byte. If there are
+            more ranges than one wave has, the smallest gaps are closed as long as that makes the round
+            shorter.
         part_bytes: a merged range longer than this is cut into near-equal parts of at most this
             size. A cut may fall anywhere: the caller joins what it cut.
         max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are
@@ -83,8 +85,9 @@ def _gaps(ranges: list[ByteRange]) -> list[tuple[int, int]]:
 
 
 def _fewer(ranges: list[ByteRange], gap_bytes: int, wave: int, wave_bytes: int) -> int:
-    """Return how many ranges remain if the smallest gaps are closed until the round is shortest, in bytes received: of
-    its requests (``gap_bytes`` each) and of the longer of all bytes and the waiting before the last wave's bytes."""
+    """Return the number of ranges with which the round is shortest, if the smallest gaps are closed. Its cost, in bytes
+    received: ``gap_bytes`` for each request, and the larger of all bytes and of the waits for connections together with
+    the bytes of the last wave."""
     count = best = len(ranges)
     num_bytes = sum([stop - start for start, stop in ranges])
     share, least = wave_bytes / wave, math.inf

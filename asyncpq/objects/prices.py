@@ -3,9 +3,9 @@
 A round of requests takes the time to the first byte, the CPU time of each request, and the time to receive the bytes.
 So two ranges become one GET if the bytes between them take less time than a request. If a round has more ranges than
 connections, those after the first wave wait for a connection and again for the first byte, while the bytes of others
-arrive. If these take less time than the wait, the connection to the store idles before each wave: then all waits count,
-and the bytes of the last wave. Larger gaps are closed as long as that makes the round shorter. In this model, no other
-choice of GETs is faster. Waits count more than the latency, which is that of fast responses.
+arrive. If the bytes of a wave take less time than the wait, the network idles: then all waits count, and the bytes of
+the last wave. Larger gaps are closed as long as that makes the round shorter. At a given bandwidth, no other choice of
+GETs is faster in this model. Waits count more than the latency, which is that of fast responses.
 
 :class:`PriceBook` learns the prices from the rounds that a session has seen; large ones that overlap count as one
 (:class:`Burst`). A plan keeps the prices that it was made with.
@@ -25,11 +25,11 @@ from asyncpq.options import MIB, LimitOptions, RequestOptions
 
 _LATENCY_S: Final = 0.030  # before the first measurement, as are the next three
 _BANDWIDTH_BYTES_S: Final = 200e6
-_MANY_BYTES_S: Final = 500e6  # of a round with more requests than connections
+_CROWDED_BYTES_S: Final = 500e6  # of a round with more requests than connections
 _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, parsing and handing out, on one core
 
-_WAITS: Final = 1.2  # latencies that a wave after the first one waits
-_MORE_WAVES: Final = 1.1  # waves of a round whose bytes may wait for connections for a good part of its time
+_WAIT_LATENCIES: Final = 1.2  # latencies that a wave after the first one waits
+_LEAST_IDLE_WAVES: Final = 1.1  # rounds of more waves may leave the network idle
 _TRANSFER: Final = 0.8  # of a round's time is at least taken by its bytes, if its requests do not wait
 
 _FEW_REQUESTS: Final = 8  # rounds of at most so many requests show the latency,
@@ -68,9 +68,9 @@ class Prices(NamedTuple):
     fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: computed from the prices
     most_part_bytes: int = 8 * MIB  # longer requests are cut
     max_requests: int | None = None  # of one round
-    # Bandwidth of a round with more requests than connections, which certainly uses all of it, as long as none has been
-    # measured; None: `bandwidth_bytes_s`. A guess that is too low costs many waits, one too high some bytes.
-    many_bytes_s: float | None = None
+    # Assumed bandwidth of a round with more requests than connections, until a round of several requests has been
+    # measured. None: `bandwidth_bytes_s`. A guess that is too low costs many waits, one too high some bytes.
+    crowded_bytes_s: float | None = None
 
     @classmethod
     def initial(cls, requests: RequestOptions, limits: LimitOptions) -> Prices:
@@ -85,7 +85,7 @@ class Prices(NamedTuple):
             requests.gap_bytes,
             requests.part_bytes,
             requests.max_requests,
-            _MANY_BYTES_S if requests.bandwidth_bytes_s is None else None,
+            _CROWDED_BYTES_S if requests.bandwidth_bytes_s is None else None,
         )
 
     @property
@@ -108,7 +108,7 @@ class Prices(NamedTuple):
             bandwidth_bytes_s=self.bandwidth_bytes_s / files,
             request_s=self.request_s * files,
             connections=max(1, self.connections // files),
-            many_bytes_s=None,  # with few connections to each file, several requests are not many
+            crowded_bytes_s=None,  # with few connections to each file, several requests are not many
         )
 
     def part_bytes(self, num_bytes: int) -> int:
@@ -126,18 +126,18 @@ class Prices(NamedTuple):
             ranges,
             gap_bytes=self.gap_bytes,
             wave=self.connections,
-            wave_bytes=round(_WAITS * self.round_bytes) if self.fixed_gap_bytes is None else 0,
+            wave_bytes=round(_WAIT_LATENCIES * self.round_bytes) if self.fixed_gap_bytes is None else 0,
             part_bytes=1 << 62,
             max_requests=self.max_requests,
         )
-        known = self.of(len(merged))
-        return merged if known is self else known.merge(merged)
+        prices = self.for_round(len(merged))
+        return merged if prices is self else prices.merge(merged)
 
-    def of(self, count: int) -> Prices:
-        """Return the prices of a round of ``count`` requests."""
-        if self.many_bytes_s is None or count <= self.connections:
+    def for_round(self, num_requests: int) -> Prices:
+        """Return the prices of a round of so many requests."""
+        if self.crowded_bytes_s is None or num_requests <= self.connections:
             return self
-        return self._replace(bandwidth_bytes_s=self.many_bytes_s, many_bytes_s=None)
+        return self._replace(bandwidth_bytes_s=self.crowded_bytes_s, crowded_bytes_s=None)
 
     def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """Return the GETs that cover ``ranges`` in one round: merged, and long ones cut."""
@@ -150,11 +150,11 @@ class Prices(NamedTuple):
         if not requests:
             return 0.0
         sizes = [stop - start for start, stop in requests]
-        bandwidth_bytes_s = self.of(len(sizes)).bandwidth_bytes_s
+        bandwidth_bytes_s = self.for_round(len(sizes)).bandwidth_bytes_s
         transfer_s = max(sum(sizes) / bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
         waves = len(sizes) / self.connections
         if waves > 1:
-            transfer_s = max(transfer_s, _WAITS * (waves - 1) * self.latency_s + transfer_s / waves)
+            transfer_s = max(transfer_s, _WAIT_LATENCIES * (waves - 1) * self.latency_s + transfer_s / waves)
         return self.latency_s + self.request_s * len(sizes) + transfer_s
 
 
@@ -252,7 +252,8 @@ class PriceBook:
                 return
             transfer_s = num_bytes / prices.bandwidth_bytes_s
             if known.latencies and transfer_s > seconds / 2:
-                return  # mostly its bytes, which may have taken less: small rounds do not show the bandwidth
+                # small rounds do not show the bandwidth: if it is higher, the rest is not the latency
+                return
             rest_s = seconds - requests * prices.request_s - transfer_s
             known.latencies.append(min(max(rest_s, seconds / 16, 1e-4), 2.0))
             known.prices = prices._replace(latency_s=_quartile(known.latencies))
@@ -269,13 +270,14 @@ class PriceBook:
             # itself in later rounds.
             rest_s, busy_s = seconds - prices.latency_s, cpu_s or 0.0
             waves = requests / prices.connections
-            is_idle = waves > _MORE_WAVES and rest_s - busy_s < waves * prices.latency_s
+            is_idle = waves > _LEAST_IDLE_WAVES and rest_s - busy_s < waves * prices.latency_s
             rest_s = max(rest_s - busy_s, _TRANSFER * rest_s, seconds / 2, 1e-6)
             rate = min(max(num_bytes / rest_s, 1e6), 10e9)
             if is_idle:
                 # Nothing arrived during part of the wait: the bytes may take less. The next round tries to wait less.
                 rate = max(prices.bandwidth_bytes_s, min(2 * rate, 10e9))
-                known.prices = prices._replace(bandwidth_bytes_s=rate, many_bytes_s=None)
+                crowded = _above(prices.crowded_bytes_s, rate)
+                known.prices = prices._replace(bandwidth_bytes_s=rate, crowded_bytes_s=crowded)
                 return
             if requests == 1:
                 known.connections.append(rate)
@@ -285,9 +287,16 @@ class PriceBook:
             # The bandwidth of one connection is a lower bound of the bandwidth of all.
             several = known.bandwidths or [self.initial.bandwidth_bytes_s]
             together = max(one, -_quartile([-rate for rate in several]))
-            many = prices.many_bytes_s if not known.bandwidths else None
-            prices = prices._replace(bandwidth_bytes_s=together, connection_bytes_s=one or together, many_bytes_s=many)
+            crowded = None if known.bandwidths else _above(prices.crowded_bytes_s, together)
+            prices = prices._replace(
+                bandwidth_bytes_s=together, connection_bytes_s=one or together, crowded_bytes_s=crowded
+            )
         known.prices = prices
+
+
+def _above(guess: float | None, known: float) -> float | None:
+    """Return ``guess`` if it is above ``known``, else None."""
+    return guess if guess is not None and guess > known else None
 
 
 def _quartile(values: Iterable[float]) -> float:

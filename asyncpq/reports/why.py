@@ -189,7 +189,7 @@ def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
     if not here:
         return prices
     return prices._replace(
-        latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S, many_bytes_s=None
+        latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S, crowded_bytes_s=None
     )
 
 

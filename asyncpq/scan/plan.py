@@ -311,7 +311,7 @@ def describe(
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
         estimates=_estimates(plan) if plan.row_groups else (),
-        prices=_prices(plan.prices.of(len(requests))),
+        prices=_prices(plan.prices, len(requests)),
         learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests if metadata_requests is None else metadata_requests,
@@ -331,9 +331,11 @@ def _estimates(plan: FetchPlan) -> tuple[tuple[str, float], ...]:
     return (*((late, pages) if plan.late else (pages, late)), ("whole column chunks", chunks))
 
 
-def _prices(prices: Prices) -> str:
+def _prices(prices: Prices, num_requests: int) -> str:
+    crowded = prices.for_round(num_requests)
+    many = "" if crowded is prices else f" ({crowded.bandwidth_bytes_s / 1e6:.0f} MB/s for more requests than at once)"
     return (
-        f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
+        f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s{many}, "
         f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once; "
         f"gaps of up to {prices.gap_bytes} bytes are read"
     )

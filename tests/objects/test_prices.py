@@ -74,15 +74,17 @@ def test_many_requests_are_taken_to_share_a_larger_bandwidth_until_it_is_measure
     initial = book.initial
     few, many = ([(place * 400_000, place * 400_000 + 1000) for place in range(count)] for count in (64, 640))
     assert initial.requests(few) == few
-    assert initial.of(64) is initial
-    assert initial.of(65).bandwidth_bytes_s == 500e6
+    assert initial.for_round(64) is initial
+    assert initial.for_round(65).bandwidth_bytes_s == 500e6
     chosen = initial.requests(many)
-    assert chosen == initial.of(640).requests(many)
-    assert len(chosen) < len(initial._replace(many_bytes_s=None).requests(many))
-    assert initial.round_s(many) == initial.of(640).round_s(many)
+    assert chosen == initial.for_round(640).requests(many)
+    assert len(chosen) < len(initial._replace(crowded_bytes_s=None).requests(many))
+    assert initial.round_s(many) == initial.for_round(640).round_s(many)
+    book.learn("s3", Measured(80, 1_300_000, 0.06))  # a round that waits shows no bandwidth
+    assert book.prices("s3").for_round(65).bandwidth_bytes_s == 500e6
     book.learn("s3", Measured(8, 8_000_000, 0.03 + 0.08))
-    assert book.prices("s3").of(640) == book.prices("s3")
-    assert Prices.initial(RequestOptions(bandwidth_bytes_s=1e8), LIMITS).of(640).bandwidth_bytes_s == 1e8
+    assert book.prices("s3").for_round(640) == book.prices("s3")
+    assert Prices.initial(RequestOptions(bandwidth_bytes_s=1e8), LIMITS).for_round(640).bandwidth_bytes_s == 1e8
 
 
 def test_waves_wait_while_bytes_arrive() -> None:
@@ -95,7 +97,7 @@ def test_waves_wait_while_bytes_arrive() -> None:
 def test_files_side_by_side_share_bandwidth_and_connections_but_not_the_wait() -> None:
     alone = Prices(0.1, 1000.0, 1000.0, 0.001, 8)
     assert alone.shared(1) is alone
-    assert alone._replace(many_bytes_s=9.0).shared(2) == alone.shared(2)
+    assert alone._replace(crowded_bytes_s=9.0).shared(2) == alone.shared(2)
     requests = [(0, 100), (200, 300)]
     assert alone.round_s(requests) == pytest.approx(0.1 + 0.002 + 0.2)
     assert alone.shared(4).round_s(requests) == pytest.approx(0.1 + 4 * (0.002 + 0.2))

@@ -349,7 +349,8 @@ class FooterReader:
         return FooterReader(self._read, self._payloads, self._versions)
 
     def expect(self, ids: Sequence[int]) -> None:
-        """Set the files that the read will need, in this order: footers are read ahead in that order."""
+        """Set the files that the read will need, in this order: footers are read ahead in that order. Does nothing if
+        the index has no footers."""
         if self.is_useful:
             self._ids = ids
             self._positions = {file: position for position, file in enumerate(ids)}

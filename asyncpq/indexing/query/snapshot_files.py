@@ -1,6 +1,6 @@
 """The files that an index itself lists (view "snapshot").
 
-A newer snapshot is looked for beside the read's other requests.
+A newer snapshot is looked for beside the read's other requests; before them if the files come in sets.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
+
+_ENTRIES_AT_ONCE: Final = 1000
+_ID: Final = attrgetter("id")
 
 
 class SnapshotFiles:
@@ -108,12 +111,12 @@ class SnapshotFiles:
             return
         if not self.index.is_fresh:
             await self.index.advance(operation)
-        manifest, found = await self._find_newest(ask, operation)
-        others = manifest.num_files - len(found)
+        manifest, found = await self._find_newest(ask, operation, operation.metrics.rounds)
+        ruled_out = manifest.num_files - len(found)
         for start in range(0, max(1, len(found)), most_files):
             part = found.part(start, start + most_files)
             files = await worked(self._runtime, len(part), part.files)
-            total, others = len(part) + others, 0
+            total, ruled_out = len(part) + ruled_out, 0
             yield FileSet(files, total=total, by_index=total - len(files), rounds=found.rounds, report=found.report)
 
     async def _find_newest(
@@ -147,10 +150,10 @@ class SnapshotFiles:
         if selection.files.num_rows > self._runtime.options.limits.files_ahead:
             entries = await _rows_of(read, selection.files)
         else:
-            known = await entries_of(read, selection.files, footers, answered.query)
+            by_id = await entries_of(read, selection.files, footers, answered.query)
             selection = selection if answered.query is None else answered.query.selection()
-            some = [known[file] for file in selection.files.rows()]
-            entries = [entry.file for entry in some if entry.may_match(selection.plan(entry.file.id))]
+            selected = [by_id[file] for file in selection.files.rows()]
+            entries = [entry.file for entry in selected if entry.may_match(selection.plan(entry.file.id))]
             entries = [file for file in entries if ask.by_file is None or url_in(manifest, file.path) in ask.by_file]
             entries.sort(key=(lambda file: file.path.encode("utf-8", "surrogatepass")) if manifest.root else _ID)
         return _FoundFiles(manifest, answered, selection, footers, entries, operation.metrics.rounds)
@@ -181,7 +184,7 @@ class _FoundFiles:
         return len(self._entries)
 
     def part(self, start: int, stop: int) -> _FoundFiles:
-        """Return the files from ``start`` to ``stop`` (exclusive), whose footers are read apart from other parts'."""
+        """Return the files from ``start`` to ``stop`` (exclusive), with a :class:`FooterReader` of their own."""
         part, footers = self._entries[start:stop], self._footers.again()
         return _FoundFiles(self._manifest, self._answered, self._selection, footers, part, self.rounds)
 
@@ -189,17 +192,17 @@ class _FoundFiles:
         """Return the files as a listing would return them, without those that the caller's own indexes rule out. Raises
         PartitionError for a value in a path that does not have the column's type."""
         ids, files = array("q"), list[DataFile]()
-        for start in range(0, len(self), _FEW_ENTRIES):  # the garbage collector takes long with all entries at once
-            some = self._entries[start : start + _FEW_ENTRIES]
-            entries = files_in(some) if isinstance(some, pa.Table) else some
+        for start in range(0, len(self), _ENTRIES_AT_ONCE):  # the garbage collector takes long with all entries at once
+            chunk = self._entries[start : start + _ENTRIES_AT_ONCE]
+            entries = files_in(chunk) if isinstance(chunk, pa.Table) else chunk
             ids.extend([file.id for file in entries])
-            files += self._made(entries)
+            files += self._data_files(entries)
         self._footers.expect(ids)
         if own := self._answered.own:
             files = [file for file in (with_own(file, own, self._manifest.root) for file in files) if file]
         return files
 
-    def _made(self, entries: Sequence[IndexedFile]) -> list[DataFile]:
+    def _data_files(self, entries: Sequence[IndexedFile]) -> list[DataFile]:
         manifest = self._manifest
         urls = [url_in(manifest, file.path) for file in entries]
         partitioning = partitioning_of(manifest)
@@ -222,10 +225,6 @@ class _FoundFiles:
         ]
 
 
-_ID: Final = attrgetter("id")
-_FEW_ENTRIES: Final = 1000
-
-
 async def _rows_of(read: SnapshotRead, ids: RowRanges) -> pa.Table:
     """Return the rows of the files ``ids`` in the index table "files", in the order of a listing. Raises
     CorruptIndexError if some are missing."""
@@ -236,13 +235,13 @@ async def _rows_of(read: SnapshotRead, ids: RowRanges) -> pa.Table:
 
 def _in_order(read: SnapshotRead, num_files: int, tables: Sequence[pa.Table]) -> pa.Table:
     manifest, by_file = read.manifest, read.ask.by_file
-    rows = pa.concat_tables(tables)
+    rows = pa.concat_tables(tables) if tables else FILES.schema.empty_table().select(FILE_COLUMNS)
     if rows.num_rows != num_files or pc.count_distinct(rows["key"]).as_py() != num_files:
         raise CorruptIndexError("the index's list of files lacks some of its files", url=read.backend.description)
     if by_file is not None:
         paths = (path for chunk in rows["path"].chunks for path in chunk.to_pylist())
         rows = rows.filter(pa.array([url_in(manifest, path) in by_file for path in paths], pa.bool_()))
-    # one array each, of more than 2 GiB of text if need be
+    # sort_by makes one array of each column, for which 2 GiB of text are too many
     texts = [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in rows.schema]
     return rows.cast(pa.schema(texts)).sort_by("path" if manifest.root else "key")
 

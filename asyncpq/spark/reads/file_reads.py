@@ -39,7 +39,7 @@ from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name, within
 from asyncpq.spark.types.special_types import is_variant
 
-#: Files of an index that planning holds at once.
+#: Files in one set of an index's.
 SET_FILES: Final = 16_384
 _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})

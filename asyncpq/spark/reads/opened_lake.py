@@ -258,12 +258,12 @@ class _LakeOpener:
         return self._with_partition_types(self._known_struct(first))
 
     async def _visited(self) -> Sequence[DataFile]:
-        """Return the files in the order in which Spark visits them; of an index that may list very many, only the first
-        one if that tells all: no file is left out, and their columns are not merged."""
+        """Return the files in the order in which Spark visits them; of an index, which may list very many, only the
+        first one if none may be left out and schemas are not merged."""
         source, state = self.state.source, self.state
         if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
             return await source.first(1, self.operation)
-        files = [file async for some in all_files(state, self.operation) for file in some]
+        files = [file async for files in all_files(state, self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
 
     def _choose(self, reads: Callable[[DataFile], bool]) -> None:
@@ -438,8 +438,8 @@ class _LakeOpener:
             names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
             if not hive:
                 names = [name for name in names if pa.types.is_string(schema.field(name).type)]
-            for name, some in texts_in_paths(files, names, hive=hive).items():
-                texts_of.setdefault(name, set()).update(some)
+            for name, values_of_set in texts_in_paths(files, names, hive=hive).items():
+                texts_of.setdefault(name, set()).update(values_of_set)
         for name, all_texts in texts_of.items():
             at = schema.get_field_index(name)
             values = sorted(text for text in all_texts if text is not None)

@@ -25,7 +25,7 @@ from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
-from asyncpq.spark.reads.file_reads import SparkRequests, file_sets
+from asyncpq.spark.reads.file_reads import SET_FILES, SparkRequests, file_sets
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.packing import MOST_VERSIONS, PieceStore, group_pieces
 from asyncpq.spark.reads.planned_files import plan_opened, plan_unopened
@@ -143,6 +143,7 @@ class _FilePlanner:
         self.requests = SparkRequests(state, self._request, lake.conf)
         self.index: tuple[str, ...] = ()
         self.num_unopened = self.num_assumed = 0
+        self._num_candidates = 0  # so far
         self._state = state
         self._lake = lake
         self._operation = operation
@@ -156,12 +157,15 @@ class _FilePlanner:
         if lake.where is not None:
             state.known.recall(memory, key, lake.where, lake.schema)
         may_sample = may_sample and lake.where is not None and not state.skips
+        files = self._dataset_files(state)
         async with aclosing(self._sets()) as sets:
-            found = await anext(sets, None)
-            while found is not None:
-                following = await anext(sets, None)
-                await self._plan_set(found, jobs, may_sample=may_sample and following is None)
-                found, may_sample = following, False
+            async for found in sets:
+                files.extend(await self._plan_unopened(found) if lake.where is None and not state.skips else found)
+                if len(files.candidates) > SET_FILES:
+                    await self._plan_candidates(files, jobs, may_sample=False)
+                    may_sample = False
+        await self._plan_candidates(files, jobs, may_sample=may_sample)
+        self.index = files.report()
         state.known.remember(memory, key)
 
     async def _sets(self) -> AsyncGenerator[FileSet]:
@@ -177,33 +181,8 @@ class _FilePlanner:
                     return
                 yield found
 
-    async def _plan_set(self, found: FileSet, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
-        """Plan the files of one set, which ``may_sample`` says is the only one."""
-        metrics = self._operation.metrics
-        total, ruled_out, skipped = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
-        if self._lake.where is None and not self._state.skips:
-            found, num_unopened = await self._plan_unopened(found)
-            self.num_unopened += num_unopened
-            total += num_unopened
-        files = self._dataset_files(self._state)
-        candidates = files.use(found)
-        metrics.files_total += total
-        metrics.files_ruled_out += ruled_out
-        metrics.files_skipped += skipped
-        may_sample = may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS
-        if assumed := await self._sampled(candidates) if may_sample else []:
-            self.num_assumed = len(assumed)
-            for planned in assumed:
-                await self._pieces.add(planned)
-        elif jobs is not None and len(candidates) > MOST_ON_DRIVER and all(map(is_planned_by_tasks, candidates)):
-            await self._plan_in_tasks(jobs, candidates)
-        else:
-            async for planned in self._opened(files):
-                await self._pieces.add(planned)
-        self.index = self.index or files.report()
-
-    async def _plan_unopened(self, found: FileSet) -> tuple[FileSet, int]:
-        """Plan those of ``found`` that need not be opened; return the others, and the number of those."""
+    async def _plan_unopened(self, found: FileSet) -> FileSet:
+        """Plan those of ``found`` that need not be opened; return the others."""
         remaining = list[DataFile]()
         for file in found.files:
             planned = plan_unopened(file, self._lake.settings.split_bytes, self._share)
@@ -211,8 +190,28 @@ class _FilePlanner:
                 remaining.append(file)
             else:
                 await self._pieces.add(planned)
-        count = len(found.files) - len(remaining)
-        return found._replace(files=remaining, total=None if found.total is None else found.total - count), count
+        num_planned = len(found.files) - len(remaining)
+        self.num_unopened += num_planned
+        self._operation.metrics.files_total += num_planned
+        return found._replace(files=remaining, total=None if found.total is None else found.total - num_planned)
+
+    async def _plan_candidates(self, files: DatasetFiles, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+        """Plan the candidates of ``files``, and forget them. ``may_sample`` may be true only if there are no others."""
+        candidates = files.candidates
+        if not candidates:
+            return
+        self._num_candidates += len(candidates)
+        may_sample = may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS
+        if assumed := await self._sampled(candidates) if may_sample else []:
+            self.num_assumed = len(assumed)
+            for planned in assumed:
+                await self._pieces.add(planned)
+        elif jobs is not None and self._num_candidates > MOST_ON_DRIVER and all(map(is_planned_by_tasks, candidates)):
+            await self._plan_in_tasks(jobs, candidates)
+        else:
+            async for planned in self._opened(files):
+                await self._pieces.add(planned)
+        files.drop_candidates()
 
     def _dataset_files(self, state: DatasetState) -> DatasetFiles:
         return DatasetFiles(state, self._request, self._operation, scan=True, requests=self.requests)

@@ -64,7 +64,7 @@ class PlanFiles:
 
     lake: LakeScan  # with the condition
     skips: bool  # bad files are left out
-    num_files: int  # files of the whole plan, which tell how large its pieces may be
+    num_files: int  # files that are planned together, which tell how large their pieces may be
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

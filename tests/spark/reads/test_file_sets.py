@@ -13,11 +13,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 import asyncpq
+from asyncpq.errors import AsyncpqError
+from asyncpq.events import Operation
 from asyncpq.expressions import parse_where
 from asyncpq.indexing import Bounds, Footers
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads import file_reads
+from asyncpq.spark.reads import file_reads, planning
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.splits import PlannedFile, decode_files, read_split, unpack_split
@@ -40,7 +42,7 @@ def lake(tmp_path: Path) -> Iterator[Path]:
     for number in range(FILES):
         path = tmp_path / f"p={number % 3}" / f"{number:02}.parquet"
         path.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10)}), path)
+        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10), "other": [number] * 10}), path)
     yield tmp_path
     sessions.close_all()
 
@@ -60,19 +62,18 @@ def files_of(planned: LakePlan) -> list[PlannedFile]:
 
 
 @pytest.mark.parametrize("indexes", [[Bounds("id")], [Bounds("id"), Footers()]], ids=["bounds", "footers"])
-@pytest.mark.parametrize("most_files", [1, 4, FILES - 1])
+@pytest.mark.parametrize(("most_files", "gathered"), [(1, 1), (4, 1), (4, 6), (FILES - 1, 100)])
 @pytest.mark.parametrize("where", [None, *KEPT])
 async def test_sets_make_the_plan_of_all_files(
-    lake: Path, monkeypatch: pytest.MonkeyPatch, indexes: list[Any], where: str | None, most_files: int
+    lake: Path, monkeypatch: pytest.MonkeyPatch, indexes: list[Any], where: str | None, most_files: int, gathered: int
 ) -> None:
     async with asyncpq.Session() as session:
         await session.build_index(lake, indexes)
     whole = plan(lake, where, may_sample=False)
     monkeypatch.setattr(file_reads, "SET_FILES", most_files)
-    monkeypatch.setattr("asyncpq.spark.reads.planning._LEAST_SAMPLED", 1)
-    found = plan(lake, where, may_sample=True)
+    monkeypatch.setattr(planning, "SET_FILES", gathered)
+    found = plan(lake, where, may_sample=False)
     assert files_of(found) == files_of(whole)
-    assert not found.is_sampled  # one set tells nothing of the others
     for name in ("num_files", "whole_bytes", "versions", "num_rows", "stored_alike", "unopened", "num_bytes", "lake"):
         assert getattr(found, name) == getattr(whole, name), name
     assert found.metrics.files_total == whole.metrics.files_total == FILES
@@ -82,3 +83,31 @@ async def test_sets_make_the_plan_of_all_files(
     assert rows.num_rows <= found.num_rows
     numbers = [number for number in range(10 * FILES) if where is None or KEPT[where](number)]
     assert set(numbers) <= set(rows["id"].to_pylist())
+
+
+async def test_few_files_that_are_left_of_many_sets_are_sampled(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, [Bounds("id")])
+    monkeypatch.setattr(file_reads, "SET_FILES", 2)
+    monkeypatch.setattr(planning, "_LEAST_SAMPLED", 2)
+    monkeypatch.setattr(planning, "_SAMPLE", 2)
+    for gathered, is_sampled in ((100, True), (4, True), (3, False)):  # of 4 files with p = 1
+        monkeypatch.setattr(planning, "SET_FILES", gathered)
+        assert plan(lake, "p == 1 AND other >= 0", may_sample=True).is_sampled is is_sampled
+
+
+async def test_progress_goes_on_from_set_to_set(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, [Bounds("id")])
+    monkeypatch.setattr(file_reads, "SET_FILES", 4)
+    monkeypatch.setattr(planning, "SET_FILES", 3)
+    ended = list[int]()
+    record = Operation.part_ended
+
+    def part_ended(self: Operation, part: Operation, error: AsyncpqError | None, done: int) -> None:
+        ended.append(done)
+        record(self, part, error, done)
+
+    monkeypatch.setattr(Operation, "part_ended", part_ended)
+    plan(lake, "id >= 0", may_sample=False)
+    assert ended == [*range(1, FILES + 1)]
