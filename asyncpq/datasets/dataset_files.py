@@ -316,15 +316,14 @@ class DatasetFiles:
         counts["table"] += unlisted - used.by_index
         return {fate: count for fate, count in counts.items() if count}
 
-    async def find(self) -> Sequence[DataFile]:
-        """Find the files, without opening any; return those that are not ruled out, in order."""
+    async def _find_listed(self) -> None:
+        """Find the files, those of a listing that is made now."""
         found = FileSet(())
         if not self._ask.matches_nothing:
             async with self._runtime.deadline(self._state.url):
                 found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
             self._check_access(found)
         self._find(found)
-        return self.candidates
 
     @property
     def candidates(self) -> list[DataFile]:
@@ -352,7 +351,7 @@ class DatasetFiles:
         If the read's metrics record a trace, files whose plans have no row groups to read are included.
         """
         if self._used is None:
-            await self.find()
+            await self._find_listed()
         traced = self._metrics.trace is not None
 
         async def prepare(opened: OpenedFile) -> T | None:

@@ -16,7 +16,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -56,6 +56,7 @@ _ATTEMPTS: Final = 64  # other commits that may come first
 _WAIT_S: Final = 0.02
 _FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
 _PIECE_BYTES: Final = 1 << 20
+_CHUNK_FILES: Final = 1000
 _LONG_PART: Final = IndexTable("manifest")
 
 
@@ -411,6 +412,12 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
         validator = Validator(size, etag, last_modified, version) if seen else None
         files.append(IndexedFile(int.from_bytes(key, "big"), path, validator, num_rows))
     return files
+
+
+def file_chunks(table: pa.Table) -> Iterator[list[IndexedFile]]:
+    """Yield the files of :func:`files_in`, a thousand at once: the garbage collector takes long with very many."""
+    for start in range(0, table.num_rows, _CHUNK_FILES):
+        yield files_in(table.slice(start, _CHUNK_FILES))
 
 
 def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:

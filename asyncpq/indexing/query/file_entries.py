@@ -27,7 +27,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
 from asyncpq.indexing.index_model import BY_VALUE, KeyRange, Segment, file_key
-from asyncpq.indexing.manifest.commits import IndexedFile, files_in
+from asyncpq.indexing.manifest.commits import IndexedFile, file_chunks, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together, worked
 from asyncpq.indexing.query.key_ranges import merged_ranges
@@ -89,7 +89,6 @@ _POSITION: Final = itemgetter(0)
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
-_FEW_ENTRIES: Final = 1000  # entries made at once: the garbage collector takes long with all of them
 _LONG_SEGMENT: Final = 1 << 16  # rows; of a longer list of files, a directory is made batch by batch
 _MOST_AHEAD: Final = 4  # segments of a table that are read ahead; of more, only the ones that matter are read
 
@@ -206,8 +205,7 @@ def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
     table "files". Raises CorruptIndexError if a row is impossible."""
     live = manifest.live
     columns: tuple[list[int], ...] = ([], [], [], [], [])
-    pieces = [rows.slice(start, _FEW_ENTRIES) for start in range(0, rows.num_rows, _FEW_ENTRIES)]
-    for file in chain.from_iterable(map(files_in, pieces)):
+    for file in chain.from_iterable(file_chunks(rows)):
         if file.id in live:
             url, validator = url_in(manifest, file.path), file.validator
             size = _NEVER_READ if validator is None else _UNREADABLE if file.num_rows is None else validator.size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -22,7 +22,7 @@ from asyncpq.datasets.providers import FileSet
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
-from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, files_in, id_ranges
+from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, file_chunks, id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FooterReader, url_in
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
@@ -34,7 +34,6 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
-_ENTRIES_AT_ONCE: Final = 1000
 _ID: Final = attrgetter("id")
 
 
@@ -99,9 +98,7 @@ class SnapshotFiles:
     async def _newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """Load the newest snapshot, and return it with its files that may match."""
         manifest, found = await self._find_newest(ask, operation, rounds)
-        files, total = await worked(self._runtime, len(found), found.files), manifest.num_files
-        by_index = total - len(files)
-        return manifest, FileSet(files, total=total, by_index=by_index, rounds=found.rounds, report=found.report)
+        return manifest, await worked(self._runtime, len(found), partial(found.file_set, manifest.num_files))
 
     async def sets(self, ask: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]:
         """Yield the files of :meth:`files`, in the same order, in sets of at most ``most_files``, so that very many
@@ -115,9 +112,8 @@ class SnapshotFiles:
         ruled_out = manifest.num_files - len(found)
         for start in range(0, max(1, len(found)), most_files):
             part = found.part(start, start + most_files)
-            files = await worked(self._runtime, len(part), part.files)
             total, ruled_out = len(part) + ruled_out, 0
-            yield FileSet(files, total=total, by_index=total - len(files), rounds=found.rounds, report=found.report)
+            yield await worked(self._runtime, len(part), partial(part.file_set, total))
 
     async def _find_newest(
         self, ask: ScanRequest, operation: Operation, rounds: int = 0, count: int | None = None
@@ -172,8 +168,7 @@ class _FoundFiles:
         entries: Sequence[IndexedFile] | pa.Table,
         rounds: int,
     ) -> None:
-        self.rounds = rounds  # of requests that finding the files took
-        self.report: Callable[[], tuple[str, ...]] = answered.report
+        self._rounds = rounds  # of requests that finding the files took
         self._manifest = manifest
         self._answered = answered
         self._selection = selection
@@ -186,15 +181,18 @@ class _FoundFiles:
     def part(self, start: int, stop: int) -> _FoundFiles:
         """Return the files from ``start`` to ``stop`` (exclusive), with a :class:`FooterReader` of their own."""
         part, footers = self._entries[start:stop], self._footers.again()
-        return _FoundFiles(self._manifest, self._answered, self._selection, footers, part, self.rounds)
+        return _FoundFiles(self._manifest, self._answered, self._selection, footers, part, self._rounds)
+
+    def file_set(self, total: int) -> FileSet:
+        """Return :meth:`files` as a set, of the ``total`` files among which the index chose them."""
+        files, report = self.files(), self._answered.report
+        return FileSet(files, total=total, by_index=total - len(files), rounds=self._rounds, report=report)
 
     def files(self) -> list[DataFile]:
         """Return the files as a listing would return them, without those that the caller's own indexes rule out. Raises
         PartitionError for a value in a path that does not have the column's type."""
-        ids, files = array("q"), list[DataFile]()
-        for start in range(0, len(self), _ENTRIES_AT_ONCE):  # the garbage collector takes long with all entries at once
-            chunk = self._entries[start : start + _ENTRIES_AT_ONCE]
-            entries = files_in(chunk) if isinstance(chunk, pa.Table) else chunk
+        ids, files, known = array("q"), list[DataFile](), self._entries
+        for entries in file_chunks(known) if isinstance(known, pa.Table) else [known]:
             ids.extend([file.id for file in entries])
             files += self._data_files(entries)
         self._footers.expect(ids)
