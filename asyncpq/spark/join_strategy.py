@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -43,6 +43,7 @@ from asyncpq.spark.join_keys import (
 )
 from asyncpq.spark.join_lake import keys_part
 from asyncpq.spark.join_task import How, LeftKeys
+from asyncpq.spark.reads.driver_rows import START_S, few_rows, local_rows, may_be_local
 from asyncpq.spark.reads.file_reads import index_of
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
@@ -81,7 +82,8 @@ _SPARK_START_S: Final = 0.3
 _AT_ONCE: Final = 8
 #: Lookups must be estimated at so much less time, since a wrong estimate must not make the join slower than Spark's.
 _MARGIN: Final = 0.75
-_TASKS_OF_CORE: Final = 2
+#: A task costs Spark some 50 ms. Of longer reads than this, in seconds, each core gets two tasks, to end more evenly.
+_LONG_S: Final = 1.0
 #: Below this share of files with keys, the driver opens all files to rule out the others for Spark's reader.
 _LITTLE_SHARE: Final = 0.5
 
@@ -112,7 +114,7 @@ class ChosenJoin:
     strategy: Literal["lookups", "spark"]
     reason: str
     left: DataFrame
-    rows: DataFrame  # of the lake
+    rows: Callable[[], DataFrame]  # of the lake
     num_rows: int | None = None
     num_keys: int | None = None
     files: int = 0
@@ -122,7 +124,7 @@ class ChosenJoin:
 
     def frame(self, on: Sequence[str], how: How) -> DataFrame:
         """Return the joined DataFrame."""
-        left, rows, names = self.left, self.rows, list(on)
+        left, rows, names = self.left, self.rows(), list(on)
         if self.num_rows is None:
             return left.join(rows, on=names, how=how)
         if how == "inner" and self.num_rows <= MOST_BROADCAST_ROWS:
@@ -157,7 +159,7 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
             strategy="spark",
             reason=side.refused,
             left=df,
-            rows=read.frame(spark),
+            rows=partial(read.frame, spark),
             files=read.files,
             files_total=read.read.metrics.files_total,
         )
@@ -169,7 +171,7 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
     predicate = bounds if keys is None else one_predicate(side.keys, keys) if len(keys[0]) else None
     num_keys = None if keys is None else len(keys[0])
     if num_keys == 0:
-        none = spark.createDataFrame([], side.right)
+        none = partial(local_rows, spark, [], side.right)
         return ChosenJoin(
             strategy="lookups", reason="the left side has no keys", left=left, rows=none, num_rows=num_rows, num_keys=0
         )
@@ -265,15 +267,20 @@ class _Chooser:
         find = partial(find_files, opened=opened, columns=columns, keys=predicate, asks_index=asks)
         found = sessions.run(settings, lambda session: find(session))
         if not found.files:
-            rows = self.spark.createDataFrame([], side.right)
+            rows = partial(local_rows, self.spark, [], side.right)
             return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
         parallelism = parallelism_of(self.spark)
-        lookups_s, spark_s = self._estimates(found, parallelism)
+        tasks_s = _START_S + self._lookups_s(found, parallelism)
+        driver_s = START_S + self._lookups_s(found, 1)
+        on_driver = strategy == "auto" and driver_s < tasks_s and self._is_for_driver(found)
+        lookups_s = driver_s if on_driver else tasks_s
+        spark_s = self._spark_s(len(found.files), found.total_bytes, found.prices, parallelism)
         if strategy == "lookups" or (strategy == "auto" and lookups_s < spark_s * _MARGIN):
             reason = "the argument strategy names it" if strategy == "lookups" else "it is estimated at less time"
-            return self._by_lookups(found, reason, lookups_s, spark_s)
+            reason += ", on the driver" if on_driver else ""
+            return self._by_lookups(found, reason, lookups_s, spark_s, on_driver=on_driver)
         reason = "lookups are not estimated at less time" if asks else "asking the index would take longer"
         reason = "the argument strategy names it" if strategy == "spark" else reason
         return self._by_spark(found, reason, lookups_s, spark_s)
@@ -299,15 +306,14 @@ class _Chooser:
         lookups_s = _START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
         return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
 
-    def _estimates(self, found: FoundFiles, parallelism: int) -> tuple[float, float]:
-        """Return the seconds by lookups and by Spark's join."""
+    def _lookups_s(self, found: FoundFiles, processes: int) -> float:
+        """Return the seconds in which so many processes read the rows of the keys, once they have started."""
         num_files = len(found.files)
         latency_s = 0.0 if self._is_local else found.prices.latency_s
         cpu = num_files * (_OPEN_S + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
         transfer_s = 0.0 if self._is_local else found.num_bytes / found.prices.bandwidth_bytes_s
-        by_spark = self._spark_s(num_files, found.total_bytes, found.prices, parallelism)
-        return _START_S + max(cpu / parallelism, transfer_s), by_spark
+        return max(cpu / processes, transfer_s)
 
     def _spark_s(self, num_files: int, total_bytes: int, prices: Prices, parallelism: int) -> float:
         """Return the seconds by Spark's join with files of ``total_bytes``."""
@@ -329,31 +335,47 @@ class _Chooser:
     def _is_local(self) -> bool:
         return split_url(self.side.opened.state.url)[0] == "file"
 
-    def _by_lookups(self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float) -> ChosenJoin:
+    def _by_lookups(
+        self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float, *, on_driver: bool = False
+    ) -> ChosenJoin:
+        rows = partial(self._rows_by_key, found, on_driver=on_driver)
+        return self._chosen("lookups", reason, rows, len(found.files), found.total, lookups_s, spark_s)
+
+    def _rows_by_key(self, found: FoundFiles, *, on_driver: bool) -> DataFrame:
         side, spark, predicate = self.side, self.spark, self.predicate
         assert predicate is not None
         opened = side.opened
         places = opened.columns(side.right.names)
-        if can_ship(opened, found.files):
-            lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
-            tasks = pack_files(found.files, _TASKS_OF_CORE * parallelism_of(spark))
-            metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
-            read_keys = KeyedRead(lake=lake, keys=predicate)
-            rows = task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
-        else:
+        if not can_ship(opened, found.files):
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
             read = sessions.run(side.settings, lambda session: plan())
-            rows = scan_plan(spark, opened, read, "asyncpq").frame(spark)
-        return self._chosen("lookups", reason, rows, len(found.files), found.total, lookups_s, spark_s)
+            return scan_plan(spark, opened, read, "asyncpq").frame(spark)
+        lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
+        read_keys = KeyedRead(lake=lake, keys=predicate)
+        if on_driver:
+            (task,) = pack_files(found.files, 1)
+            if (batches := few_rows(read_keys(task))) is not None:
+                return local_rows(spark, batches, side.right)
+        parallelism = parallelism_of(spark)
+        is_long = self._lookups_s(found, parallelism) > _LONG_S
+        tasks = pack_files(found.files, 2 * parallelism if is_long else parallelism)
+        metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
+        return task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
+
+    def _is_for_driver(self, found: FoundFiles) -> bool:
+        """Return whether the driver may read the rows, if that takes less time."""
+        return may_be_local(self.side.right) and can_ship(self.side.opened, found.files)
 
     def _by_spark(
         self, found: FoundFiles | None, reason: str, lookups_s: float | None = None, spark_s: float | None = None
     ) -> ChosenJoin:
         read = _spark_scan(self.spark, self.side, self._pruned(found))
-        if read.reader == "asyncpq" and read.choice.costs.asyncpq_s > (lookups_s or float("inf")) and found is not None:
+        costs = read.choice.costs
+        by_tasks = read.reader == "asyncpq" and not costs.on_driver
+        if by_tasks and found is not None and lookups_s is not None and costs.asyncpq_s > lookups_s:
             reason = f"Spark's own reader does not read the files ({read.reason})"
-            return self._by_lookups(found, reason, lookups_s or 0.0, read.choice.costs.asyncpq_s)
-        rows, total = read.frame(self.spark), read.read.metrics.files_total
+            return self._by_lookups(found, reason, lookups_s, costs.asyncpq_s)
+        rows, total = partial(read.frame, self.spark), read.read.metrics.files_total
         return self._chosen("spark", reason, rows, read.files, total, lookups_s, spark_s)
 
     def _pruned(self, found: FoundFiles | None) -> FoundFiles | None:
@@ -371,7 +393,7 @@ class _Chooser:
         self,
         strategy: Literal["lookups", "spark"],
         reason: str,
-        rows: DataFrame,
+        rows: Callable[[], DataFrame],
         files: int,
         files_total: int,
         lookups_s: float | None = None,

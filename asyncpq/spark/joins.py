@@ -74,9 +74,9 @@ def lookup_join(
         how: "inner", "left", "semi" or "anti".
         index: url of the lake's index; None: the index below the prefix, if there is one.
         strategy: "auto": run ``df`` at this call, once, and take the strategy that probably takes less time: tasks read
-            the rows of its keys, or Spark's join reads the files that may have the keys (as ``reader="auto"`` of
-            :func:`asyncpq.spark.scan`). "lookups": do not run ``df`` now; its tasks look up their own keys. "spark":
-            Spark's join with the files that may have the keys.
+            the rows of its keys (the driver, if they are few), or Spark's join reads the files that may have the keys
+            (as ``reader="auto"`` of :func:`asyncpq.spark.scan`). "lookups": do not run ``df`` now; its tasks look up
+            their own keys. "spark": Spark's join with the files that may have the keys.
         batch_keys: distinct keys of one lookup in a task, with "lookups".
         settings: :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
 

@@ -12,9 +12,11 @@ import pytest
 
 import asyncpq.blocking
 from asyncpq.indexing import Bounds, Footers, Keys
+from asyncpq.spark.join_files import KeyedRead
 from asyncpq.spark.join_strategy import ChosenJoin, choose_join
 from asyncpq.spark.join_task import How
-from asyncpq.spark.joins import open_join
+from asyncpq.spark.joins import explain_lookup_join, open_join
+from tests.spark import types_files
 from tests.spark.joined import HOWS, same
 
 if TYPE_CHECKING:
@@ -117,6 +119,63 @@ def test_keys_known_at_run_time_rule_out_files(spark: SparkSession, lake: str) -
     assert sorted(found.left.collect()) == sorted(found.left.collect())
     assert found.frame(["r"], "inner").count() == 3
     assert found.files <= 3
+
+
+def test_the_driver_reads_few_rows(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks read many rows, and those of many files."""
+
+    left = spark.createDataFrame([(5, "a"), (5, "b"), (4000, "c"), (10**12, "d")], "id bigint, w string")
+    native = spark.read.parquet(lake)
+
+    def read() -> tuple[ChosenJoin, DataFrame]:
+        found = _chosen(left, lake, "id", "auto", _index(lake, "bounds"))
+        rows = found.rows()
+        assert sorted(row.id for row in rows.collect()) == [5, 4000]
+        same([found.frame(["id"], how) for how in HOWS], [left.join(native, "id", how) for how in HOWS])
+        return found, rows
+
+    found, rows = read()
+    assert (found.reason, rows.isLocal()) == ("it is estimated at less time, on the driver", True)
+    monkeypatch.setattr("asyncpq.spark.reads.driver_rows.MOST_BYTES", 40)  # one row has more
+    assert not read()[1].isLocal()
+    monkeypatch.undo()
+    monkeypatch.setattr("asyncpq.spark.join_strategy.START_S", 1.0)
+    found, rows = read()
+    assert (found.reason, rows.isLocal()) == ("it is estimated at less time", False)
+
+
+def test_the_driver_reads_all_types_but_deep_ones(spark: SparkSession, tmp_path: Path, restored_conf: Any) -> None:
+    restored_conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    columns = types_files.every_type()
+    for folder, some in (("all", columns), ("most", {name: columns[name] for name in columns if name != "deep"})):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"id": pa.array([1, 2, 3]), **some}), tmp_path / folder / "0.parquet")
+        url = f"{tmp_path / folder}/"
+        left = spark.range(1, 5)
+        found = _chosen(left, url, "id", "auto")
+        assert found.rows().isLocal() == (folder == "most")
+        same([found.frame(["id"], "left")], [left.join(spark.read.parquet(url), "id", "left")])
+
+
+def test_an_explained_join_reads_no_rows(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("reads")
+
+    monkeypatch.setattr(KeyedRead, "__call__", read)
+    said = explain_lookup_join(spark.createDataFrame([(5,)], "id bigint"), lake, "id")
+    assert "on the driver" in str(said)
+
+
+def test_each_core_gets_one_task_of_a_short_read_and_two_of_a_long_one(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from asyncpq.spark import join_strategy
+
+    left = spark.range(0, FILES * ROWS, ROWS)
+    cores = spark.sparkContext.defaultParallelism
+    assert _chosen(left, lake, "id", "lookups").rows().rdd.getNumPartitions() == min(cores, FILES)
+    monkeypatch.setattr(join_strategy, "_LONG_S", 0.0)
+    assert _chosen(left, lake, "id", "lookups").rows().rdd.getNumPartitions() == min(2 * cores, FILES)
 
 
 def test_no_keys_and_keys_that_no_file_has(spark: SparkSession, lake: str) -> None:

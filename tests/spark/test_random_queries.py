@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from unittest import mock
 
 import pytest
 
@@ -29,6 +30,7 @@ from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys
 from asyncpq.spark.join_strategy import JoinStrategy
+from asyncpq.spark.reads import driver_rows
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.types.read_conf import ReadConf
@@ -282,17 +284,19 @@ def _join_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
     left = spark.createDataFrame(rows, StructType([*fields, StructField("w", native.schema["row"].dataType)]))
     columns = rng.choice([None, [name for name in rng.sample(list(lake.columns), k=3) if "." not in name]])
     named = native.columns if columns is None else [*on, *[name for name in columns if name not in on]]
-    index = rng.choice(lake.indexes)
+    index, driver_bytes = rng.choice(lake.indexes), rng.choice([0, 1 << 20])
 
     def ask() -> DataFrame:
         options: dict[str, Any] = {"columns": columns, "how": how, "index": index}
-        try:
-            return asyncpq.spark.lookup_join(left, lake.url, on, strategy=strategy, **options)
-        except QueryError:
-            assert strategy == "lookups"
-            return asyncpq.spark.lookup_join(left, lake.url, on, **options)
+        with mock.patch.object(driver_rows, "MOST_BYTES", driver_bytes):
+            try:
+                return asyncpq.spark.lookup_join(left, lake.url, on, strategy=strategy, **options)
+            except QueryError:
+                assert strategy == "lookups"
+                return asyncpq.spark.lookup_join(left, lake.url, on, **options)
 
-    label = f"{how} join by {strategy}, {len(rows)} keys of {on}, columns {columns}, index {bool(index)}"
+    told = f"{strategy} ({driver_bytes} bytes on the driver), {len(rows)} keys of {on}, columns {columns}"
+    label = f"{how} join by {told}, index {bool(index)}"
     return Query(label, left.join(native.select(*named), on=on, how=how), ask)
 
 

@@ -72,6 +72,10 @@ class LakePlan:
         """Return one encoded split for each task, for :func:`asyncpq.spark.reads.splits.read_split`."""
         return [pack_split(split) for split in self.splits]
 
+    def one_task(self) -> bytes:
+        """Return all splits as one, encoded."""
+        return pack_split([piece for split in self.splits for piece in split])
+
 
 async def plan_lake(
     opened: OpenLake,

@@ -23,6 +23,7 @@ from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.driver import CallerThread, context_of
+from asyncpq.spark.reads.driver_rows import few_rows, local_rows
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.planning_tasks import PlanningJobs
@@ -32,7 +33,6 @@ from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
-from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
 
@@ -218,13 +218,37 @@ class SparkScanPlan:
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
         if frame is None:
-            frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes, self.tasks)
+            frame = self._rows(spark, struct)
         if self.condition is not None:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
             return frame
         names, conf = struct.names, lake.conf
         return frame.select(*[name if find_name(names, name, conf) is None else quoted(name) for name in self.columns])
+
+    def _rows(self, spark: SparkSession, struct: StructType) -> DataFrame:
+        """Return the planned rows. Intervals of months are read as integers, which PySpark can receive."""
+        sent = without_months(struct)
+        assert isinstance(sent, StructType)
+        lake = self.read.lake
+        frame = self._sent(spark, lake if sent == struct else replace(lake, spark_schema=sent.json()), sent)
+        if sent == struct:
+            return frame
+        columns = []
+        for field, sent_field in zip(struct.fields, sent.fields, strict=True):
+            column = F.col(quoted(field.name))
+            if sent_field.dataType != field.dataType:
+                column = from_months(column, field.dataType).alias(field.name, metadata=field.metadata or {})
+            columns.append(column)
+        return frame.select(*columns)
+
+    def _sent(self, spark: SparkSession, lake: LakeScan, struct: StructType) -> DataFrame:
+        """Return the planned rows in the types of ``struct``, read by the driver or by tasks."""
+        if self.choice.costs.on_driver:
+            rows = few_rows(self.tasks.counted(read_split(lake, self.read.one_task())))
+            if rows is not None:
+                return local_rows(spark, rows, struct)
+        return task_rows(spark, partial(read_split, lake), self.read.tasks(), struct, self.num_bytes, self.tasks)
 
 
 def plan_scan(
@@ -353,30 +377,6 @@ def parallelism_of(spark: SparkSession) -> int:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _typed(
-    spark: SparkSession,
-    lake: LakeScan,
-    tasks: Sequence[bytes],
-    struct: StructType,
-    num_bytes: int,
-    metrics: TaskMetrics,
-) -> DataFrame:
-    """Return the rows of all tasks. Tasks return intervals of months as integers, which PySpark can receive."""
-    sent = without_months(struct)
-    assert isinstance(sent, StructType)
-    if sent == struct:
-        return task_rows(spark, partial(read_split, lake), tasks, struct, num_bytes, metrics)
-    read = partial(read_split, replace(lake, spark_schema=sent.json()))
-    frame = task_rows(spark, read, tasks, sent, num_bytes, metrics)
-    columns = []
-    for field, sent_field in zip(struct.fields, sent.fields, strict=True):
-        column = F.col(quoted(field.name))
-        if sent_field.dataType != field.dataType:
-            column = from_months(column, field.dataType).alias(field.name, metadata=field.metadata or {})
-        columns.append(column)
-    return frame.select(*columns)
-
-
 #: Reads the rows of one task from its encoded part of the plan. Picklable.
 TaskReader: TypeAlias = Callable[[bytes], Iterator[pa.RecordBatch]]
 
@@ -392,7 +392,7 @@ def task_rows(
     """Return the rows that ``read`` yields for each of ``tasks``, as a DataFrame whose size Spark estimates at
     ``num_bytes``. Tasks add what they read to ``metrics``."""
     if not tasks:
-        return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
+        return local_rows(spark, [], struct)
     numbers, columns = _padding(spark, num_bytes)
     if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
         step = -(-numbers // len(tasks))

@@ -132,7 +132,7 @@ class _Plan:
     """As much of a plan as the choice uses; ``num_bytes`` of a file of 400 MiB are planned."""
 
     def __init__(self, num_bytes: int, *, is_empty: bool = False) -> None:
-        self.lake = SimpleNamespace(columns=("id",))
+        self.lake = SimpleNamespace(columns=("id",), spark_schema='{"type": "struct", "fields": []}')
         self.num_files = 0 if is_empty else 1
         self.whole_bytes = self.num_files * 400 * MIB
         self.splits = [b""]
@@ -160,8 +160,11 @@ def test_the_lower_estimate_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _choose(_Plan(400 * MIB), "auto", frame, monkeypatch)
     assert (whole.reader, whole.reason) == ("spark", "it is estimated at less time")
     assert whole.native is frame
+    some = _choose(_Plan(80 * MIB), "auto", AssertionError("Spark's reader is not asked"), monkeypatch)
+    assert (some.reader, some.reason, some.native) == ("asyncpq", "it is estimated at less time", None)
     few = _choose(_Plan(MIB), "auto", AssertionError("Spark's reader is not asked"), monkeypatch)
-    assert (few.reader, few.native) == ("asyncpq", None)
+    assert (few.reader, few.reason) == ("asyncpq", "it is estimated at less time, on the driver")
+    assert few.costs.asyncpq_s < _choose(_Plan(MIB), "asyncpq", None, monkeypatch).costs.asyncpq_s
 
 
 def test_the_caller_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
