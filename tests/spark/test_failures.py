@@ -97,7 +97,7 @@ _SOME: Final = [3, 77, 290]
 
 
 def _scanned(spark: SparkSession, keys: ServedKeys) -> None:
-    frame = asyncpq.spark.scan(spark, _LAKE, index=False, split_bytes=65_536, **keys.settings)
+    frame = asyncpq.spark.scan(spark, _LAKE, index=False, reader="asyncpq", split_bytes=65_536, **keys.settings)
     keys.expire()  # also those that planned it
     assert sorted(row.id for row in frame.collect()) == _ALL
 
@@ -156,7 +156,7 @@ def _fails_by_name(work: Callable[[], Any], name: str, kind: type[Exception] | t
 
 
 def test_credentials_that_stay_bad_end_a_scan(spark: SparkSession, keys: ServedKeys) -> None:
-    frame = asyncpq.spark.scan(spark, _LAKE + "3.parquet", index=False, **keys.settings)
+    frame = asyncpq.spark.scan(spark, _LAKE + "3.parquet", index=False, reader="asyncpq", **keys.settings)
     keys.bad = True
     said = _fails_by_name(frame.collect, "s3://lake/t/3.parquet", PySparkException)
     assert "CredentialsError" in said
@@ -246,7 +246,7 @@ def _change(store: LakeStore, key: str, change: str, number: int = 3) -> None:
 
 
 def _scanned_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:
-    return asyncpq.spark.scan(spark, lake, view=view, **settings)
+    return asyncpq.spark.scan(spark, lake, view=view, reader="asyncpq", **settings)
 
 
 def _loaded_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:

@@ -282,6 +282,7 @@ def test_files_that_spark_cannot_read_are_read_by_key(
     monkeypatch.setattr(reader_choice, "spark_frame", refuse)
     monkeypatch.setattr(reader_choice, "_SPARK_START_S", 0.0)
     monkeypatch.setattr(reader_choice, "_PYTHON_START_S", 50.0)
+    monkeypatch.setattr(reader_choice, "START_S", 100.0)
     found = _chosen(spark.createDataFrame([(5,)], "id bigint"), lake, "id", "spark")
     assert found.strategy == "lookups"
     assert "of a reason" in found.reason

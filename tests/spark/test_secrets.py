@@ -120,7 +120,7 @@ def _options(store: LakeStore, **more: str) -> dict[str, str]:
 
 def _reads(spark: SparkSession, lake: str, store: LakeStore) -> Iterator[tuple[str, DataFrame]]:
     settings = store.settings
-    yield "scan", asyncpq.spark.scan(spark, lake, where="id < 4000", index=False, **settings)
+    yield "scan", asyncpq.spark.scan(spark, lake, where="id < 4000", index=False, reader="asyncpq", **settings)
     yield "source", spark.read.format("asyncpq").options(**_options(store)).load(lake).filter("id < 4000")
     asked = spark.createDataFrame([(5,), (_ROWS + 1,)], "id bigint").coalesce(1)
     yield "lookup_join", asyncpq.spark.lookup_join(asked, lake, on="id", columns=["text"], **settings)

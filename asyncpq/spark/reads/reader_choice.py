@@ -1,8 +1,8 @@
-"""Choose which reader reads a planned scan: asyncpq's tasks or Spark's own reader. The lower estimated cost wins.
+"""Choose which reader reads a planned scan: asyncpq or Spark's own reader. The lower estimated cost wins.
 
-asyncpq's tasks read the planned rows alone, but each row passes from Python to Spark. Spark's reader decodes the
-planned files whole, and only the columns that the query uses, which a plan cannot know: the estimate counts all.
-Latency and bandwidth are what the driver's session has measured at the store; tasks measure the seconds of a row.
+asyncpq's tasks, or the driver, read the planned rows alone, but each row passes from Python to Spark. Spark's reader
+decodes the planned files whole, and only the columns that the query uses, which a plan cannot know: the estimate counts
+all. Latency and bandwidth are what the driver's session has measured at the store; tasks measure the seconds of a row.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReaderCosts:
 
 @dataclass(frozen=True)
 class ReaderChoice:
-    """The reader of a planned scan, and why."""
+    """The reader of a planned scan, and why. asyncpq reads in tasks, or on the driver (``costs.on_driver``)."""
 
     costs: ReaderCosts
     reader: Literal["asyncpq", "spark"]

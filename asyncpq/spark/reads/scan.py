@@ -1,4 +1,4 @@
-"""Scans as DataFrames: the driver plans, tasks read, Spark filters.
+"""Scans as DataFrames: the driver plans, tasks read (or the driver, if the rows are few), Spark filters.
 
 Spark estimates the size of ``mapInArrow`` output by its input, here one number a task, and would broadcast any lake in
 a join. So the input is padded to the size of the data: more numbers than tasks, which are dropped at once, beside a
@@ -86,9 +86,10 @@ def scan(
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
         schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
-        reader: "auto": the reader that probably takes less time. "asyncpq": tasks of asyncpq read the planned rows, of
-            the planned versions. "spark": Spark's own reader reads the planned files whole, and only the columns that
-            the query uses; it does not notice files that are replaced after the call.
+        reader: "auto": the reader that probably takes less time; few rows are read by the driver, at this call.
+            "asyncpq": tasks of asyncpq read the planned rows, of the planned versions. "spark": Spark's own reader
+            reads the planned files whole, and only the columns that the query uses; it does not notice files that are
+            replaced after the call.
         settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
@@ -123,7 +124,7 @@ def explain_scan(
 ) -> SparkScanPlan:
     """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
-    ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
+    ``options`` are the other keyword arguments of :func:`scan`. No rows are read. Spark may run one small query
     to resolve time zones, and lists the files if its own reader is chosen.
     """
     reader: ReaderName = options.pop("reader", "auto")
@@ -145,7 +146,8 @@ class SparkScanPlan:
 
     @property
     def task_counts(self) -> Mapping[str, int]:
-        """What the tasks of :meth:`frame` have read so far, by the names of :class:`asyncpq.metrics.ReadMetrics`:
+        """What the tasks of :meth:`frame`, or the driver, have read so far, by the names of
+        :class:`asyncpq.metrics.ReadMetrics`:
         ``requests``, ``bytes_fetched``, ``pages_read``, ``rows_returned``, ``cache_hits``, ... Tasks that run twice
         count twice. Empty if Spark's own reader reads the files, and in Spark Connect."""
         return self.tasks.counts()
@@ -213,7 +215,7 @@ class SparkScanPlan:
         return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame with the rows and columns of the scan."""
+        """Return the DataFrame with the rows and columns of the scan; the driver reads them now if they are few."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
