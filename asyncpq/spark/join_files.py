@@ -7,7 +7,7 @@ opens it, prunes its pages by the keys, and reads the rest: no two tasks decode 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,12 +150,13 @@ def _shipped(file: DataFile) -> DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedRead:
-    """Reads the rows of a task's files that may have one of the keys. Picklable; without secrets."""
+    """Reads the rows of a task's files that may have one of the keys, in a task or on the driver. Picklable; without
+    secrets."""
 
     lake: LakeScan
     keys: KeyPredicate
 
-    def __call__(self, task: bytes) -> Iterator[pa.RecordBatch]:
+    def __call__(self, task: bytes) -> Generator[pa.RecordBatch]:
         """Yield batches of Spark's types; rows with other keys may be among them."""
         with plan_again_hint(self.lake.view == View.SNAPSHOT):
             yield from sessions.batches(self.lake.settings, partial(self._stream, pickle.loads(task)))

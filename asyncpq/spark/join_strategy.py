@@ -43,7 +43,7 @@ from asyncpq.spark.join_keys import (
 )
 from asyncpq.spark.join_lake import keys_part
 from asyncpq.spark.join_task import How, LeftKeys
-from asyncpq.spark.reads.driver_rows import START_S, few_rows, local_rows, may_be_local
+from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, local_rows, read_few
 from asyncpq.spark.reads.file_reads import index_of
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
@@ -76,13 +76,13 @@ _KEY_S: Final = 5e-6
 #: Seconds in which the driver finds a key in an index: it decodes a page, which few of the keys share.
 _INDEX_KEY_S: Final = 0.001
 #: Seconds before the first row. Spark's reader lists the files again.
-_START_S: Final = 0.15
+_TASKS_START_S: Final = 0.15
 _SPARK_START_S: Final = 0.3
 #: Files that one task reads at once, while requests wait.
 _AT_ONCE: Final = 8
 #: Lookups must be estimated at so much less time, since a wrong estimate must not make the join slower than Spark's.
 _MARGIN: Final = 0.75
-#: A task costs Spark some 50 ms. Of longer reads than this, in seconds, each core gets two tasks, to end more evenly.
+#: A Python task costs Spark some 50 ms. Of reads of more seconds, each core gets two tasks, to end more evenly.
 _LONG_S: Final = 1.0
 #: Below this share of files with keys, the driver opens all files to rule out the others for Spark's reader.
 _LITTLE_SHARE: Final = 0.5
@@ -272,18 +272,17 @@ class _Chooser:
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
         parallelism = parallelism_of(self.spark)
-        tasks_s = _START_S + self._lookups_s(found, parallelism)
-        driver_s = START_S + self._lookups_s(found, 1)
-        on_driver = strategy == "auto" and driver_s < tasks_s and self._is_for_driver(found)
+        tasks_s = _TASKS_START_S + self._lookups_s(found, parallelism)
+        driver_s = DRIVER_START_S + self._lookups_s(found, 1)
+        on_driver = strategy == "auto" and driver_s < tasks_s and self._driver_may_read(found, driver_s)
         lookups_s = driver_s if on_driver else tasks_s
         spark_s = self._spark_s(len(found.files), found.total_bytes, found.prices, parallelism)
         if strategy == "lookups" or (strategy == "auto" and lookups_s < spark_s * _MARGIN):
             reason = "the argument strategy names it" if strategy == "lookups" else "it is estimated at less time"
-            reason += ", on the driver" if on_driver else ""
             return self._by_lookups(found, reason, lookups_s, spark_s, on_driver=on_driver)
         reason = "lookups are not estimated at less time" if asks else "asking the index would take longer"
         reason = "the argument strategy names it" if strategy == "spark" else reason
-        return self._by_spark(found, reason, lookups_s, spark_s)
+        return self._by_spark(found, reason, lookups_s, spark_s, on_driver=on_driver)
 
     def _columns(self) -> tuple[str, ...]:
         opened = self.side.opened
@@ -303,7 +302,7 @@ class _Chooser:
         parallelism = parallelism_of(self.spark)
         prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
         with_keys = num_files * -math.expm1(-num_keys / num_files)
-        lookups_s = _START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
+        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
         return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
 
     def _lookups_s(self, found: FoundFiles, processes: int) -> float:
@@ -338,10 +337,12 @@ class _Chooser:
     def _by_lookups(
         self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float, *, on_driver: bool = False
     ) -> ChosenJoin:
+        reason += ", on the driver" if on_driver else ""
         rows = partial(self._rows_by_key, found, on_driver=on_driver)
         return self._chosen("lookups", reason, rows, len(found.files), found.total, lookups_s, spark_s)
 
     def _rows_by_key(self, found: FoundFiles, *, on_driver: bool) -> DataFrame:
+        """Return the rows of the keys, read by tasks; ``on_driver``: by the driver, unless they turn out to be many."""
         side, spark, predicate = self.side, self.spark, self.predicate
         assert predicate is not None
         opened = side.opened
@@ -354,7 +355,7 @@ class _Chooser:
         read_keys = KeyedRead(lake=lake, keys=predicate)
         if on_driver:
             (task,) = pack_files(found.files, 1)
-            if (batches := few_rows(read_keys(task))) is not None:
+            if (batches := read_few(read_keys(task))) is not None:
                 return local_rows(spark, batches, side.right)
         parallelism = parallelism_of(spark)
         is_long = self._lookups_s(found, parallelism) > _LONG_S
@@ -362,19 +363,25 @@ class _Chooser:
         metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
         return task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
 
-    def _is_for_driver(self, found: FoundFiles) -> bool:
-        """Return whether the driver may read the rows, if that takes less time."""
-        return may_be_local(self.side.right) and can_ship(self.side.opened, found.files)
+    def _driver_may_read(self, found: FoundFiles, driver_s: float) -> bool:
+        may_read = driver_may_read(self.spark, self.side.right, driver_s, found.num_bytes)
+        return may_read and can_ship(self.side.opened, found.files)
 
     def _by_spark(
-        self, found: FoundFiles | None, reason: str, lookups_s: float | None = None, spark_s: float | None = None
+        self,
+        found: FoundFiles | None,
+        reason: str,
+        lookups_s: float | None = None,
+        spark_s: float | None = None,
+        *,
+        on_driver: bool = False,
     ) -> ChosenJoin:
         read = _spark_scan(self.spark, self.side, self._pruned(found))
         costs = read.choice.costs
-        by_tasks = read.reader == "asyncpq" and not costs.on_driver
+        by_tasks = read.reader == "asyncpq" and not read.choice.on_driver
         if by_tasks and found is not None and lookups_s is not None and costs.asyncpq_s > lookups_s:
             reason = f"Spark's own reader does not read the files ({read.reason})"
-            return self._by_lookups(found, reason, lookups_s, costs.asyncpq_s)
+            return self._by_lookups(found, reason, lookups_s, costs.asyncpq_s, on_driver=on_driver)
         rows, total = partial(read.frame, self.spark), read.read.metrics.files_total
         return self._chosen("spark", reason, rows, read.files, total, lookups_s, spark_s)
 

@@ -122,7 +122,7 @@ def test_keys_known_at_run_time_rule_out_files(spark: SparkSession, lake: str) -
 
 
 def test_the_driver_reads_few_rows(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks read many rows, and those of many files."""
+    """Tasks read many rows, and rows of a read that takes them less time."""
 
     left = spark.createDataFrame([(5, "a"), (5, "b"), (4000, "c"), (10**12, "d")], "id bigint, w string")
     native = spark.read.parquet(lake)
@@ -139,7 +139,7 @@ def test_the_driver_reads_few_rows(spark: SparkSession, lake: str, monkeypatch: 
     monkeypatch.setattr("asyncpq.spark.reads.driver_rows.MOST_BYTES", 40)  # one row has more
     assert not read()[1].isLocal()
     monkeypatch.undo()
-    monkeypatch.setattr("asyncpq.spark.join_strategy.START_S", 1.0)
+    monkeypatch.setattr("asyncpq.spark.join_strategy.DRIVER_START_S", 1.0)
     found, rows = read()
     assert (found.reason, rows.isLocal()) == ("it is estimated at less time", False)
 
@@ -282,7 +282,7 @@ def test_files_that_spark_cannot_read_are_read_by_key(
     monkeypatch.setattr(reader_choice, "spark_frame", refuse)
     monkeypatch.setattr(reader_choice, "_SPARK_START_S", 0.0)
     monkeypatch.setattr(reader_choice, "_PYTHON_START_S", 50.0)
-    monkeypatch.setattr(reader_choice, "START_S", 100.0)
+    monkeypatch.setattr(reader_choice, "DRIVER_START_S", 100.0)
     found = _chosen(spark.createDataFrame([(5,)], "id bigint"), lake, "id", "spark")
     assert found.strategy == "lookups"
     assert "of a reason" in found.reason

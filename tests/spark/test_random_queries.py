@@ -248,11 +248,15 @@ def _scan_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
         native = native.select(*columns)
     index, schema = rng.choice(lake.indexes), lake.schema
 
+    driver_bytes = rng.choice([0, 1 << 20])
+
     def ask() -> DataFrame:
-        found = asyncpq.spark.scan(spark, lake.url, where, columns, index, schema=schema, reader=reader)
+        with mock.patch.object(driver_rows, "MOST_BYTES", driver_bytes):
+            found = asyncpq.spark.scan(spark, lake.url, where, columns, index, schema=schema, reader=reader)
         return shape(found)  # type: ignore[no-any-return]
 
-    return Query(f"scan by {reader}, where {where}, columns {columns}, index {bool(index)}: {told}", shape(native), ask)
+    by = f"{reader} ({driver_bytes} bytes on the driver)"
+    return Query(f"scan by {by}, where {where}, columns {columns}, index {bool(index)}: {told}", shape(native), ask)
 
 
 def _source_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import inner_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Spark sends the rows to its tasks with the plan, and warns of tasks that are larger.
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Most bytes of the rows. Spark sends them to its tasks with the plan, and warns of tasks that are larger.
 MOST_BYTES: Final = 1 << 20
+#: Estimated seconds and compressed bytes of the longest read.
+_MOST_S: Final = 0.5
+_MOST_READ_BYTES: Final = 16 << 20
 #: Seconds before the first row, without reading.
-START_S: Final = 0.02
-_TIMES: Final = (TimestampType, TimestampNTZType)
+DRIVER_START_S: Final = 0.02
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_CONTAINERS: Final = (ArrayType, MapType, StructType)
 
 
-def may_be_local(struct: StructType) -> bool:
-    """Return whether a local DataFrame may have these columns.
+def driver_may_read(spark: SparkSession, struct: StructType, driver_s: float, num_bytes: int) -> bool:
+    """Return whether the driver may read rows of these columns, in estimated ``driver_s`` from ``num_bytes`` of files.
 
-    PySpark takes arrays of one level as they are, but rebuilds those of more levels or with times, and not all alike.
+    The read must be short, and PySpark must take the rows for a local DataFrame as they are: it rebuilds arrays of
+    several levels and arrays with times inside, and not all of them alike, and it refuses all rows if the session does
+    not limit the rows of a batch.
     """
-    inner = [child for field in struct.fields for child in _children(field.dataType)]
-    return not any(_children(child) or isinstance(child, _TIMES) for child in inner)
+    if driver_s > _MOST_S or num_bytes > _MOST_READ_BYTES or not _limits_batches(spark):
+        return False
+    return all(map(_is_kept, (field.dataType for field in struct.fields), arrow_schema(struct).types))
 
 
-def _children(dtype: DataType) -> list[DataType]:
-    if isinstance(dtype, VariantType):
-        return [dtype]  # as nested as can be
-    return [child for _, child in inner_types(dtype)]
+def _limits_batches(spark: SparkSession) -> bool:
+    return int(spark.conf.get(_BATCH_ROWS, None) or 1) > 0
 
 
-def few_rows(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """Return the batches; None if they have more than ``MOST_BYTES``. Then the rest is not read."""
+def _is_kept(dtype: DataType, arrow_type: pa.DataType) -> bool:
+    if not pa.types.is_nested(arrow_type):
+        return True
+    if isinstance(arrow_type, pa.StructType):
+        inner = [field.type for field in arrow_type]
+    elif isinstance(arrow_type, pa.MapType):
+        inner = [arrow_type.key_type, arrow_type.item_type]
+    else:
+        inner = [arrow_type.value_type]
+    is_deep = any(pa.types.is_nested(kind) or pa.types.is_timestamp(kind) for kind in inner)
+    return isinstance(dtype, _CONTAINERS) and not is_deep  # not UDTs, whose parts PySpark would look for
+
+
+def read_few(batches: Generator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """Return the batches; None if they have more than ``MOST_BYTES``. Ends the read."""
     read, num_bytes = list[pa.RecordBatch](), 0
-    for batch in batches:
-        num_bytes += batch.nbytes
-        if num_bytes > MOST_BYTES:
-            return None
-        read.append(batch)
+    with closing(batches):
+        for batch in batches:
+            num_bytes += batch.nbytes
+            if num_bytes > MOST_BYTES:
+                logger.info("the rows take more than %d bytes, so tasks read them, not the driver", MOST_BYTES)
+                return None
+            read.append(batch)
     return read
 
 
 def local_rows(spark: SparkSession, batches: Sequence[pa.RecordBatch], struct: StructType) -> DataFrame:
-    """Return a local DataFrame of rows in Spark's types, whose columns may have other names."""
+    """Return a local DataFrame of rows in Spark's types. It has the names of ``struct``; columns match by position."""
     schema = arrow_schema(struct)
-    if not batches:
-        return spark.createDataFrame(schema.empty_table(), struct)
-    return spark.createDataFrame(
-        pa.Table.from_batches([batch.rename_columns(schema.names) for batch in batches]), struct
-    )
+    if batches:
+        table = pa.Table.from_batches([batch.rename_columns(schema.names) for batch in batches])
+    elif _limits_batches(spark):
+        table = schema.empty_table()
+    else:
+        return spark.createDataFrame([], struct)  # with tasks
+    return spark.createDataFrame(table, struct)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.objects.prices import Prices
-from asyncpq.spark.reads.driver_rows import START_S, may_be_local
+from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
@@ -57,7 +57,7 @@ class ReaderCosts:
 
     asyncpq_s: float
     spark_s: float
-    on_driver: bool = False  # asyncpq reads the rows in less time on the driver than in tasks
+    driver_s: float  # by asyncpq on the driver, without tasks
 
     @property
     def cheaper(self) -> str:
@@ -67,12 +67,13 @@ class ReaderCosts:
 
 @dataclass(frozen=True)
 class ReaderChoice:
-    """The reader of a planned scan, and why. asyncpq reads in tasks, or on the driver (``costs.on_driver``)."""
+    """The reader of a planned scan, and why."""
 
     costs: ReaderCosts
     reader: Literal["asyncpq", "spark"]
     reason: str
     native: DataFrame | None = None  # the planned columns of the planned files by Spark's own reader, if it reads them
+    on_driver: bool = False  # asyncpq reads on the driver, not in tasks
 
 
 class RowClock:
@@ -129,20 +130,23 @@ def choose_reader(
         UnsupportedFeatureError: the caller chose Spark's own reader, and it cannot read the files, or not with the same
             rows.
     """
-    may_be_few = reader == "auto" and may_be_local(spark_struct(read.lake.spark_schema))
-    costs = _costs_of(opened, read, parallelism, row_s, may_be_few=may_be_few)
+    costs = _costs_of(opened, read, parallelism, row_s)
+    on_driver = False
+    if reader == "auto" and costs.driver_s < costs.asyncpq_s:
+        on_driver = driver_may_read(spark, spark_struct(read.lake.spark_schema), costs.driver_s, read.num_bytes)
+        if on_driver:
+            costs = replace(costs, asyncpq_s=costs.driver_s)
     if reader == "asyncpq":
         return ReaderChoice(costs, "asyncpq", "the argument reader names it")
     if not read.num_files:
         return ReaderChoice(costs, "asyncpq", "no file is left")
     if reader == "auto" and costs.cheaper == "asyncpq":
-        where = ", on the driver" if costs.on_driver else ""
-        return ReaderChoice(costs, "asyncpq", f"it is estimated at less time{where}")
+        return ReaderChoice(costs, "asyncpq", "it is estimated at less time", on_driver=on_driver)
     try:
         native = spark_frame(spark, opened, read, asked=reader == "spark")
     except NotForSpark as error:
         if reader == "auto":
-            return ReaderChoice(costs, "asyncpq", str(error))
+            return ReaderChoice(costs, "asyncpq", str(error), on_driver=on_driver)
         raise UnsupportedFeatureError(
             f"Spark's own reader cannot read the planned files: {error}",
             url=opened.state.url,
@@ -152,7 +156,7 @@ def choose_reader(
     return ReaderChoice(costs, "spark", reason, native)
 
 
-def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float, *, may_be_few: bool) -> ReaderCosts:
+def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) -> ReaderCosts:
     share = len(read.lake.columns) / max(1, len(opened.names))
     return reader_costs(
         num_files=read.num_files,
@@ -164,7 +168,6 @@ def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float, 
         prices=read.prices,
         row_s=row_s,
         is_local=split_url(opened.state.url)[0] == "file",
-        may_be_few=may_be_few,
     )
 
 
@@ -179,7 +182,6 @@ def reader_costs(
     prices: Prices,
     is_local: bool,
     row_s: float,
-    may_be_few: bool = False,
 ) -> ReaderCosts:
     """Estimate the seconds of both readers.
 
@@ -190,18 +192,14 @@ def reader_costs(
         prices: of the store.
         is_local: files are read without requests.
         row_s: seconds of a row that passes from Python to Spark.
-        may_be_few: the driver may read the rows, if that takes less time.
     """
     latency_s = 0.0 if is_local else prices.latency_s
     transfer_bytes_s = float("inf") if is_local else prices.bandwidth_bytes_s
     python = num_files * (_FILE_S + _ROUNDS * latency_s) + num_rows * row_s + num_bytes / _PYTHON_BYTES_S
     tasks = (num_splits * _PYTHON_TASK_S + python) / parallelism
-    tasks_s = _PYTHON_START_S + max(tasks, num_bytes / transfer_bytes_s)
-    driver_s = START_S + max(python, num_bytes / transfer_bytes_s)
-    on_driver = may_be_few and driver_s < tasks_s
     spark = num_files * (_FILE_S + _SPARK_ROUNDS * latency_s) + whole_bytes / _SPARK_BYTES_S
     return ReaderCosts(
-        asyncpq_s=driver_s if on_driver else tasks_s,
+        asyncpq_s=_PYTHON_START_S + max(tasks, num_bytes / transfer_bytes_s),
         spark_s=_SPARK_START_S + _LISTING_ROUNDS * latency_s + max(spark / parallelism, whole_bytes / transfer_bytes_s),
-        on_driver=on_driver,
+        driver_s=DRIVER_START_S + max(python, num_bytes / transfer_bytes_s),
     )

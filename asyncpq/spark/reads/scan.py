@@ -23,7 +23,7 @@ from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.driver import CallerThread, context_of
-from asyncpq.spark.reads.driver_rows import few_rows, local_rows
+from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.planning_tasks import PlanningJobs
@@ -147,14 +147,14 @@ class SparkScanPlan:
     @property
     def task_counts(self) -> Mapping[str, int]:
         """What the tasks of :meth:`frame`, or the driver, have read so far, by the names of
-        :class:`asyncpq.metrics.ReadMetrics`:
-        ``requests``, ``bytes_fetched``, ``pages_read``, ``rows_returned``, ``cache_hits``, ... Tasks that run twice
-        count twice. Empty if Spark's own reader reads the files, and in Spark Connect."""
+        :class:`asyncpq.metrics.ReadMetrics`: ``requests``, ``bytes_fetched``, ``pages_read``, ``rows_returned``,
+        ``cache_hits``, ... Tasks that run twice count twice; other reads of the driver at the same time count, too.
+        Empty if Spark's own reader reads the files, and in Spark Connect."""
         return self.tasks.counts()
 
     @property
     def reader(self) -> Literal["asyncpq", "spark"]:
-        """The reader of the rows: asyncpq's tasks or Spark's own reader."""
+        """The reader of the rows: asyncpq or Spark's own reader."""
         return self.choice.reader
 
     @property
@@ -164,17 +164,17 @@ class SparkScanPlan:
 
     @property
     def files(self) -> int:
-        """Number of files that tasks read, at least in part."""
+        """Number of files that are read, at least in part."""
         return self.read.num_files
 
     @property
     def splits(self) -> int:
-        """Number of splits, each of which one task reads."""
+        """Number of splits, each of which one task reads, unless the driver reads all."""
         return len(self.read.splits)
 
     @property
     def num_bytes(self) -> int:
-        """Approximate compressed bytes that tasks read."""
+        """Approximate compressed bytes that are read."""
         return self.read.num_bytes
 
     @property
@@ -189,7 +189,7 @@ class SparkScanPlan:
         return (
             f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
             f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
-            f" {self.reason}"
+            f" {self.reason}{self._place()}"
         )
 
     def __str__(self) -> str:
@@ -202,7 +202,7 @@ class SparkScanPlan:
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
-            f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
+            f"  reader: {self.reader}, since {self.reason}{self._place()}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index],
             *[f"  fallback: {line}" for line in metrics.fallbacks],
@@ -210,6 +210,9 @@ class SparkScanPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _place(self) -> str:
+        return ", on the driver" if self.choice.on_driver else ""
 
     def _why_unused(self) -> str:
         return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
@@ -246,8 +249,8 @@ class SparkScanPlan:
 
     def _sent(self, spark: SparkSession, lake: LakeScan, struct: StructType) -> DataFrame:
         """Return the planned rows in the types of ``struct``, read by the driver or by tasks."""
-        if self.choice.costs.on_driver:
-            rows = few_rows(self.tasks.counted(read_split(lake, self.read.one_task())))
+        if self.choice.on_driver:
+            rows = read_few(self.tasks.counted(read_split(lake, self.read.one_task())))
             if rows is not None:
                 return local_rows(spark, rows, struct)
         return task_rows(spark, partial(read_split, lake), self.read.tasks(), struct, self.num_bytes, self.tasks)

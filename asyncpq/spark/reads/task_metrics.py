@@ -7,7 +7,7 @@ reads, and Spark shows the name of the tasks' function in ``explain`` and in its
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -71,9 +71,9 @@ class TaskMetrics:
         the driver."""
         return {} if self.accumulator is None else dict(self.accumulator.value.get(self.plan, {}))
 
-    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and count what this process reads for them. Runs in tasks, of which a process has one at
-        a time."""
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+        """Yield the batches, and count what this process reads meanwhile. A worker has one task at a time; the driver
+        may have other reads."""
         before = sessions.counts()
         try:
             yield from batches

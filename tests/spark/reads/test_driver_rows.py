@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from asyncpq import col
 from asyncpq.errors import ObjectChangedError
+from asyncpq.spark.reads import reader_choice
 from asyncpq.spark.reads import scan as scans
-from asyncpq.spark.reads.driver_rows import few_rows, local_rows, may_be_local
+from asyncpq.spark.reads.driver_rows import driver_may_read, local_rows, read_few
 from asyncpq.spark.reads.scan import explain_scan, scan
 from tests.spark import types_files
 from tests.spark.joined import same
@@ -55,7 +57,7 @@ def test_the_driver_reads_few_rows_and_tasks_read_many(spark: SparkSession, lake
     assert not _by_tasks(two)
     # the estimate is too low: these rows take more than a MiB, which shows when they are read
     many = scan(spark, lake, where=col("id") < 2 * ROWS)
-    assert explain_scan(spark, lake, where=col("id") < 2 * ROWS).reason.endswith("on the driver")
+    assert "on the driver" in str(explain_scan(spark, lake, where=col("id") < 2 * ROWS))
     assert _by_tasks(many)
     assert many.count() == 2 * ROWS
     # the caller wants tasks
@@ -64,7 +66,9 @@ def test_the_driver_reads_few_rows_and_tasks_read_many(spark: SparkSession, lake
 
 def test_types_and_time_zones(spark: SparkSession, tmp_path: Path, restored_conf: Any) -> None:
     columns = types_files.every_type()
-    pq.write_table(pa.table({name: columns[name] for name in columns if name != "deep"}), tmp_path / "0.parquet")
+    del columns["deep"]
+    pq.write_table(pa.table(columns), tmp_path / "0.parquet")
+    pq.write_table(types_files.required(columns), tmp_path / "1.parquet")
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
         restored_conf.set("spark.sql.session.timeZone", zone)
         frame = scan(spark, str(tmp_path))
@@ -85,19 +89,61 @@ def test_types_and_time_zones(spark: SparkSession, tmp_path: Path, restored_conf
         ("a variant", False),
     ],
 )
-def test_types_that_a_local_frame_may_have(spark: SparkSession, ddl: str, may: bool) -> None:
+def test_types_that_the_driver_may_read(spark: SparkSession, restored_conf: Any, ddl: str, may: bool) -> None:
     struct: Any = StructType.fromDDL(ddl)
-    assert may_be_local(struct) == may
-    none = local_rows(spark, [], struct)
-    assert (none.schema, none.collect()) == (struct, [])
+    assert driver_may_read(spark, struct, 0.02, 1000) == may
+    for limit in ("10000", "0"):
+        restored_conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", limit)
+        none = local_rows(spark, [], struct)
+        assert (none.schema, none.collect()) == (struct, [])
+    assert not driver_may_read(spark, struct, 0.02, 1000)
 
 
-def test_what_is_too_much_is_not_read_on(lake: str) -> None:
+def test_vectors_are_left_to_tasks(spark: SparkSession) -> None:
+    from pyspark.ml.linalg import VectorUDT
+
+    struct = StructType([StructField("features", VectorUDT())])
+    assert not driver_may_read(spark, struct, 0.02, 1000)
+
+
+def test_long_reads_are_left_to_tasks(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch, restored_conf: Any
+) -> None:
+    """Also where one task would read them."""
+    struct: Any = StructType.fromDDL("a int")
+    assert driver_may_read(spark, struct, 0.4, 10 << 20)
+    assert not driver_may_read(spark, struct, 0.6, 1000)
+    assert not driver_may_read(spark, struct, 0.1, 20 << 20)
+    restored_conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+    assert explain_scan(spark, lake, where=col("id") == 17).choice.on_driver
+    monkeypatch.setattr(reader_choice, "_FILE_S", 1.0)
+    assert not explain_scan(spark, lake, where=col("id") == 17).choice.on_driver
+
+
+def test_without_a_limit_of_batches_the_driver_does_not_read(
+    spark: SparkSession, lake: str, restored_conf: Any
+) -> None:
+    restored_conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")
+    plan = explain_scan(spark, lake, where=col("id") == 17)
+    assert not plan.choice.on_driver
+    assert plan.frame(spark).count() == 1
+
+
+def test_what_is_too_much_is_not_read_on() -> None:
     batch = pa.record_batch({"a": pa.array(range(50_000), pa.int64())})  # 400 kB
-    rows = iter([batch] * 4)
-    assert few_rows(rows) is None
-    assert list(rows) == [batch]
-    assert few_rows(iter([batch] * 2)) == [batch] * 2
+    yielded, ended = list[int](), list[int]()
+
+    def rows(count: int) -> Generator[pa.RecordBatch]:
+        try:
+            for number in range(count):
+                yielded.append(number)
+                yield batch
+        finally:
+            ended.append(count)
+
+    assert read_few(rows(4)) is None
+    assert (yielded, ended) == ([0, 1, 2], [4])
+    assert read_few(rows(2)) == [batch] * 2
 
 
 def test_rows_are_those_of_the_call(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +165,7 @@ def test_rows_are_those_of_the_call(spark: SparkSession, tmp_path: Path, monkeyp
         raise AssertionError("an explained scan reads nothing")
 
     monkeypatch.setattr(scans, "read_split", read)
-    assert explain_scan(spark, str(tmp_path), where=col("id") < 3).reason.endswith("on the driver")
+    assert "on the driver" in str(explain_scan(spark, str(tmp_path), where=col("id") < 3))
 
 
 def test_counts_of_the_driver(spark: SparkSession, lake: str) -> None:

@@ -151,7 +151,7 @@ def _choose(plan: _Plan, reader: ReaderName, frame: object, monkeypatch: pytest.
 
     monkeypatch.setattr(reader_choice, "spark_frame", spark_frame)
     opened: Any = SimpleNamespace(names=["id"], row_bytes=40.0, state=SimpleNamespace(url="file:///lake/"))
-    spark: Any = None
+    spark: Any = SimpleNamespace(conf={})
     return choose_reader(spark, opened, cast("Any", plan), reader, parallelism=2, row_s=ROW_S)
 
 
@@ -163,7 +163,7 @@ def test_the_lower_estimate_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     some = _choose(_Plan(80 * MIB), "auto", AssertionError("Spark's reader is not asked"), monkeypatch)
     assert (some.reader, some.reason, some.native) == ("asyncpq", "it is estimated at less time", None)
     few = _choose(_Plan(MIB), "auto", AssertionError("Spark's reader is not asked"), monkeypatch)
-    assert (few.reader, few.reason) == ("asyncpq", "it is estimated at less time, on the driver")
+    assert (few.reader, few.on_driver, some.on_driver) == ("asyncpq", True, False)
     assert few.costs.asyncpq_s < _choose(_Plan(MIB), "asyncpq", None, monkeypatch).costs.asyncpq_s
 
 

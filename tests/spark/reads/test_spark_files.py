@@ -82,7 +82,7 @@ def _query(rng: random.Random) -> Query:
 @pytest.fixture(autouse=True)
 def _without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """These lakes are so small that the driver would read them."""
-    monkeypatch.setattr(reader_choice, "START_S", 100.0)
+    monkeypatch.setattr(reader_choice, "DRIVER_START_S", 100.0)
 
 
 @pytest.fixture(scope="module")
