@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.special_types import without_months
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +39,13 @@ def driver_may_read(spark: SparkSession, struct: StructType, driver_s: float, nu
     """
     if driver_s > _MOST_S or num_bytes > _MOST_READ_BYTES or not _limits_batches(spark):
         return False
-    return all(map(_is_kept, (field.dataType for field in struct.fields), arrow_schema(struct).types))
+    sent = without_months(struct)
+    assert isinstance(sent, StructType)
+    try:
+        types = arrow_schema(sent).types
+    except UnsupportedFeatureError:
+        return False  # Spark's own reader may read the columns
+    return all(map(_is_kept, (field.dataType for field in sent.fields), types))
 
 
 def _limits_batches(spark: SparkSession) -> bool:

@@ -99,6 +99,15 @@ def test_types_that_the_driver_may_read(spark: SparkSession, restored_conf: Any,
     assert not driver_may_read(spark, struct, 0.02, 1000)
 
 
+def test_intervals_of_months(spark: SparkSession, tmp_path: Path) -> None:
+    made = "SELECT id, make_ym_interval(0, int(id)) AS m FROM range(5)"
+    spark.sql(made).coalesce(1).write.parquet(f"{tmp_path}/lake")
+    plan = explain_scan(spark, f"{tmp_path}/lake", where=col("id") < 3)
+    assert plan.choice.on_driver
+    native = spark.read.parquet(f"{tmp_path}/lake").filter("id < 3")
+    same([plan.frame(spark).selectExpr("id", "string(m)")], [native.selectExpr("id", "string(m)")])
+
+
 def test_vectors_are_left_to_tasks(spark: SparkSession) -> None:
     from pyspark.ml.linalg import VectorUDT
 
