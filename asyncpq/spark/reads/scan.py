@@ -159,8 +159,8 @@ class SparkScanPlan:
 
     @property
     def reason(self) -> str:
-        """Why this reader was chosen."""
-        return self.choice.reason
+        """Why this reader was chosen, and whether it reads on the driver."""
+        return self.choice.reason + (", on the driver" if self.choice.on_driver else "")
 
     @property
     def files(self) -> int:
@@ -189,7 +189,7 @@ class SparkScanPlan:
         return (
             f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
             f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
-            f" {self.reason}{self._place()}"
+            f" {self.reason}"
         )
 
     def __str__(self) -> str:
@@ -202,7 +202,7 @@ class SparkScanPlan:
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
-            f"  reader: {self.reader}, since {self.reason}{self._place()}; about {costs.asyncpq_s:.2f} s by asyncpq,"
+            f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index],
             *[f"  fallback: {line}" for line in metrics.fallbacks],
@@ -210,9 +210,6 @@ class SparkScanPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
-
-    def _place(self) -> str:
-        return ", on the driver" if self.choice.on_driver else ""
 
     def _why_unused(self) -> str:
         return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
