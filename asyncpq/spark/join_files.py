@@ -1,7 +1,8 @@
 """The files of a lake that may have the keys of a join: found on the driver, sampled, and read by one task each.
 
 The driver asks the index, the paths and the known statistics for all keys at once. Each file goes to one task, which
-opens it, prunes its pages by the keys, and reads the rest: no two tasks decode the same dictionary or footer.
+opens it, prunes its pages by the keys, and reads the rest: no two tasks decode the same dictionary or footer. Few rows
+are read by the driver, as if all files were those of one task.
 """
 
 from __future__ import annotations

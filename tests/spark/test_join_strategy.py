@@ -123,7 +123,6 @@ def test_keys_known_at_run_time_rule_out_files(spark: SparkSession, lake: str) -
 
 def test_the_driver_reads_few_rows(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks read many rows, and rows of a read that takes them less time."""
-
     left = spark.createDataFrame([(5, "a"), (5, "b"), (4000, "c"), (10**12, "d")], "id bigint, w string")
     native = spark.read.parquet(lake)
 

@@ -248,7 +248,7 @@ def _scan_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
         native = native.select(*columns)
     index, schema = rng.choice(lake.indexes), lake.schema
 
-    driver_bytes = rng.choice([0, 1 << 20])
+    driver_bytes = rng.choice([0, driver_rows.MOST_BYTES])
 
     def ask() -> DataFrame:
         with mock.patch.object(driver_rows, "MOST_BYTES", driver_bytes):
@@ -288,7 +288,7 @@ def _join_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
     left = spark.createDataFrame(rows, StructType([*fields, StructField("w", native.schema["row"].dataType)]))
     columns = rng.choice([None, [name for name in rng.sample(list(lake.columns), k=3) if "." not in name]])
     named = native.columns if columns is None else [*on, *[name for name in columns if name not in on]]
-    index, driver_bytes = rng.choice(lake.indexes), rng.choice([0, 1 << 20])
+    index, driver_bytes = rng.choice(lake.indexes), rng.choice([0, driver_rows.MOST_BYTES])
 
     def ask() -> DataFrame:
         options: dict[str, Any] = {"columns": columns, "how": how, "index": index}

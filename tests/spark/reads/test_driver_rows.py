@@ -42,7 +42,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def _by_tasks(frame: DataFrame) -> bool:
     """Whether the plan has a function of Python."""
-    return bool(frame._jdf.queryExecution().toString().count("MapInArrow"))
+    return "MapInArrow" in frame._jdf.queryExecution().toString()
 
 
 def test_the_driver_reads_few_rows_and_tasks_read_many(spark: SparkSession, lake: str) -> None:
