@@ -17,6 +17,7 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
+from asyncpq.datasets.providers import ListedFiles
 from asyncpq.events import Operation
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
@@ -462,8 +463,11 @@ class _LakeOpener:
 
 def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
     """Return a copy of the dataset's state for Spark's rules: files may lack columns, store other types and, if a
-    setting says so, be missing."""
-    return replace(dataset.state, unifier=None, skips_missing=conf.ignore_missing_files)
+    setting says so, be missing. Local files are not looked at again before the plan, which pins their versions."""
+    source = dataset.state.source
+    if isinstance(source, ListedFiles):
+        source = replace(source, check=None)
+    return replace(dataset.state, source=source, unifier=None, skips_missing=conf.ignore_missing_files)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:

@@ -16,7 +16,7 @@ from asyncpq.errors import AsyncpqError, InvalidOptionError, StoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, decode_files, encode_files, encode_partition
+from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, encode_partition
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import RequestContext, Validator, writable
 
@@ -44,12 +44,12 @@ LEAST_SPLIT_BYTES: Final = 4 * MIB
 #: Cost of opening a file in bytes, which bounds the number of files in a split.
 FILE_COST_BYTES: Final = 2 * MIB
 _MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
-_PIECE_BYTES: Final = 4 * KIB  # overhead of an encoded piece
+_PIECE_BYTES: Final = 2 * KIB  # overhead of pieces that are encoded together
 _PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
 
 
 class SplitPacker:
-    """Packs planned files, in the order of :meth:`add`, into pieces: encoded files that a split contains as a whole.
+    """Packs planned files, in the order of :meth:`add`, into pieces: files that a split contains as a whole.
     A piece has at most ``split_bytes`` bytes of data to read, unless a single row group is larger. ``cost`` is the
     estimated cost (:func:`cost_of`) of the plan's other files: pieces of a costly plan are larger."""
 
@@ -57,7 +57,7 @@ class SplitPacker:
         self._split_bytes = split_bytes
         self._files: list[PlannedFile] = []
         self._open_bytes = 0
-        self._least_bytes = _PIECE_BYTES
+        self._least_bytes = 0
         self._total_cost = cost
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
@@ -67,7 +67,7 @@ class SplitPacker:
             # small at first, since the size of a split depends on the total; doubled, so that splits have whole pieces
             doublings = max(1, self._total_cost // _PIECES // LEAST_SPLIT_BYTES).bit_length() - 1
             most_bytes = min(self._split_bytes, LEAST_SPLIT_BYTES << doublings)
-            full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
+            full = self._open_bytes + cost > most_bytes or _PIECE_BYTES + self._least_bytes + least > MOST_SPLIT_BYTES
             if full:
                 yield from self.finish()
             self._files.append(part)
@@ -78,12 +78,10 @@ class SplitPacker:
     def finish(self) -> Iterator[SplitPiece]:
         """Yield the last, incomplete piece; nothing if it has no file."""
         if self._files:
-            files, self._files, self._open_bytes = self._files, [], 0
-            self._least_bytes = _PIECE_BYTES
-            fitting = with_payloads_that_fit(files)
-            data = encode_files(fitting)
-            least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
-            yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+            files = tuple(with_payloads_that_fit(self._files))
+            num_bytes, least_bytes = sum([file.num_bytes for file in files]), self._least_bytes
+            self._files, self._open_bytes, self._least_bytes = [], 0, 0
+            yield SplitPiece(None, num_bytes, len(files), least_bytes=least_bytes, files=files)
 
 
 def cost_of(file: PlannedFile) -> int:
@@ -146,12 +144,12 @@ def group_pieces(
     total = sum(costs)
     wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
     splits: list[list[SplitPiece]] = []
-    size = least = 0
+    size, least = 0, _PIECE_BYTES
     for piece, cost in zip(pieces, costs, strict=True):
-        more = 0 if piece.data is None else piece.least_bytes
+        more = 0 if piece.place is not None else piece.least_bytes
         if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
             splits.append([])
-            size = least = 0
+            size, least = 0, _PIECE_BYTES
         splits[-1].append(piece)
         size += cost
         least += more
@@ -165,21 +163,12 @@ def group_pieces(
 def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
     """Return the pieces of a split such that they fit into it: the last ones lose their payloads if there is no
     space."""
-    space = MOST_SPLIT_BYTES - 4 * len(split)
-    if sum(map(_data_bytes, split)) <= space:
+    space = MOST_SPLIT_BYTES - 4 * len(split) - _PIECE_BYTES
+    if sum([piece.most_bytes for piece in split]) <= space:
         return tuple(split)
-    slim = [
-        replace(piece, data=encode_files([file.without_payloads() for file in decode_files(piece.data)]))
-        if piece.data is not None
-        else piece
-        for piece in split
-    ]
-    items = [(_data_bytes(whole) - _data_bytes(least), whole, least) for whole, least in zip(split, slim, strict=True)]
-    return tuple(_fitting(items, space - sum(map(_data_bytes, slim))))
-
-
-def _data_bytes(piece: SplitPiece) -> int:
-    return len(piece.data or b"")
+    slim = [piece.without_payloads() if piece.place is None else piece for piece in split]
+    items = [(whole.most_bytes - least.most_bytes, whole, least) for whole, least in zip(split, slim, strict=True)]
+    return tuple(_fitting(items, space - sum([piece.most_bytes for piece in slim])))
 
 
 def _lake_folder(lake: str, file: str) -> str:
@@ -246,20 +235,24 @@ class PieceStore:
 
     async def _keep(self, pieces: Iterable[SplitPiece]) -> None:
         for piece in pieces:
-            self._pieces.append(piece)
-            self._num_bytes += _data_bytes(piece)
+            # plans of more files are for tasks, and take less memory if encoded
+            kept = piece if self.num_files <= MOST_VERSIONS else piece.encoded()
+            self._pieces.append(kept)
+            self._num_bytes += kept.most_bytes
             if self._num_bytes > MOST_SENT_BYTES:
                 await self._put_down()
 
     async def _put_down(self) -> None:
         url = f"{self._plans}{self._name}/{self._objects}.splits"
-        parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
+        parts = [piece.encoded().data or b"" for piece in self._pieces[self._sent :]]
         if not parts:
             return
         for number, (part, stop) in enumerate(
             zip(parts, itertools.accumulate(map(len, parts)), strict=True), self._sent
         ):
-            self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
+            self._pieces[number] = replace(
+                self._pieces[number], data=None, files=(), place=(url, stop - len(part), stop)
+            )
         store, _ = await self._runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")
         try:

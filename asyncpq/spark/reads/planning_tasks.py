@@ -100,7 +100,7 @@ class PlanFiles:
         packer = SplitPacker(lake.settings.split_bytes, sum(map(cost_of, planned)) * self.num_files // len(files))
         pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
         return PlannedChunk(
-            pieces=tuple(pieces),
+            pieces=tuple([piece.encoded() for piece in pieces]),
             versions={file.url: file.validator for file in planned},
             num_rows=sum(file.num_rows for file in planned),
             learnt=state.known.learnt,

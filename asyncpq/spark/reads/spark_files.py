@@ -38,7 +38,7 @@ from asyncpq.spark.reads.packing import MOST_VERSIONS
 from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.splits import spark_struct
-from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.base import RequestContext, Validator, listing_check
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import local_path, split_url
 
@@ -52,8 +52,9 @@ _HADOOP: Final = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs":
 _MOST_PATHS: Final = 32
 _MOST_NAMES: Final = 1000  # in a pattern
 _GLOB: Final = frozenset("{}[]*?\\,")
-#: Paths that the JVM returns at once. Answers above 8 KiB wait 40 ms for the acknowledgement of their first packets.
-_JOINED: Final = 50
+#: Characters of paths that the JVM returns at once. Answers above 8 KiB wait 40 ms for the acknowledgement of their
+#: first packets.
+_JOINED: Final = 6000
 #: Conditions on these types may skip matching rows of Parquet files.
 _NOT_PUSHED: Final = (
     T.FloatType,
@@ -96,22 +97,19 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     """
     struct = spark_struct(plan.lake.spark_schema)
     root = _check(spark, opened, plan, asked=asked)
-    wanted = sorted(_plain_path(_hadoop_path(url)) for url in plan.versions)
     check = partial(_check_versions, root=root, versions=plan.versions)
+    pushed = _always_pushed(opened, plan)
     with ThreadPoolExecutor(1, "asyncpq-versions") as thread:
         for place in _places(root, plan):
-            frame = _listed(spark, opened, struct, root, place)
+            listed = _listed(spark, opened, struct, root, place)
             checked = thread.submit(sessions.run, plan.lake.settings, check)  # beside the calls of the JVM
-            if sorted(_plain_path(unquote(path)) for path in _files_of(spark, frame)) == wanted:
+            frame = _selected(listed, struct, pushed)
+            if frame.schema != struct:
+                raise NotForSpark("Spark would return other types")
+            if _is_planned(_files_of(spark, listed), plan.versions):
                 break
         else:
             raise NotForSpark("Spark lists other files than asyncpq has planned")
-        known = {field.name: field for field in frame.schema.fields}
-        if any(known.get(field.name) != field for field in struct.fields):
-            raise NotForSpark("Spark would return other types")
-        frame = _selected(frame, struct, _always_pushed(opened, plan))
-        if frame.schema != struct:
-            raise NotForSpark("Spark would return other types")
         checked.result()
     return frame
 
@@ -209,7 +207,8 @@ def _files_of(spark: SparkSession, frame: DataFrame) -> list[str]:
     paths = java.inputFiles()
     jvm: Any = context._jvm  # noqa: SLF001  # PySpark has no public way
     join = jvm.org.apache.hadoop.util.StringUtils.join
-    texts = [join("\n", paths[start : start + _JOINED]) for start in range(0, len(paths), _JOINED)]
+    step = max(1, _JOINED // (len(paths[0]) + 1)) if len(paths) else 1
+    texts = [join("\n", paths[start : start + step]) for start in range(0, len(paths), step)]
     return [path for text in texts for path in text.split("\n")]  # paths are urls, which have no line breaks
 
 
@@ -242,6 +241,14 @@ def _hadoop_path(url: str) -> str:
     """Return the url or path as Hadoop takes it, which does not decode ``%xx`` either."""
     protocol, rest = split_url(url)
     return f"file://{local_path(url)}" if protocol == "file" else f"{_HADOOP[protocol]}://{rest}"
+
+
+def _is_planned(paths: Sequence[str], urls: Collection[str]) -> bool:
+    """Return whether Spark's files, by their percent-encoded urls, are the planned ones."""
+    if len(paths) != len(urls):
+        return False
+    planned = [_plain_path(_hadoop_path(url)) for url in urls]
+    return sorted([_plain_path(unquote(path)) for path in paths]) == sorted(planned)
 
 
 def _plain_path(url: str) -> str:
@@ -329,8 +336,11 @@ def _held(column: Column, dtype: T.DataType) -> Column:
 
 
 async def _check_versions(session: Session, root: str, versions: Mapping[str, Validator | None]) -> None:
-    """List the files again. Raises ObjectChangedError if one does not have its planned version."""
+    """Look at the files again. Raises ObjectChangedError if one does not have its planned version."""
     store, _ = await session.runtime.store(root)
+    any_changed = listing_check(store)
+    if any_changed is not None and not await session.runtime.in_thread(partial(any_changed, versions.items())):
+        return
     context = RequestContext(ReadMetrics(), purpose="list")
     urls = versions if len(versions) <= _MOST_PATHS else [root]
     loop = asyncio.get_running_loop()

@@ -128,13 +128,36 @@ class LakeScan:
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """Encoded planned files, which go into one split together. Several pieces may form a split."""
+    """Planned files that go into one split together. Several pieces may form a split. They are encoded when tasks are
+    to read them: Spark's own reader needs no encoded plan."""
 
-    data: bytes | None  # see :func:`decode_files`; None if the piece is in the work folder
+    data: bytes | None  # see :func:`decode_files`; None if the piece is not encoded yet, or is in the work folder
     num_bytes: int  # compressed bytes of data in the files
     num_files: int
     place: tuple[str, int, int] | None = None  # url, first byte and stop in the work folder
-    least_bytes: int = 0  # upper bound of the size of `data` without payloads
+    least_bytes: int = 0  # upper bound of its part of an encoded split without payloads
+    files: tuple[PlannedFile, ...] = ()  # of a piece that is not encoded yet
+
+    @property
+    def most_bytes(self) -> int:
+        """Upper bound of the piece's part of an encoded split; 0 if it is in the work folder."""
+        if self.data is not None:
+            return len(self.data)
+        return self.least_bytes + sum([file.payload_bytes for file in self.files])
+
+    def encoded(self) -> SplitPiece:
+        """Return the piece with its files encoded."""
+        if not self.files:
+            return self
+        data = encode_files(self.files)
+        least_bytes = len(data) + 4 - sum([file.payload_bytes for file in self.files])
+        return replace(self, data=data, least_bytes=least_bytes, files=())
+
+    def without_payloads(self) -> SplitPiece:
+        """Return a copy of the piece whose files have no payloads. The piece must not be in the work folder."""
+        if self.data is None:
+            return replace(self, files=tuple([file.without_payloads() for file in self.files]))
+        return replace(self, data=encode_files([file.without_payloads() for file in decode_files(self.data)]))
 
 
 # -- encoded --------------------------------------------------------------------------------------
@@ -142,11 +165,14 @@ class SplitPiece:
 
 def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
     """Encode the pieces of a split as bytes. Pieces that are in the work folder are encoded as references to their
-    byte ranges."""
-    parts = [
-        piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces
-    ]
-    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    byte ranges; neighbours that were not encoded yet become one."""
+    parts: list[bytes] = []
+    for is_encoded, run in itertools.groupby(pieces, lambda piece: not piece.files):
+        if is_encoded:
+            parts += [_REFERENCE + json.dumps(one.place).encode() if one.data is None else one.data for one in run]
+        else:
+            parts.append(encode_files([file for piece in run for file in piece.files]))
+    return b"".join([len(part).to_bytes(4, "little") + part for part in parts])
 
 
 def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:

@@ -38,12 +38,11 @@ def test_payloads_that_are_too_many_are_left_out() -> None:
 @given(st.lists(st.integers(0, 200 * MIB), max_size=60), st.integers(1, 64), st.sampled_from([4 * MIB, 64 * MIB]))
 def test_packing(sizes: list[int], parallelism: int, split_bytes: int) -> None:
     pieces = packed(sizes, split_bytes)
-    assert [found.num_bytes for piece in pieces for found in decode_files(piece.data or b"")] == sizes  # order is kept
-    assert [piece.num_bytes for piece in pieces] == [
-        sum(found.num_bytes for found in decode_files(piece.data or b"")) for piece in pieces
-    ]
-    for piece in pieces:
-        cost = sum(max(found.num_bytes, FILE_COST_BYTES) for found in decode_files(piece.data or b""))
+    files = [decode_files(piece.encoded().data or b"") for piece in pieces]
+    assert [one.num_bytes for some in files for one in some] == sizes  # order is kept
+    assert [piece.num_bytes for piece in pieces] == [sum(one.num_bytes for one in some) for some in files]
+    for piece, some in zip(pieces, files, strict=True):
+        cost = sum(max(one.num_bytes, FILE_COST_BYTES) for one in some)
         assert cost <= split_bytes or piece.num_files == 1
     splits = group_pieces(pieces, split_bytes=split_bytes, most_splits=10_000, parallelism=parallelism)
     assert [piece for split in splits for piece in split] == pieces
@@ -68,9 +67,10 @@ def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -
 @given(
     st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 300), st.integers(0, 40_000)), min_size=1, max_size=12),
     st.integers(1, 60),
+    st.booleans(),
 )
-def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: int) -> None:
-    """Whatever ranges, urls and payloads files have."""
+def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: int, encoded: bool) -> None:
+    """Whatever ranges, urls and payloads files have, and whether pieces are encoded before they are grouped."""
     packer, files = SplitPacker(1 << 40), []
     for number, (ranges, name, payload) in enumerate(shapes * times if max(shapes)[0] < 100 else shapes):
         rows = RowRanges([(at * 5, at * 5 + 2) for at in range(ranges)]) if ranges else None
@@ -78,6 +78,8 @@ def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: i
         num_rows = 0 if rows is None else rows.num_rows
         files.append(replace(file(1000, url, payload), rows=rows, num_rows=num_rows))
     pieces = [piece for one in files for piece in packer.add(one)] + list(packer.finish())
+    if encoded:
+        pieces = [piece.encoded() for piece in pieces]
     splits = group_pieces(pieces, split_bytes=1 << 40, most_splits=100_000)
     assert max(len(pack_split(split)) for split in splits) <= MOST_SPLIT_BYTES
     found: dict[str, list[PlannedFile]] = {}
@@ -119,5 +121,5 @@ def test_a_split_of_several_pieces_is_no_larger() -> None:
     (split,) = group_pieces(pieces, split_bytes=64 * MIB, most_splits=9)
     assert len(split) == len(pieces) > 5
     assert len(pack_split(split)) <= MOST_SPLIT_BYTES
-    kept = [bool(found.footers) for piece in split for found in decode_files(piece.data or b"")]
+    kept = [bool(found.footers) for piece in split for found in decode_files(piece.encoded().data or b"")]
     assert 5 < sum(kept) < len(kept) == 30
