@@ -8,10 +8,12 @@ are read by the driver, as if all files were those of one task.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from random import randrange
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.storage.urls import split_url
 
 _SAMPLED: Final = 8  # files
+_LEAST_STEP: Final = 4  # of so many files one is sampled, since few are read soon
 _UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a part of the files
 
 
@@ -44,6 +47,7 @@ class FoundFiles:
     sampled: int
     matched: int  # sampled files whose footers and page indexes do not rule out the keys
     matched_bytes: int  # compressed bytes to read of these
+    open_s: float  # seconds of a core in which the driver opened and pruned one of them; footers may have been cached
     prices: Prices  # of the store
 
     @property
@@ -81,9 +85,12 @@ async def find_files(
         found = await state.source.files(request if asks_index else request._replace(where=None, prune=None), operation)
         numbers = state.known.candidates(found.files, request, state.columns)
         files = [found.files[number] for number in numbers]
-        step = max(1, len(files) // _SAMPLED)
-        sample = files[::step][:_SAMPLED]
+        step = max(_LEAST_STEP, len(files) // _SAMPLED)
+        # other files each time: those of an earlier sample are cached, and would stand for files that are not
+        sample = files[randrange(min(step, max(1, len(files)))) :: step][:_SAMPLED]
+        began = time.thread_time()
         planned = await _planned(opened, sample, request)
+        open_s = (time.thread_time() - began) / max(1, len(sample))
     prices = state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0])
     return FoundFiles(
         files=tuple(files),
@@ -91,6 +98,7 @@ async def find_files(
         sampled=len(sample),
         matched=len(planned),
         matched_bytes=sum(planned.values()),
+        open_s=open_s,
         prices=prices,
     )
 

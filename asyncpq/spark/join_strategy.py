@@ -63,13 +63,17 @@ JoinStrategy: TypeAlias = Literal["auto", "lookups", "spark"]
 
 #: With more distinct keys, only their bounds rule out files.
 MOST_KEYS: Final = 1 << 17
+#: A left side of at most so many partitions and rows of each is collected without a limit.
+_FEW_PARTITIONS: Final = 64
+_FEW_ROWS: Final = MOST_KEYS // _FEW_PARTITIONS
+_ROW_BITS: Final = 33  # of the number of a row in its partition, by monotonically_increasing_id()
 #: Spark broadcasts a left side of at most so many rows; else it chooses the join itself.
 MOST_BROADCAST_ROWS: Final = 20_000
 #: Spark broadcasts the distinct keys, if they are at most so many rows, to drop other rows before the join.
 _MOST_BROADCAST_KEYS: Final = 1 << 20
-#: Seconds of a core for a file: to open it, and to read the first pages of the keys.
+#: Seconds of a core to open a file in a task, and how many times as long it takes to read the first pages of the keys.
 _OPEN_S: Final = 0.0015
-_VISIT_S: Final = 0.002
+_VISIT: Final = 4 / 3
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key.
 _KEY_S: Final = 5e-6
@@ -194,7 +198,9 @@ def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | No
     """Return for each key column the values of the distinct keys, or None if there are more than ``MOST_KEYS``; and the
     number of rows."""
     candidates = _candidates(left, side)
-    table = candidates.limit(MOST_KEYS + 1).toArrow()
+    table = _few(candidates)
+    if table is None:
+        table = candidates.limit(MOST_KEYS + 1).toArrow()
     num_rows = table.num_rows
     if num_rows > MOST_KEYS:
         num_rows = left.count()
@@ -209,6 +215,20 @@ def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | No
         begin = own.stop
     distinct = LeftKeys(arrays, table.num_rows).distinct if table.num_rows else [array[0] for array in arrays]
     return None if len(distinct[0]) > MOST_KEYS else distinct, num_rows
+
+
+def _few(candidates: DataFrame) -> pa.Table | None:
+    """Return all rows, or None if they are many. A limit would cost Spark a shuffle; here each partition is cut at a
+    number of rows."""
+    most = f"if(row < {_FEW_PARTITIONS << _ROW_BITS}, {_FEW_ROWS}, 0)"
+    numbered_rows = candidates.withColumn("row", F.monotonically_increasing_id())  # the partition's bits, and the row's
+    table = numbered_rows.filter(f"row % {1 << _ROW_BITS} <= {most}").toArrow()
+    if table.num_rows:
+        rows = table.column("row")
+        last = pc.max(pc.bit_wise_and(rows, (1 << _ROW_BITS) - 1)).as_py()
+        if last >= _FEW_ROWS or pc.max(rows).as_py() >= _FEW_PARTITIONS << _ROW_BITS:
+            return None
+    return table.drop_columns(["row"])
 
 
 def key_type(key: JoinKey) -> pa.DataType:
@@ -272,8 +292,8 @@ class _Chooser:
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
         parallelism = parallelism_of(self.spark)
-        tasks_s = _TASKS_START_S + self._lookups_s(found, parallelism)
-        driver_s = DRIVER_START_S + self._lookups_s(found, 1)
+        tasks_s = _TASKS_START_S + self._lookups_s(found, parallelism, _OPEN_S)
+        driver_s = DRIVER_START_S + self._lookups_s(found, 1, found.open_s)
         on_driver = strategy == "auto" and driver_s < tasks_s and self._driver_may_read(found, driver_s)
         lookups_s = driver_s if on_driver else tasks_s
         spark_s = self._spark_s(len(found.files), found.total_bytes, found.prices, parallelism)
@@ -302,14 +322,15 @@ class _Chooser:
         parallelism = parallelism_of(self.spark)
         prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
         with_keys = num_files * -math.expm1(-num_keys / num_files)
-        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
+        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * _OPEN_S * (1 + _VISIT) / parallelism
         return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
 
-    def _lookups_s(self, found: FoundFiles, processes: int) -> float:
-        """Return the seconds in which so many processes read the rows of the keys, once they have started."""
+    def _lookups_s(self, found: FoundFiles, processes: int, open_s: float) -> float:
+        """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:
+        of a core, to open a file."""
         num_files = len(found.files)
         latency_s = 0.0 if self._is_local else found.prices.latency_s
-        cpu = num_files * (_OPEN_S + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
+        cpu = num_files * open_s * (1 + found.share * _VISIT) + found.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
         transfer_s = 0.0 if self._is_local else found.num_bytes / found.prices.bandwidth_bytes_s
         return max(cpu / processes, transfer_s)
@@ -358,7 +379,7 @@ class _Chooser:
             if (batches := read_few(read_keys(task))) is not None:
                 return local_rows(spark, batches, side.right)
         parallelism = parallelism_of(spark)
-        is_long = self._lookups_s(found, parallelism) > _LONG_S
+        is_long = self._lookups_s(found, parallelism, _OPEN_S) > _LONG_S
         tasks = pack_files(found.files, 2 * parallelism if is_long else parallelism)
         metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
         return task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)

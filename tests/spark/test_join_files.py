@@ -62,6 +62,7 @@ def test_estimates_from_a_sample() -> None:
         sampled=8,
         matched=2,
         matched_bytes=16,
+        open_s=0.001,
         prices=prices,
     )
     assert (found.share, found.num_bytes, found.most_bytes, found.total_bytes) == (0.25, 80, 80, 400)

@@ -208,6 +208,26 @@ def test_too_many_keys_rule_out_files_by_their_bounds(
     same([found.frame(["id", "x"], "left")], [wide.join(spark.read.parquet(lake), ["id", "x"], "left")])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "few"), [([0], True), ([3], True), ([4], False), ([3, 0, 0], True), ([0, 3], True), ([1, 1, 1], False)]
+)
+def test_few_keys_are_collected_without_a_limit(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, sizes: list[int], few: bool
+) -> None:
+    from asyncpq.spark import join_strategy
+
+    monkeypatch.setattr(join_strategy, "_FEW_PARTITIONS", 2)
+    monkeypatch.setattr(join_strategy, "_FEW_ROWS", 3)
+    rows = [(part, f"k{number}") for part, size in enumerate(sizes) for number in range(size)]
+    left = spark.createDataFrame(rows, "part int, key string").repartitionById(len(sizes), "part")
+    assert sorted(left.rdd.glom().map(len).collect()) == sorted(sizes)
+    found = join_strategy._few(left)
+    assert (found is not None) is few
+    if found is not None:
+        assert found.column_names == left.columns
+        assert sorted(found.column("key").to_pylist()) == sorted(key for _, key in rows)
+
+
 def test_a_large_left_side_is_not_broadcast(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from asyncpq.spark import join_strategy
 
@@ -238,11 +258,11 @@ def test_the_cheaper_strategy_is_taken(
 
     left = spark.createDataFrame([(5,)], "id bigint")
     caplog.set_level("INFO", "asyncpq")
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)
+    monkeypatch.setattr(join_strategy, "_VISIT", 1e5)
     dear = _chosen(left, lake, "id", "auto")
     assert dear.strategy == "spark"
     assert "lookups are not estimated at less time" in str(dear)
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 0.0)
+    monkeypatch.setattr(join_strategy, "_VISIT", 0.0)
     monkeypatch.setattr(join_strategy, "_OPEN_S", 0.0)
     assert _chosen(left, lake, "id", "auto").strategy == "lookups"
     (said, *_) = [record.getMessage() for record in caplog.records if "join of" in record.getMessage()]
@@ -259,7 +279,7 @@ def test_an_index_that_would_take_longer_than_sparks_join_is_not_asked(
     asked = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in asked.values()] == [2, 2, 2]
     monkeypatch.setattr(join_strategy, "_INDEX_KEY_S", 100.0)
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)  # else the small files are looked up without the index
+    monkeypatch.setattr(join_strategy, "_VISIT", 1e5)  # else the small files are looked up without the index
     slow = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in slow.values()] == [2, FILES, FILES]
     assert (slow["auto"].strategy, slow["auto"].reason) == ("spark", "asking the index would take longer")
