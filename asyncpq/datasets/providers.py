@@ -234,7 +234,7 @@ class ListedFiles:
     known: FileSet  # the last listing
     max_age_s: float  # reads may use a listing that is younger, in seconds; 0: each read lists
     # Returns whether files of a listing (urls and validators) have changed, without a request: for local files. A
-    # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: not possible.
+    # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: no check.
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
     indexes: Sequence[Mapping[str, Any]] = ()

@@ -34,7 +34,6 @@ from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.storage.urls import split_url
 
 _SAMPLED: Final = 8  # files
-_LEAST_STEP: Final = 4  # of so many files one is sampled, since few are read soon
 _UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a part of the files
 
 
@@ -47,7 +46,7 @@ class FoundFiles:
     sampled: int
     matched: int  # sampled files whose footers and page indexes do not rule out the keys
     matched_bytes: int  # compressed bytes to read of these
-    open_s: float  # seconds of a core in which the driver opened and pruned one of them; footers may have been cached
+    open_s: float  # about the seconds of a core in which the driver opened and pruned one; footers may be cached
     prices: Prices  # of the store
 
     @property
@@ -85,9 +84,9 @@ async def find_files(
         found = await state.source.files(request if asks_index else request._replace(where=None, prune=None), operation)
         numbers = state.known.candidates(found.files, request, state.columns)
         files = [found.files[number] for number in numbers]
-        step = max(_LEAST_STEP, len(files) // _SAMPLED)
+        step = max(1, len(files) // _SAMPLED)
         # other files each time: those of an earlier sample are cached, and would stand for files that are not
-        sample = files[randrange(min(step, max(1, len(files)))) :: step][:_SAMPLED]
+        sample = files[randrange(step) :: step][:_SAMPLED]
         began = time.thread_time()
         planned = await _planned(opened, sample, request)
         open_s = (time.thread_time() - began) / max(1, len(sample))

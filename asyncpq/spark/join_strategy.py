@@ -64,16 +64,16 @@ JoinStrategy: TypeAlias = Literal["auto", "lookups", "spark"]
 #: With more distinct keys, only their bounds rule out files.
 MOST_KEYS: Final = 1 << 17
 #: A left side of at most so many partitions and rows of each is collected without a limit.
-_FEW_PARTITIONS: Final = 64
+_FEW_PARTITIONS: Final = 16
 _FEW_ROWS: Final = MOST_KEYS // _FEW_PARTITIONS
 _ROW_BITS: Final = 33  # of the number of a row in its partition, by monotonically_increasing_id()
 #: Spark broadcasts a left side of at most so many rows; else it chooses the join itself.
 MOST_BROADCAST_ROWS: Final = 20_000
 #: Spark broadcasts the distinct keys, if they are at most so many rows, to drop other rows before the join.
 _MOST_BROADCAST_KEYS: Final = 1 << 20
-#: Seconds of a core to open a file in a task, and how many times as long it takes to read the first pages of the keys.
+#: Seconds of a core for a file: to open it in a task, and to read the first pages of the keys.
 _OPEN_S: Final = 0.0015
-_VISIT: Final = 4 / 3
+_VISIT_S: Final = 0.002
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key.
 _KEY_S: Final = 5e-6
@@ -322,7 +322,7 @@ class _Chooser:
         parallelism = parallelism_of(self.spark)
         prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
         with_keys = num_files * -math.expm1(-num_keys / num_files)
-        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * _OPEN_S * (1 + _VISIT) / parallelism
+        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
         return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
 
     def _lookups_s(self, found: FoundFiles, processes: int, open_s: float) -> float:
@@ -330,7 +330,7 @@ class _Chooser:
         of a core, to open a file."""
         num_files = len(found.files)
         latency_s = 0.0 if self._is_local else found.prices.latency_s
-        cpu = num_files * open_s * (1 + found.share * _VISIT) + found.num_bytes / _BYTES_S
+        cpu = num_files * (open_s + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
         transfer_s = 0.0 if self._is_local else found.num_bytes / found.prices.bandwidth_bytes_s
         return max(cpu / processes, transfer_s)

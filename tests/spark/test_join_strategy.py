@@ -258,11 +258,11 @@ def test_the_cheaper_strategy_is_taken(
 
     left = spark.createDataFrame([(5,)], "id bigint")
     caplog.set_level("INFO", "asyncpq")
-    monkeypatch.setattr(join_strategy, "_VISIT", 1e5)
+    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)
     dear = _chosen(left, lake, "id", "auto")
     assert dear.strategy == "spark"
     assert "lookups are not estimated at less time" in str(dear)
-    monkeypatch.setattr(join_strategy, "_VISIT", 0.0)
+    monkeypatch.setattr(join_strategy, "_VISIT_S", 0.0)
     monkeypatch.setattr(join_strategy, "_OPEN_S", 0.0)
     assert _chosen(left, lake, "id", "auto").strategy == "lookups"
     (said, *_) = [record.getMessage() for record in caplog.records if "join of" in record.getMessage()]
@@ -279,7 +279,7 @@ def test_an_index_that_would_take_longer_than_sparks_join_is_not_asked(
     asked = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in asked.values()] == [2, 2, 2]
     monkeypatch.setattr(join_strategy, "_INDEX_KEY_S", 100.0)
-    monkeypatch.setattr(join_strategy, "_VISIT", 1e5)  # else the small files are looked up without the index
+    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)  # else the small files are looked up without the index
     slow = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in slow.values()] == [2, FILES, FILES]
     assert (slow["auto"].strategy, slow["auto"].reason) == ("spark", "asking the index would take longer")

@@ -119,7 +119,7 @@ def _fail(*_: object) -> None:
 def test_plans_that_are_too_large_lie_in_the_work_folder(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "MOST_SENT_BYTES", 4000)
+    monkeypatch.setattr(packing, "MOST_SENT_BYTES", 1000)
     assert _ids(lake, splitBytes=str(1 << 16)) == list(range(ROWS))
     assert list((Path(lake) / "_asyncpq_plans" / "plans").rglob("*.splits"))  # below the lake, where no reader looks
     assert _ids(lake) == list(range(ROWS))

@@ -463,7 +463,7 @@ class _LakeOpener:
 
 def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
     """Return a copy of the dataset's state for Spark's rules: files may lack columns, store other types and, if a
-    setting says so, be missing. Local files are not looked at again before the plan, which pins their versions."""
+    setting says so, be missing. The plan is that of the listing, also of local files that are replaced meanwhile."""
     source = dataset.state.source
     if isinstance(source, ListedFiles):
         source = replace(source, check=None)

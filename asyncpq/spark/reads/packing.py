@@ -108,7 +108,8 @@ def _least_bytes(file: PlannedFile) -> int:
     """Return an upper bound of the encoded size, in bytes, of a planned file without its footer and page locations."""
     ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
     validator = file.validator
-    named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
+    texts = () if validator is None else (validator.etag, validator.last_modified, validator.version)
+    named = sum([len(text or "") for text in texts])
     return 200 + 4 * len(file.url) + ranges + named + len(encode_partition(file.partition)) + len(file.content or b"")
 
 

@@ -1,8 +1,8 @@
 """Read the files that a plan has left with Spark's own Parquet reader.
 
 Spark gets the planned columns as its schema, and exactly the planned files: Spark's listing is compared with the plan,
-and afterwards asyncpq lists the files again, to see that they still have the planned versions. Spark does not notice a
-file that is replaced after that.
+and after it asyncpq looks at the files again, to see that they still have the planned versions. Spark does not notice
+a file that is replaced after that.
 
 With ``spark.sql.parquet.filterPushdown``, Spark pushes conditions on columns into Parquet files, where some skip rows
 that match: those on floats (NaN beside bounds without NaN), on timestamps (a file's milliseconds), on decimals (a
@@ -103,8 +103,12 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
         for place in _places(root, plan):
             listed = _listed(spark, opened, struct, root, place)
             checked = thread.submit(sessions.run, plan.lake.settings, check)  # beside the calls of the JVM
-            frame = _selected(listed, struct, pushed)
-            if frame.schema != struct:
+            try:
+                frame = _selected(listed, struct, pushed)
+                is_alike = frame.schema == struct
+            except PySparkException as error:  # in Spark Connect, also those of the listing
+                raise _cannot_read(error) from error
+            if not is_alike:
                 raise NotForSpark("Spark would return other types")
             if _is_planned(_files_of(spark, listed), plan.versions):
                 break
@@ -192,9 +196,13 @@ def _listed(spark: SparkSession, opened: OpenLake, struct: T.StructType, root: s
     try:
         return reader.parquet(*[_hadoop_path(path) for path in place.paths])
     except PySparkException as error:
-        raise NotForSpark(f"Spark cannot read the files: {str(error).strip().splitlines()[0]}") from error
+        raise _cannot_read(error) from error
     except Exception as error:  # py4j raises Hadoop's errors by classes of its own
         raise NotForSpark(f"Spark cannot read the files: {type(error).__name__}") from error
+
+
+def _cannot_read(error: PySparkException) -> NotForSpark:
+    return NotForSpark(f"Spark cannot read the files: {str(error).strip().splitlines()[0]}")
 
 
 def _files_of(spark: SparkSession, frame: DataFrame) -> list[str]:

@@ -51,6 +51,7 @@ from asyncpq.storage.base import Validator
 _VERSION: Final = b"2"
 _REFERENCE: Final = b"R"
 _PAYLOADS: Final = pa.map_(pa.int32(), pa.binary())
+_ENTRY_BYTES: Final = 8  # of a payload's key and offset
 #: The attributes of :class:`asyncpq.storage.base.Validator`.
 VALIDATOR_TYPE: Final = pa.struct(
     {"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}
@@ -98,8 +99,9 @@ class PlannedFile:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of ``footers`` and ``pages``, the metadata that the plan contains, in bytes."""
-        return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
+        """Encoded size of ``footers`` and ``pages``, the metadata that the plan contains, in bytes."""
+        payloads = [*self.footers.values(), *self.pages.values()]
+        return sum(map(len, payloads)) + _ENTRY_BYTES * len(payloads)
 
     def without_payloads(self) -> PlannedFile:
         """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches from the
@@ -141,6 +143,8 @@ class SplitPiece:
     @property
     def most_bytes(self) -> int:
         """Upper bound of the piece's part of an encoded split; 0 if it is in the work folder."""
+        if self.place is not None:
+            return 0
         if self.data is not None:
             return len(self.data)
         return self.least_bytes + sum([file.payload_bytes for file in self.files])
@@ -167,11 +171,11 @@ def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
     """Encode the pieces of a split as bytes. Pieces that are in the work folder are encoded as references to their
     byte ranges; neighbours that were not encoded yet become one."""
     parts: list[bytes] = []
-    for is_encoded, run in itertools.groupby(pieces, lambda piece: not piece.files):
-        if is_encoded:
-            parts += [_REFERENCE + json.dumps(one.place).encode() if one.data is None else one.data for one in run]
-        else:
+    for is_open, run in itertools.groupby(pieces, lambda piece: bool(piece.files)):
+        if is_open:
             parts.append(encode_files([file for piece in run for file in piece.files]))
+        else:
+            parts += [_REFERENCE + json.dumps(done.place).encode() if done.data is None else done.data for done in run]
     return b"".join([len(part).to_bytes(4, "little") + part for part in parts])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,21 @@ def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: i
         assert sum(part.num_rows for part in parts) == one.num_rows
         if one.rows is not None:
             assert [pair for part in parts for pair in part.rows or ()] == [*one.rows]
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize(("leaves", "size", "name"), [(40, 20, 0), (100, 8, 0), (200, 6, 0), (0, 0, 1024)])
+def test_many_small_payloads_and_long_versions_fit(leaves: int, size: int, name: int, encoded: bool) -> None:
+    payloads = dict.fromkeys(range(leaves), b"x" * size)
+    version = Validator(size=9, version="v" * name)
+    like = PlannedFile(url="", validator=version, num_bytes=1000, footers=payloads, pages=payloads)
+    packer = SplitPacker(64 * MIB)
+    pieces = [piece for number in range(400) for piece in packer.add(replace(like, url=f"s3://bucket/{number}"))]
+    pieces += packer.finish()
+    if encoded:
+        pieces = [piece.encoded() for piece in pieces]
+    splits = group_pieces(pieces, split_bytes=64 * MIB, most_splits=999)
+    assert max(len(pack_split(split)) for split in splits) <= MOST_SPLIT_BYTES
 
 
 def packed(sizes: list[int], split_bytes: int) -> list[SplitPiece]:
