@@ -22,7 +22,7 @@ from asyncpq.scan.request import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings
 from asyncpq.spark.lake_writer import LakeWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
-from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.reads.scan import parallelism_of, scan
 from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
 from asyncpq.spark.sessions import raised_as_asyncpq, run
@@ -148,7 +148,7 @@ def optimize(
             values of a column unless its ``BloomFilter`` has one.
         compression, compression_level, page_rows, page_bytes, row_group_rows, row_group_bytes, file_bytes,
             dictionary_columns: see :class:`asyncpq.spark.WriteOptions`.
-        partitions: number of writing tasks; None: enough for files of ``file_bytes``.
+        partitions: number of writing tasks; None: enough for files of ``file_bytes``, or some more to use all cores.
         salt: divide the rows of a key among several tasks if they are more than the average rows of a task.
         timestamp_loss: "error" or "truncate", for nanosecond timestamps that are not whole microseconds.
         publish: "index": readers use the index in ``target``, which lists all files at once. "plain": readers may also
@@ -270,7 +270,8 @@ def _measure(
     sums = checksums(rows.frame)
     if partitions is None:
         size = encoded_bytes(rows.frame, sums.rows, layout.compression, conf)
-        partitions = max(1, round(size / (_FILL * layout.file_bytes)))
+        at_once = parallelism_of(rows.frame.sparkSession)
+        partitions = _in_rounds(max(1, round(size / (_FILL * layout.file_bytes))), at_once)
     is_divided = salt and partitions > 1
     heavy = order.heavy_keys(rows.frame, sums.rows, sums.rows / partitions) if is_divided else ()
     blooms = list(layout.bloom_filters)
@@ -283,6 +284,12 @@ def _measure(
     return _Measured(
         checksums=sums, partitions=partitions, heavy=heavy, layout=replace(layout, bloom_filters=tuple(blooms))
     )
+
+
+def _in_rounds(tasks: int, at_once: int) -> int:
+    """Return the number of tasks, or up to a quarter more, so that all tasks of the last round have work."""
+    whole = -(-tasks // at_once) * at_once
+    return whole if whole * 4 <= tasks * 5 else tasks
 
 
 def _verify(
