@@ -149,6 +149,7 @@ def _typed_lake(spark: SparkSession, rng: random.Random, folder: Path) -> Lake:
     url = str(source)
     indexes: list[Index] = [False]
     if rng.random() < 0.25:
+        asyncpq.spark.register(spark)
         url = str(folder / "written")
         native.write.format("asyncpq").mode("append").option("publish", "plain").save(url)
         native = spark.read.option("recursiveFileLookup", "true").parquet(url)
