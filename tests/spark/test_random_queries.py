@@ -149,7 +149,6 @@ def _typed_lake(spark: SparkSession, rng: random.Random, folder: Path) -> Lake:
     url = str(source)
     indexes: list[Index] = [False]
     if rng.random() < 0.25:
-        asyncpq.spark.register(spark)
         url = str(folder / "written")
         native.write.format("asyncpq").mode("append").option("publish", "plain").save(url)
         native = spark.read.option("recursiveFileLookup", "true").parquet(url)
@@ -341,6 +340,7 @@ def test_random_queries_by_spark_connect(connect: SparkSession, tmp_path: Path) 
 
 def test_a_difference_is_found(spark: SparkSession, tmp_path: Path) -> None:
     """Of rows and of errors."""
+    asyncpq.spark.register(spark)
     lake = _typed_lake(spark, random.Random(3), tmp_path)
     fewer = Query("fewer", lake.native, lambda: lake.native.filter("row <> 5"))
     refused = Query("refused", lake.native, lambda: asyncpq.spark.scan(spark, lake.url, where=col("no_column") == 1))

@@ -118,7 +118,7 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
     (footer and page locations), which tasks then fetch; earlier files keep them first."""
     if not any(file.footers or file.pages for file in files):
         return list(files)
-    space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
+    space = MOST_SPLIT_BYTES - _PIECE_BYTES - sum(map(_least_bytes, files))
     return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
 
 

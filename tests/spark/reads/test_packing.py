@@ -39,11 +39,11 @@ def test_payloads_that_are_too_many_are_left_out() -> None:
 @given(st.lists(st.integers(0, 200 * MIB), max_size=60), st.integers(1, 64), st.sampled_from([4 * MIB, 64 * MIB]))
 def test_packing(sizes: list[int], parallelism: int, split_bytes: int) -> None:
     pieces = packed(sizes, split_bytes)
-    files = [decode_files(piece.encoded().data or b"") for piece in pieces]
-    assert [one.num_bytes for some in files for one in some] == sizes  # order is kept
-    assert [piece.num_bytes for piece in pieces] == [sum(one.num_bytes for one in some) for some in files]
-    for piece, some in zip(pieces, files, strict=True):
-        cost = sum(max(one.num_bytes, FILE_COST_BYTES) for one in some)
+    decoded = [decode_files(piece.encoded().data or b"") for piece in pieces]
+    assert [found.num_bytes for files in decoded for found in files] == sizes  # order is kept
+    assert [piece.num_bytes for piece in pieces] == [sum(found.num_bytes for found in files) for files in decoded]
+    for piece, files in zip(pieces, decoded, strict=True):
+        cost = sum(max(found.num_bytes, FILE_COST_BYTES) for found in files)
         assert cost <= split_bytes or piece.num_files == 1
     splits = group_pieces(pieces, split_bytes=split_bytes, most_splits=10_000, parallelism=parallelism)
     assert [piece for split in splits for piece in split] == pieces
