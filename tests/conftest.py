@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +61,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Tests that are given more time than others come first: at the end, one process would be left with them.
     """
+    cases: Counter[str] = Counter()
     for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % sampled.args[0]:
+                item.add_marker("slow")
+            cases[test] += 1
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("property")
         if "cluster" in getattr(item, "fixturenames", ()):

@@ -20,7 +20,6 @@ from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.valkey_connections import ValkeyConnections
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
-from tests.example_counts import second_slow
 from tests.servers import TcpProxy, ValkeyServer
 
 pytestmark = pytest.mark.faults
@@ -419,7 +418,8 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", second_slow(LIES))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("lie", LIES)
 async def test_lies(lie: str, server: ValkeyServer, proxy: TcpProxy) -> None:
     await fill(server)
     cache = SharedCache(options(server, proxy, timeout_s=0.1))

@@ -96,6 +96,7 @@ async def lookups(file: asyncpq.File) -> None:
         assert await file.lookup({"id": key}) == TABLE.slice(key, 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("memory_cache_bytes", [0, 300_000, 256 * MIB])
 @pytest.mark.parametrize("read", [scan, proven_scan, filtered_scan, large_take])
 async def test_a_later_process_finds_the_pages(options: dict[str, Any], read: Reading, memory_cache_bytes: int) -> None:

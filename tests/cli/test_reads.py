@@ -31,7 +31,6 @@ from asyncpq.reports import progress
 from asyncpq.reports.documents import Count, Rows
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
-from tests.example_counts import second_slow
 from tests.iceberg_tables import make_table
 from tests.parquet_samples import DATA, requires_corpus
 
@@ -213,7 +212,8 @@ def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
-@pytest.mark.parametrize("format_", second_slow(["ndjson", "json", "csv", "arrow", "parquet"]))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("format_", ["ndjson", "json", "csv", "arrow", "parquet"])
 def test_a_reader_that_leaves_is_no_error(format_: str) -> None:
     big = pa.concat_tables([TRIPS] * 40)
     Path("big.parquet").write_bytes(data(big))

@@ -103,6 +103,7 @@ def _predicates(literals: list[Any]) -> list[Expression]:
 PREDICATES = [_predicates(_LITERALS[third::3]) for third in range(3)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("third", [0, *(pytest.param(third, marks=pytest.mark.slow) for third in (1, 2))])
 @pytest.mark.parametrize("case", CASTS, ids=map(_id, CASTS))
 def test_pruning_by_the_files_statistics_is_sound_for_the_datasets_type(

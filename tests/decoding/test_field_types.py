@@ -22,7 +22,6 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from tests.example_counts import second_slow
 from tests.parquet_files import I32, STRUCT, EditedFile, Struct
 from tests.predicates import oracle
 from tests.reads import ask, by_pyarrow
@@ -246,7 +245,8 @@ async def _check(file: asyncpq.File, whole: pa.Table, way: str, *, by_value: boo
 
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", second_slow(KINDS))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_way_to_write_it(name: str, half: int) -> None:
     """Each half has every dictionary and encoding, with pages of version 1 or 2."""
     understood = 0

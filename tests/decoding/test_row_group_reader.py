@@ -97,6 +97,7 @@ def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
         assert found <= expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch) -> None:

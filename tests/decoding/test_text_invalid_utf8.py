@@ -108,6 +108,7 @@ def test_inside_lists_and_structs() -> None:
     ask(data, question)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("type_", TYPES[:3], ids=str)
 def test_an_index(type_: pa.DataType, kind: IndexKind, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 import asyncpq
 from asyncpq import Expression, col
 from asyncpq.indexing import Bloom, Bounds, IndexKind, Keys, NGrams, Text, ValueSet
-from tests.example_counts import second_slow
 from tests.predicates import oracle, without_views
 from tests.reads import ask
 
@@ -96,11 +95,10 @@ def _valid(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table.slice(at, 1) for at in rows]).combine_chunks()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "kind"),
-    second_slow(
-        (name, kind) for name in VIEWS for kind in KINDS if name == "string_view" or kind not in ("ngrams", "text")
-    ),
+    [(name, kind) for name in VIEWS for kind in KINDS if name == "string_view" or kind not in ("ngrams", "text")],
 )
 def test_views_in_an_index(name: str, kind: str, tmp_path: Path) -> None:
     table = table_of(name)

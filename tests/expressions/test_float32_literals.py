@@ -27,6 +27,7 @@ PREDICATES: dict[str, Expression] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("predicate", PREDICATES)
 @pytest.mark.parametrize("values", [[0.1] * 3, [0.1, 0.5], [1e-45, 1e-45]])
 async def test_equals_pyarrow(tmp_path: Path, values: list[float], predicate: str) -> None:

@@ -23,7 +23,6 @@ import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, col
 from asyncpq.expressions.scalars import NANOSECONDS, Duration, TimeOfDay, Timestamp, as_scalar, as_scalars
 from asyncpq.indexing import Bounds, Keys
-from tests.example_counts import second_slow
 from tests.reads import ask
 
 OPS: dict[str, Callable[[Any, Any], bool]] = {
@@ -144,6 +143,7 @@ def _written(name: str) -> tuple[bytes, list[Any]]:
 
 
 # Every other type, in the order of COLUMNS: those of one family differ in unit, width or zone.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (1 - number % 2)) for number, name in enumerate(COLUMNS)]
 )
@@ -167,11 +167,8 @@ def test_scalars_as_literals_and_keys_of_a_file(name: str) -> None:
     ask(data, question)
 
 
-@pytest.mark.parametrize(
-    "name",
-    # the other ones of these types
-    second_slow(COLUMNS),
-)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_scalars_as_literals_and_keys_of_an_index(name: str, tmp_path: Path) -> None:
     data, values = _written(name)
     (tmp_path / "a.parquet").write_bytes(data)
@@ -191,7 +188,8 @@ def test_scalars_as_literals_and_keys_of_an_index(name: str, tmp_path: Path) -> 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", second_slow(COLUMNS))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_scalars_in_pyarrow_expressions(name: str) -> None:
     """Understood exactly, or refused with a typed error."""
     data, values = _written(name)

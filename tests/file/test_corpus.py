@@ -198,6 +198,7 @@ async def test_file_that_cannot_be_read(name: str) -> None:
     assert caught.value.url == str(path_of(name))
 
 
+@pytest.mark.sampled(2)
 @requires_corpus
 @pytest.mark.parametrize("name", READABLE_FILES)
 async def test_every_leaf_alone(name: str) -> None:
@@ -235,6 +236,7 @@ def indexed_pages(data: bytes) -> Iterator[tuple[Leaf, int, int]]:
 HAVE_PAGES = [name for name in READABLE_FILES if next(indexed_pages(path_of(name).read_bytes()), None) is not None]
 
 
+@pytest.mark.sampled(2)
 @requires_corpus
 @pytest.mark.parametrize("name", HAVE_PAGES)
 async def test_every_page_alone(name: str) -> None:

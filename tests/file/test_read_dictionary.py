@@ -60,6 +60,7 @@ def by_pyarrow(data: bytes, names: list[str]) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(data), read_dictionary=names).read()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("options", [{}, {"dictionary_pagesize_limit": 1}, {"use_dictionary": False}])
 @pytest.mark.parametrize("store_schema", [True, False])

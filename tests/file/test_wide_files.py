@@ -18,7 +18,6 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
-from tests.example_counts import second_slow
 
 ROWS = 60
 READS: dict[str, Callable[[asyncpq.File], Awaitable[pa.Table]]] = {
@@ -87,7 +86,8 @@ async def calls_on_the_loop(path: Path, read: Callable[[asyncpq.File], Awaitable
     return calls
 
 
-@pytest.mark.parametrize("name", second_slow(READS))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", READS)
 async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
     read = READS[name]
     small, large = 1200, 2400  # the footer of either is too large to be decoded on the event loop

@@ -39,7 +39,6 @@ from asyncpq.indexing import (
     ValkeyBackend,
     ValueSet,
 )
-from tests.example_counts import second_slow
 from tests.predicates import expressions, oracle
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
 from tests.test_dataset import by_pyarrow, lakes
@@ -255,7 +254,8 @@ def run(made: Made, backend: str, data: st.DataObject, valkey: ValkeyServer | No
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", second_slow(PLACES))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("backend", PLACES)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(made=lakes(), data=st.data())
 def test_reads_equal_pyarrow_by_their_view(backend: str, made: Made, data: st.DataObject) -> None:

@@ -182,6 +182,7 @@ LIES: dict[str, Callable[[EditedFile, Struct], None]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LIES)
 @pytest.mark.parametrize("tail_bytes", [8, 1 << 20])
 def test_a_filter_that_lies_is_not_used(name: str, tail_bytes: int) -> None:

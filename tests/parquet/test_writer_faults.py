@@ -24,7 +24,6 @@ from asyncpq.indexing import Bounds
 from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
 from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Affected, Claim, WriterFault, WriterFaults, WriterVersion
 from tests import parquet_files
-from tests.example_counts import second_slow
 from tests.parquet_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values
 
@@ -48,7 +47,8 @@ def predicates_of(name: str, column: pa.ChunkedArray, *, values: int = 5) -> Ite
 # -- files of such writers --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", second_slow(FILES))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", FILES)
 def test_rows_of_their_files(name: str) -> None:
     data = (FOLDER / name).read_bytes()
     table = by_pyarrow(data)
@@ -69,7 +69,8 @@ def test_lookups_in_their_files(name: str) -> None:
     ask(data, question)
 
 
-@pytest.mark.parametrize("name", second_slow(FILES))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", FILES)
 async def test_datasets_and_indexes_of_their_files(name: str, tmp_path: Path) -> None:
     """What was learnt from the footers of an earlier read, and what is built into an index, is no lie either."""
     data = (FOLDER / name).read_bytes()
@@ -253,7 +254,8 @@ def name_of(fault: WriterFault) -> bytes:
     return f"{fault.writer} version {'.'.join(map(str, release))}".encode()
 
 
-@pytest.mark.parametrize(("fault", "claim", "lie"), second_slow(CASES))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("fault", "claim", "lie"), CASES)
 @settings(max_examples=4)
 @given(data=st.data())
 def test_rows_are_right_whatever_is_claimed(

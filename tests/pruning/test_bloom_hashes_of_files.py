@@ -61,6 +61,7 @@ def _is_asked(value: Scalar) -> bool:
     return value is not None and not (isinstance(value, float) and (value != value or value == 0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_no_value_that_is_there_is_ruled_out(kind: str, data: st.DataObject) -> None:

@@ -22,7 +22,6 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import CompareOp, Comparison, Expression, In, Not
-from tests.example_counts import second_slow
 from tests.predicates import DAY, EVERY_LITERAL, UTC, array, model, oracle, without_views
 from tests.reads import DISTRUSTING, TRUSTING, ask
 
@@ -149,7 +148,8 @@ def _answers(data: bytes, options: asyncpq.ReadOptions) -> list[list[int] | None
     return ask(data, question, read=options)
 
 
-@pytest.mark.parametrize("kind", second_slow(KINDS))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_literal(kind: str) -> None:
     data = _file(kind)
     table = without_views(pq.read_table(pa.BufferReader(data)))
@@ -166,6 +166,7 @@ def test_every_literal(kind: str) -> None:
             assert unpruned is None or unpruned == by_python, str(predicate)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "decimal(5,2)", "timestamp_ms_None", "date32", "string"])
 def test_datasets_say_the_same(kind: str, tmp_path: Path) -> None:
     """pyarrow.dataset, that prunes by itself, and not only pyarrow's tables."""

@@ -32,6 +32,7 @@ async def measured(server: ObjectServer, column: str, rows: int) -> Cost:
     return Cost(len(own) / len(keys), sum(record.bytes for record in own) / len(keys))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("files", "step", "column"),
     [

@@ -16,7 +16,6 @@ from asyncpq.objects.prices import Prices
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.lake_lint import LakeFacts, lint_lake
 from asyncpq.testing import ObjectServer
-from tests.example_counts import second_slow
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, rules, some_keys, trips
 
@@ -43,7 +42,8 @@ def check(cause: Cause, before: Cost, after: Cost) -> None:
     assert cause["saves_bytes"] == pytest.approx(before.num_bytes - after.num_bytes, rel=0.2)
 
 
-@pytest.mark.parametrize("column", second_slow(["user", "id"]))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("column", ["user", "id"])
 async def test_predictions_are_what_is_measured(column: str) -> None:
     """In random order each file may have a key, else one."""
     async with ObjectServer() as server:

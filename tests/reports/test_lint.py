@@ -145,6 +145,7 @@ def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> No
 SLOW = ("pyarrow's defaults", "random order without page index", "random order", "no compression", "huge row groups")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
     case = CASES[name]
@@ -203,6 +204,7 @@ def of_duckdb(table: pa.Table, path: Path, **options: Any) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rule", "column", "write", "bad", "good"),
     [
@@ -325,6 +327,7 @@ async def test_values_are_read_only_where_statistics_do_not_show_their_order() -
                 assert ("data" in file.metrics.requests_by_purpose) == reads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(not DATA.is_dir(), reason="the corpus is not there")
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.parquet")) if DATA.is_dir() else [], ids=lambda path: path.stem)
 async def test_every_file_of_the_corpus(path: Path) -> None:

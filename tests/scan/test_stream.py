@@ -25,7 +25,6 @@ import asyncpq
 from asyncpq import blocking, col
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
-from tests.example_counts import second_slow
 
 ROWS = 1000
 FILES = 4
@@ -208,6 +207,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
             assert pa.table(scan).num_rows == WHOLE.num_rows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "leave",
     [
@@ -331,7 +331,8 @@ async def test_a_reader_in_the_loops_own_thread_says_so(target: tuple[str, Path,
 STREAMS = [name for name in CONSUMERS if name not in ("to_table", "to_reader", "pandas")]
 
 
-@pytest.mark.parametrize("consumer", second_slow(STREAMS))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("consumer", STREAMS)
 async def test_async_scans_are_streams_for_other_threads(target: tuple[str, Path, pa.Table], consumer: str) -> None:
     verb, url, whole = target
     async with asyncpq.Session(limits=LIMITS) as session:

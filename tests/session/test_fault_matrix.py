@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from asyncpq.testing import CATALOGUE, ObjectServer
-from tests.example_counts import second_slow
 from tests.faults import page
 from tests.faults.matrix import CLIENTS, run_clients
 
@@ -40,7 +39,8 @@ async def servers_for(*clients: str) -> AsyncIterator[dict[str, tuple[ObjectServ
         yield dict(zip(clients, zip(started[::2], started[1::2], strict=True), strict=True))
 
 
-@pytest.mark.parametrize("name", second_slow(CATALOGUE))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", CATALOGUE)
 async def test_every_operation(name: str) -> None:
     async with servers_for(*CLIENTS) as servers:
         page.check(name, await run_clients(name, servers))

@@ -93,6 +93,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("what", "said"),
     [

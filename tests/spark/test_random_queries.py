@@ -34,7 +34,7 @@ from asyncpq.spark.reads import driver_rows
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.types.read_conf import ReadConf
-from tests.example_counts import examples, second_slow
+from tests.example_counts import examples
 from tests.spark import evolved_lakes, scan_lakes
 from tests.spark.joined import HOWS
 
@@ -323,7 +323,8 @@ def _all_differences(spark: SparkSession, seed: str, folder: Path) -> str:
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize(("adaptive", "cost_based"), second_slow([("true", "false"), ("false", "true")]))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("adaptive", "cost_based"), [("true", "false"), ("false", "true")])
 def test_random_queries(
     spark: SparkSession, restored_conf: Any, tmp_path: Path, adaptive: str, cost_based: str
 ) -> None:

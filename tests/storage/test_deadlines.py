@@ -20,7 +20,6 @@ from asyncpq.errors import TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoredObject, Validator
 from asyncpq.testing import Fault, ObjectServer
-from tests.example_counts import second_slow
 from tests.store_backends import DATA, new_context, open_test_store
 
 pytestmark = pytest.mark.faults
@@ -58,7 +57,8 @@ async def test_the_whole_read(server: ObjectServer, way: str, fault: Fault) -> N
     await store.close()
 
 
-@pytest.mark.parametrize("way", second_slow(WAYS))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("fault", "limits", "said"),
     [

@@ -34,7 +34,6 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Guarantee, Store, StoredObject, writable
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
-from tests.example_counts import second_slow
 from tests.leaks import assert_back_to, held
 from tests.store_backends import (
     DATA,
@@ -111,7 +110,8 @@ NAMES = sorted(name for name in CATALOGUE if name != "one byte at a time")
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("name", second_slow(NAMES))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
 async def test_faults_give_right_bytes_or_an_error_without_secrets(server: ObjectServer, name: str) -> None:
     url = "gs://bucket/key"
     store = open_test_store("gs", obstore_options(server, "gs"), FAST_TIMEOUTS if "stall" in name else FAST_RETRIES)
@@ -158,6 +158,7 @@ REFUSALS: list[tuple[Fault, type[AsyncpqError], int]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.faults
 @pytest.mark.parametrize("protocol", ["az"])
 @pytest.mark.parametrize(("fault", "error", "requests"), REFUSALS)

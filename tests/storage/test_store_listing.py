@@ -154,6 +154,7 @@ async def test_io_log(store: Store, server: ObjectServer) -> None:
 # -- faults -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -31,6 +31,7 @@ async def backend(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
         yield made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
 async def test_contract(backend: Backend, check: Callable[[Backend], Awaitable[None]]) -> None:
     await check(backend)

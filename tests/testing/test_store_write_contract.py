@@ -26,6 +26,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("check", STORE_WRITE_CHECKS, ids=lambda check: check.__name__)
 async def test_contract(backend: Backend, check: Callable[[StoreStorage], Awaitable[None]]) -> None:
     await check(backend)

@@ -64,6 +64,7 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sort_by", ["id", ["real", "name"], ["name"], ["s.x", "key"]], ids=str)
 @settings(
     max_examples=examples(6, thorough=60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -218,6 +219,7 @@ _UNUSUAL = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", _UNUSUAL)
 @pytest.mark.parametrize("zorder", [False, True], ids=["sort_by", "zorder_by"])
 async def test_columns_of_unusual_types_are_sorted_by(tmp_path: Path, name: str, zorder: bool) -> None:

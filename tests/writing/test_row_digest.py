@@ -43,6 +43,7 @@ def digest(schema: pa.Schema, *batches: pa.RecordBatch) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TYPES)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

@@ -14,6 +14,7 @@ FILES = sorted(KEPT.glob("*/*.parquet"))
 NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", FILES[::3], ids=NAMES[::3])  # the slow test below has all
 async def test_answers_are_pyarrows(path: Path) -> None:
     verdict = await judge(path, 4)

@@ -223,6 +223,7 @@ async def test_a_refresh_takes_in_nothing_that_was_not_committed(tmp_path: Path)
 # -- several at once ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 async def test_writers_at_once_are_as_if_one_after_the_other(tmp_path: Path, seed: int) -> None:
     """In the order of their commits; a reader meanwhile sees each of them as a whole or not at all."""

@@ -212,6 +212,7 @@ def test_nested_rows_are_those_of_an_opened_file(file: NestedFile, seed: int, fo
 MANY_PAGES = "overflow_i16_page_cnt.parquet"  # 40,000
 
 
+@pytest.mark.sampled(3)
 @requires_corpus
 @pytest.mark.parametrize(
     "path",

@@ -91,6 +91,7 @@ def _holds(ranges: Ranges | None, key: bytes) -> bool:
     return ranges is None or any(key in range_ for range_ in ranges)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", list(COLUMNS))
 def test_no_row_is_lost(kind: str) -> None:
     type_ = COLUMNS[kind][0]

@@ -61,6 +61,7 @@ def files_of(planned: LakePlan) -> list[PlannedFile]:
     return [file for part in parts if isinstance(part, bytes) for file in decode_files(part)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("indexes", [[Bounds("id")], [Bounds("id"), Footers()]], ids=["bounds", "footers"])
 @pytest.mark.parametrize(("most_files", "gathered"), [(1, 1), (4, 1), (4, 6), (FILES - 1, 100)])
 @pytest.mark.parametrize("where", [None, *KEPT])

@@ -214,6 +214,7 @@ OPTIONS_OF_DIRECTORIES: list[tuple[dict[str, Any], dict[str, str], bool]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("bucket", DIRECTORIES)
 @pytest.mark.parametrize(("options", "environ", "is_read"), OPTIONS_OF_DIRECTORIES)
 async def test_routes_of_directory_buckets_are_those_of_botocore(

@@ -26,7 +26,6 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.example_counts import second_slow
 from tests.store_backends import DATA, FAST_RETRIES, new_context, open_test_store, opened
 
 pytestmark = pytest.mark.faults
@@ -53,6 +52,7 @@ ONCE = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ONCE, ids=lambda fault: re.sub(r"\w+=(None|False|0|0\.0|1),? ?", "", repr(fault)))
 async def test_what_happens_once_is_tried_again(store: Store, server: ObjectServer, fault: Fault) -> None:
     stored, tail = await opened(store)
@@ -95,6 +95,7 @@ ALWAYS: list[tuple[Fault, type[AsyncpqError]]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("fault", "error"), ALWAYS)
 async def test_what_does_not_end_fails_after_the_last_attempt(
     store: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError]
@@ -189,7 +190,8 @@ THROUGH_S3FS: list[tuple[Fault, type[AsyncpqError] | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "error", "requests"), second_slow(THROUGH_S3FS))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("fault", "error", "requests"), THROUGH_S3FS)
 async def test_the_same_through_s3fs(
     s3fs_store: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError] | None, requests: int
 ) -> None:

@@ -66,6 +66,7 @@ def puts(server: ObjectServer) -> list[int]:
     return [request.status for request in server.log if request.method == "PUT"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -351,6 +351,7 @@ def _changes() -> list[tuple[str, str, pa.Array, pa.DataType]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("before", "after", "values", "arrow"), _changes(), ids=str)
 async def test_every_wider_type(
     writer: DeltaWriter, before: str, after: str, values: pa.Array, arrow: pa.DataType

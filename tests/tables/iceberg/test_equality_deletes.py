@@ -183,6 +183,7 @@ async def test_values_are_compared_as_java_does(tmp_path: Path) -> None:
             assert set(await _ids(table)) == left
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "values",
     [

@@ -28,7 +28,6 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 import asyncpq
 from asyncpq import col
-from tests.example_counts import second_slow
 from tests.iceberg_tables import (
     add_files,
     deletion_vectors,
@@ -227,7 +226,8 @@ class _History:
         return any(all(_same(row.get(at), value) for at, value in key.items()) for key in delete.keys)
 
 
-@pytest.mark.parametrize("seed", second_slow(range(12)))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(12))
 async def test_rows_are_those_that_the_spec_leaves(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     history = _History(tmp_path, chance)

@@ -234,6 +234,7 @@ HISTORIES: dict[str, Callable[[Path], Table]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=list(HISTORIES))
 async def test_whole_tables(tmp_path: Path, history: Callable[[Path], Table]) -> None:
     table = history(tmp_path)

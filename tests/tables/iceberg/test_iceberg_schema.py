@@ -87,6 +87,7 @@ async def _check(table: Table, name: str) -> None:
             assert [other["id"] for other in found.to_pylist()] == [row["id"]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", list(_TYPES))
 async def test_columns(tmp_path: Path, name: str) -> None:
     table = make_table(tmp_path, _SCHEMA)
@@ -97,6 +98,7 @@ async def test_columns(tmp_path: Path, name: str) -> None:
     await _check(table, name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in _TYPES if name != "uuid"])  # pyiceberg cannot write these
 async def test_identity_partitions(tmp_path: Path, name: str) -> None:
     table = make_table(tmp_path, _SCHEMA)

@@ -157,6 +157,7 @@ def _predicates(parts: _Parts) -> st.SearchStrategy[Expression]:
     return trees(st.one_of([atoms(name, kind, own=st.sampled_from(values)) for name, kind, values in columns]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("specs", _SPECS.values(), ids=list(_SPECS))
 @settings(max_examples=examples(12, thorough=250))
 @given(data=st.data())
