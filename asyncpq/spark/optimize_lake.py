@@ -134,8 +134,8 @@ def optimize(
     """Rewrite the rows of ``source``, sorted, into files of which lookups read little.
 
     Rows are divided into ranges of ``sort_by`` and sorted within them. With ``zorder_by``, rows with equal ``sort_by``
-    are sorted by their place in a z-order, so that ranges of any of these columns are in few pages. asyncpq reads the
-    files back and compares them with the source by checksums before it commits them.
+    are sorted by their place in a z-order, so that ranges of any of these columns are in few pages. The files are read
+    back, and compared with the source by checksums, before they are committed.
 
     Args:
         source: a url, files, a pattern or a table, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame,
@@ -300,13 +300,13 @@ def _verify(
     settings: Mapping[str, Any],
     folder: str,
 ) -> None:
-    """Read the files back with asyncpq. Raises CorruptFileError if their rows differ from the checksums ``wanted``."""
+    """Read the files back. Raises CorruptFileError if their rows differ from the checksums ``wanted``."""
     if not files and not wanted.rows:
         return
     differences = ["all rows"]
     if files:
         urls = [folder + file.path for file in files]
-        frame = scan(spark, urls, index=False, partitioning=None, reader="asyncpq", **settings)
+        frame = scan(spark, urls, index=False, partitioning=None, **settings)
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         lost = [field.name for field in schema if types.get(field.name) != field.dataType.simpleString()]
         differences = [f"the type of column {name!r}" for name in lost]

@@ -8,7 +8,7 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import takewhile
@@ -294,6 +294,15 @@ def checksums(frame: DataFrame) -> Checksums:
     return Checksums(row["rows"], _checksum(row, "row", 0), columns)
 
 
+def transformed(value: Column, function: Callable[[Column], Column]) -> Column:
+    """Return ``F.transform(value, function)``, over a copy of the list.
+
+    Spark's generated code reads an element before it asks whether it is null. Its Parquet reader fails there in lists
+    of numbers with a dictionary (ArrayIndexOutOfBoundsException).
+    """
+    return F.transform(F.slice(value, F.lit(1), F.size(value)), function)
+
+
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
     """Return a 64-bit hash of the values in these columns, given with their types; null has a hash of its own."""
     parts = [part for column, dtype in columns for part in _inside(column, dtype)]
@@ -327,7 +336,7 @@ def _hashable(value: Column, dtype: T.DataType) -> list[Column]:
         return [F.size(value), F.array_sort(entries)]
     if isinstance(dtype, T.ArrayType):
         element = dtype.elementType
-        return [F.size(value), F.transform(value, lambda item: F.xxhash64(*_inside(item, element)))]
+        return [F.size(value), transformed(value, lambda item: F.xxhash64(*_inside(item, element)))]
     if isinstance(dtype, T.StructType):
         return [part for name, inner in inner_types(dtype) for part in _inside(value.getField(name), inner)]
     if isinstance(dtype, T.VariantType):

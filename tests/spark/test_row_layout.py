@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
@@ -78,3 +81,20 @@ def test_a_struct_of_nulls_is_no_null(spark: SparkSession) -> None:
     frame = spark.sql("SELECT id, IF(id = 1, NULL, named_struct('x', CAST(NULL AS INT))) AS s FROM range(3)")
     swapped = frame.selectExpr("CASE id WHEN 1 THEN 2 WHEN 2 THEN 1 ELSE id END AS id", "s")
     assert checksums(frame).differences(checksums(swapped)) == ["which values belong to one row"]
+
+
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()])
+def test_lists_with_nulls_and_dictionaries_are_read(spark: SparkSession, tmp_path: Path, dtype: pa.DataType) -> None:
+    """Where Spark's code looks up the number of a null, it is that of an earlier batch with more different values."""
+    many, few = ([[None if at % 3 else at % different] * (at % 4) for at in range(6000)] for different in (50, 2))
+    for column in (
+        pa.array(many + few, pa.list_(dtype)),
+        pa.array([[("key", item)] for items in many + few for item in items], pa.map_(pa.string(), dtype)),
+    ):
+        pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet", row_group_size=len(column) // 2)
+        found = []
+        for vectorized in ("true", "false"):
+            spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+            found.append(checksums(spark.read.parquet(str(tmp_path))))
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+        assert found[0] == found[1]
