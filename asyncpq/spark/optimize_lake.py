@@ -203,13 +203,13 @@ def optimize(
         layout = replace(layout, sorted_by=order.sorted_by())
         check_options(from_spark(schema, conf).schema, layout)
         with _timed(seconds, "measure"):
-            known = _measure(rows, order, layout, conf, partitions, salt=salt)
+            known = _measure(rows, layout, conf, partitions)
         write = LakeWrite(
             folder=folder, struct=schema, options=known.layout, conf=conf, settings=frozen, publish=publish
         )
         try:
             with _timed(seconds, "write"):
-                arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, known.heavy)
+                arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, salt=salt)
                 files = write_frame(arranged, write)
             with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
@@ -259,21 +259,16 @@ class _Measured:
 
     checksums: Checksums
     partitions: int
-    heavy: tuple[int, ...]  # hashes of keys to divide among tasks
     layout: WriteOptions
 
 
-def _measure(
-    rows: RewriteSource, order: RowLayout, layout: WriteOptions, conf: ReadConf, partitions: int | None, *, salt: bool
-) -> _Measured:
+def _measure(rows: RewriteSource, layout: WriteOptions, conf: ReadConf, partitions: int | None) -> _Measured:
     schema = rows.frame.schema
     sums = checksums(rows.frame)
     if partitions is None:
         size = encoded_bytes(rows.frame, sums.rows, layout.compression, conf)
         at_once = parallelism_of(rows.frame.sparkSession)
         partitions = _in_rounds(max(1, round(size / (_FILL * layout.file_bytes))), at_once)
-    is_divided = salt and partitions > 1
-    heavy = order.heavy_keys(rows.frame, sums.rows, sums.rows / partitions) if is_divided else ()
     blooms = list(layout.bloom_filters)
     leaves = {at: find_leaf(bloom.column, schema, conf) for at, bloom in enumerate(blooms) if bloom.ndv is None}
     counts = {at: F.approx_count_distinct(leaf.column) for at, leaf in leaves.items() if leaf is not None}
@@ -281,9 +276,7 @@ def _measure(
         most = min(sums.rows, layout.row_group_rows)
         for at, distinct in zip(counts, numbered(rows.frame).agg(*counts.values()).collect()[0], strict=True):
             blooms[at] = replace(blooms[at], ndv=max(1, min(most, int(_SPARE * distinct))))
-    return _Measured(
-        checksums=sums, partitions=partitions, heavy=heavy, layout=replace(layout, bloom_filters=tuple(blooms))
-    )
+    return _Measured(checksums=sums, partitions=partitions, layout=replace(layout, bloom_filters=tuple(blooms)))
 
 
 def _in_rounds(tasks: int, at_once: int) -> int:

@@ -49,10 +49,10 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
 
 
 _SEED: Final = 7
-#: Keys that :meth:`RowLayout.heavy_keys` counts, and among how many.
-_MOST_HEAVY: Final = 1000
-_TRACKED: Final = 50_000
-_HEAVY_SAMPLE: Final = 2_000_000  # rows
+#: Rows that are sampled to divide rows into partitions.
+_PARTITION_SAMPLES: Final = 200
+_LEAST_SAMPLES: Final = 20_000
+_MOST_SAMPLES: Final = 1_000_000
 
 _SAMPLE_ROWS: Final = 10_000
 _SAMPLE_BYTES: Final = 64 * MIB
@@ -167,37 +167,64 @@ class RowLayout:
 
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
-    def heavy_keys(self, frame: DataFrame, rows: int, share: float) -> tuple[int, ...]:
-        """Return the hashes of the keys of which a sample tells that they have more than ``share`` of the ``rows`` rows
-        of ``frame``."""
-        fraction = min(1.0, _HEAVY_SAMPLE / max(1, rows))
-        sample = numbered(frame).select(self._hash().alias("key")).sample(fraction=fraction, seed=_SEED)
-        top = F.call_function("approx_top_k", F.col("key"), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
-        found = sample.agg(top.alias("top")).collect()[0]["top"] or ()
-        return tuple([item["item"] for item in found if item["count"] > share * fraction])
-
-    def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
+    def arranged(self, frame: DataFrame, rows: int, partitions: int, *, salt: bool = True) -> DataFrame:
         """Sort ``frame``, of about ``rows`` rows, into partitions of consecutive keys.
 
-        ``heavy``: hashes of keys with many rows, whose rows may be divided among several partitions.
+        With ``salt``, the rows of a key are divided among several partitions if they are more than those of one.
         """
         rest = numbered(frame)
         order = [key.column for key in self.keys]
+        places = {}
         if self.z_keys:
             columns = [key.column for key in self.z_keys]
-            rest = rest.withColumn("z", place_column(rest, columns, rows))
+            places = {"z": place_column(rest, columns, rows)}
             order += [F.col("z"), *columns]
-        salts = []
-        if heavy and partitions > 1:
-            is_heavy = self._hash().isin(list(heavy))
-            whole_row = columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(frame.schema)])
-            salts = [F.when(is_heavy, whole_row).otherwise(F.lit(0).cast("bigint"))]
-        divided = rest.repartitionByRange(partitions, *order, *salts)
+        placed = rest.withColumns(places)
+        if partitions == 1:
+            divided = placed.repartition(1)
+        else:
+            wanted = min(_MOST_SAMPLES, max(_LEAST_SAMPLES, _PARTITION_SAMPLES * partitions))
+            sample = rest.sample(fraction=min(1.0, wanted / max(1, rows)), seed=_SEED).withColumns(places)
+            row_hash = columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(frame.schema)])
+            divided = _divided(placed, sample, order, partitions, row_hash if salt else None)
         arranged = divided.sortWithinPartitions(*order)
         return arranged.select(*[f"c{at}" for at in range(len(frame.columns))]).toDF(*frame.columns)
 
-    def _hash(self) -> Column:
-        return columns_hash([(key.column, key.dtype) for key in (*self.keys, *self.z_keys)])
+
+def _divided(
+    frame: DataFrame, sample: DataFrame, order: Sequence[Column], partitions: int, row_hash: Column | None
+) -> DataFrame:
+    """Divide the rows of ``frame`` into ranges of ``order`` with about as many rows each, by a ``sample`` of them.
+
+    Unlike Spark's ``repartitionByRange``, which reads all columns twice, this reads the sample from the columns of
+    ``order`` alone. With ``row_hash``, the rows of a key in which several partitions begin are divided among them, and
+    the one before.
+    """
+    key = F.struct(*[column.alias(f"k{at}") for at, column in enumerate(order)])
+    keys = sample.agg(F.sort_array(F.collect_list(key)).alias("keys"))
+    # the first key of each partition but the first one
+    places = F.transform(F.sequence(F.lit(1), F.lit(partitions - 1)), lambda at: at * F.size("keys") / partitions)
+    firsts = keys.select(F.transform(places, lambda at: F.get("keys", at.cast("int"))).alias("firsts"))
+
+    def with_run(first: Column) -> Column:
+        equal = F.filter("firsts", lambda other: other == first)
+        return F.struct(first.alias("key"), F.size(equal).alias("run"))
+
+    found = firsts.select(F.transform("firsts", with_run)).scalar()
+    # a binary search: ``part`` becomes the number of these keys that are not above the row's
+    part = F.lit(0)
+    for bit in reversed(range((partitions - 1).bit_length())):
+        is_after = F.get(found, part + ((1 << bit) - 1))["key"] <= key
+        frame = frame.withColumn("part", F.when(is_after, part + (1 << bit)).otherwise(part))
+        part = F.col("part")
+    if row_hash is not None:
+        last = F.get(found, part - 1)
+        run = last["run"]
+        # the first and the last partition of a run have other keys, too: they get half as many rows
+        slot = (F.pmod(row_hash, 2 * run) + 1) / 2
+        is_heavy = (run > 1) & (last["key"] == key)
+        frame = frame.withColumn("part", F.when(is_heavy, part - run + slot.cast("int")).otherwise(part))
+    return frame.repartitionById(partitions, "part")
 
 
 def _has_order(dtype: T.DataType) -> bool:
