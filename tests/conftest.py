@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import uuid
-from collections import Counter
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,18 +57,16 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster.
+    """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster, one of
+    the cases that :func:`pytest.mark.sampled` leaves to the slow tests.
 
     Tests that are given more time than others come first: at the end, one process would be left with them.
     """
-    cases: Counter[str] = Counter()
     for item in items:
         sampled = item.get_closest_marker("sampled")
-        if sampled is not None:
-            test = item.nodeid.partition("[")[0]
-            if cases[test] % sampled.args[0]:
-                item.add_marker("slow")
-            cases[test] += 1
+        # by the case itself, so that it does not depend on which tests are selected, or on the order of parameters
+        if sampled is not None and zlib.crc32(item.nodeid.encode()) % sampled.args[0]:
+            item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("property")
         if "cluster" in getattr(item, "fixturenames", ()):

@@ -85,7 +85,6 @@ def test_verbs_that_tell_of_reads(urls: dict[str, str], kind: str) -> None:
     assert document("doctor", url)["store"]["error"] is None if kind != "ducklake" else True
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_verbs_that_write(urls: dict[str, str], kind: str, tmp_path: Path) -> None:
     url, at = urls[kind], tmp_path / "index"

@@ -142,11 +142,8 @@ def _written(name: str) -> tuple[bytes, list[Any]]:
     return data, [exact(value) for value in read if value.is_valid]
 
 
-# Every other type, in the order of COLUMNS: those of one family differ in unit, width or zone.
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (1 - number % 2)) for number, name in enumerate(COLUMNS)]
-)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_scalars_as_literals_and_keys_of_a_file(name: str) -> None:
     data, values = _written(name)
 

@@ -145,7 +145,6 @@ def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> No
 SLOW = ("pyarrow's defaults", "random order without page index", "random order", "no compression", "huge row groups")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
     case = CASES[name]

@@ -41,7 +41,6 @@ async def predicted(data: bytes, column: str) -> LookupCost:
             return linted.subjects[column].before
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "column"),
     [

@@ -137,7 +137,6 @@ async def cancel_everywhere(
         assert again.value.equals(wanted)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("loop", "threads"),
     [
@@ -166,7 +165,6 @@ def test_at_every_await(operation: str, warm: bool, threads: int, loop: str) -> 
     run(loop, work)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("operation", "tiers"),
     [

@@ -93,7 +93,6 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("what", "said"),
     [

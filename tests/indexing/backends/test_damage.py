@@ -22,7 +22,6 @@ pytestmark = pytest.mark.faults
 IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["keys", "bounds", "footers", "files"])
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool) -> None:

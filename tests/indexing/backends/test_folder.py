@@ -34,7 +34,6 @@ async def object_backends(
 
 
 @each_check
-@pytest.mark.sampled(2)
 async def test_folder(check: Check, tmp_path: Path) -> None:
     async with object_backends(FolderBackend, str(tmp_path / "index")) as make:
         await check(make)

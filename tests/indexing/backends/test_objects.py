@@ -33,7 +33,6 @@ async def object_backends(
         yield lambda: kind(next(sessions)._runtime, url)
 
 
-@pytest.mark.sampled(2)
 @each_check
 @pytest.mark.parametrize("kind", [FolderBackend, JsonBackend])
 async def test_object_server(check: Check, kind: Any) -> None:
@@ -44,7 +43,6 @@ async def test_object_server(check: Check, kind: Any) -> None:
 
 
 @each_check
-@pytest.mark.sampled(2)
 async def test_localstack(check: Check, localstack: str, bucket: str) -> None:
     options = {"endpoint_url": localstack, "key": "test", "secret": "test"}
     async with object_backends(FolderBackend, f"s3://{bucket}/index", options) as make:

@@ -24,13 +24,11 @@ each_check_of_sql = pytest.mark.parametrize(
 
 
 @each_check_of_sql
-@pytest.mark.sampled(2)
 async def test_sqlite(check: Check, tmp_path: Path) -> None:
     await check(lambda: SqlBackend(f"sqlite:///{tmp_path}/index.sqlite"))
 
 
 @each_check_of_sql
-@pytest.mark.sampled(3)
 async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
     name = f"index_{uuid.uuid4().hex[:8]}"
     await check(lambda: SqlBackend(postgres.url("postgres"), name))
