@@ -135,7 +135,7 @@ def optimize(
 
     Rows are divided into ranges of ``sort_by`` and sorted within them. With ``zorder_by``, rows with equal ``sort_by``
     are sorted by their place in a z-order, so that ranges of any of these columns are in few pages. The files are read
-    back, and compared with the source by checksums, before they are committed.
+    back and compared with the source by checksums before they are committed.
 
     Args:
         source: a url, files, a pattern or a table, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame,

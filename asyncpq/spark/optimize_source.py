@@ -31,7 +31,7 @@ from asyncpq.spark.driver import held_settings
 from asyncpq.spark.lake_writer import listed
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, scan
-from asyncpq.spark.row_layout import transformed
+from asyncpq.spark.row_layout import transform_copy
 from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
@@ -190,11 +190,11 @@ def _converted(value: Column, dtype: DataType, stored: pa.DataType, zoneless: bo
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(dtype, ArrayType):
-        return transformed(value, lambda item: _converted(item, *inner[0], zoneless))
+        return transform_copy(value, lambda item: _converted(item, *inner[0], zoneless))
     if isinstance(dtype, MapType):
         of_keys, of_values = inner
-        keys = transformed(F.map_keys(value), lambda key: _converted(key, *of_keys, zoneless))
-        values = transformed(F.map_values(value), lambda item: _converted(item, *of_values, zoneless))
+        keys = transform_copy(F.map_keys(value), lambda key: _converted(key, *of_keys, zoneless))
+        values = transform_copy(F.map_values(value), lambda item: _converted(item, *of_values, zoneless))
         return F.map_from_arrays(keys, values)
     micros = F.floor(value.cast("decimal(20,0)") / 1000)
     if stored.tz is None and zoneless:

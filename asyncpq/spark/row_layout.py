@@ -49,10 +49,10 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
 
 
 _SEED: Final = 7
-#: Rows that are sampled to divide rows into partitions.
-_PARTITION_SAMPLES: Final = 200
-_LEAST_SAMPLES: Final = 20_000
-_MOST_SAMPLES: Final = 1_000_000
+#: Rows to sample for the division into partitions: for each, and at most, since one task sorts them.
+_PARTITION_SAMPLES: Final = 500
+_MOST_SAMPLES: Final = 250_000
+_SLOTS: Final = 1 << 20  # of the hashes by which partitions share a key
 
 _SAMPLE_ROWS: Final = 10_000
 _SAMPLE_BYTES: Final = 64 * MIB
@@ -167,10 +167,10 @@ class RowLayout:
 
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
-    def arranged(self, frame: DataFrame, rows: int, partitions: int, *, salt: bool = True) -> DataFrame:
+    def arranged(self, frame: DataFrame, rows: int, partitions: int, *, salt: bool) -> DataFrame:
         """Sort ``frame``, of about ``rows`` rows, into partitions of consecutive keys.
 
-        With ``salt``, the rows of a key are divided among several partitions if they are more than those of one.
+        With ``salt``, partitions share the rows of a key that are more than those of one.
         """
         rest = numbered(frame)
         order = [key.column for key in self.keys]
@@ -183,7 +183,7 @@ class RowLayout:
         if partitions == 1:
             divided = placed.repartition(1)
         else:
-            wanted = min(_MOST_SAMPLES, max(_LEAST_SAMPLES, _PARTITION_SAMPLES * partitions))
+            wanted = min(_MOST_SAMPLES, _PARTITION_SAMPLES * partitions)
             sample = rest.sample(fraction=min(1.0, wanted / max(1, rows)), seed=_SEED).withColumns(places)
             row_hash = columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(frame.schema)])
             divided = _divided(placed, sample, order, partitions, row_hash if salt else None)
@@ -194,37 +194,37 @@ class RowLayout:
 def _divided(
     frame: DataFrame, sample: DataFrame, order: Sequence[Column], partitions: int, row_hash: Column | None
 ) -> DataFrame:
-    """Divide the rows of ``frame`` into ranges of ``order`` with about as many rows each, by a ``sample`` of them.
+    """Divide the rows of ``frame`` into ranges of ``order`` with about equal numbers of rows.
 
-    Unlike Spark's ``repartitionByRange``, which reads all columns twice, this reads the sample from the columns of
-    ``order`` alone. With ``row_hash``, the rows of a key in which several partitions begin are divided among them, and
-    the one before.
+    The bounds come from ``sample``, which reads only the columns of ``order``; Spark's ``repartitionByRange`` would
+    read all columns twice. With ``row_hash``, partitions share a key that has more rows than one of them should.
     """
     key = F.struct(*[column.alias(f"k{at}") for at, column in enumerate(order)])
     keys = sample.agg(F.sort_array(F.collect_list(key)).alias("keys"))
-    # the first key of each partition but the first one
-    places = F.transform(F.sequence(F.lit(1), F.lit(partitions - 1)), lambda at: at * F.size("keys") / partitions)
-    firsts = keys.select(F.transform(places, lambda at: F.get("keys", at.cast("int"))).alias("firsts"))
-
-    def with_run(first: Column) -> Column:
-        equal = F.filter("firsts", lambda other: other == first)
-        return F.struct(first.alias("key"), F.size(equal).alias("run"))
-
-    found = firsts.select(F.transform("firsts", with_run)).scalar()
-    # a binary search: ``part`` becomes the number of these keys that are not above the row's
+    places = keys.select(F.size("keys").alias("num_keys"), F.posexplode("keys").alias("place", "key"))
+    share = F.lit(float(partitions)) / F.first("num_keys")
+    begin, end = F.min("place") * share, (F.max("place") + 1) * share  # of the key, in partitions
+    spans = places.groupBy("key").agg(begin.alias("begin"), end.alias("end"))
+    # the partitions of the rows below and above the key; the key's own are in these, or between them
+    last = F.lit(partitions - 1)  # products are rounded, so ``end`` may be above ``partitions``
+    low, high = (F.least(F.greatest(F.ceil(at) - 1, F.lit(0)), last).cast("int") for at in ("begin", "end"))
+    spans = spans.select("*", low.alias("low"), high.alias("high")).filter("low < high")
+    bounds = spans.agg(F.sort_array(F.collect_list(F.struct("key", "begin", "end", "low", "high")))).scalar()
+    # a binary search: ``part`` becomes the number of bounds that are at most the row's key
     part = F.lit(0)
     for bit in reversed(range((partitions - 1).bit_length())):
-        is_after = F.get(found, part + ((1 << bit) - 1))["key"] <= key
+        is_after = F.get(bounds, part + ((1 << bit) - 1))["key"] <= key
         frame = frame.withColumn("part", F.when(is_after, part + (1 << bit)).otherwise(part))
         part = F.col("part")
+    bound = F.get(bounds, part - 1)
+    width = bound["end"] - bound["begin"]
+    where = F.lit(0.5)  # in the key's span
     if row_hash is not None:
-        last = F.get(found, part - 1)
-        run = last["run"]
-        # the first and the last partition of a run have other keys, too: they get half as many rows
-        slot = (F.pmod(row_hash, 2 * run) + 1) / 2
-        is_heavy = (run > 1) & (last["key"] == key)
-        frame = frame.withColumn("part", F.when(is_heavy, part - run + slot.cast("int")).otherwise(part))
-    return frame.repartitionById(partitions, "part")
+        where = F.when(width > 1, F.pmod(row_hash, _SLOTS) / _SLOTS).otherwise(where)
+    own = F.floor(bound["begin"] + width * where).cast("int")
+    own = F.greatest(bound["low"], F.least(bound["high"], own))
+    number = F.when(bound["key"] == key, own).otherwise(F.coalesce(bound["high"], F.lit(0)))
+    return frame.withColumn("part", number).repartitionById(partitions, "part")
 
 
 def _has_order(dtype: T.DataType) -> bool:
@@ -321,11 +321,11 @@ def checksums(frame: DataFrame) -> Checksums:
     return Checksums(row["rows"], _checksum(row, "row", 0), columns)
 
 
-def transformed(value: Column, function: Callable[[Column], Column]) -> Column:
+def transform_copy(value: Column, function: Callable[[Column], Column]) -> Column:
     """Return ``F.transform(value, function)``, over a copy of the list.
 
-    Spark's generated code reads an element before it asks whether it is null. Its Parquet reader fails there in lists
-    of numbers with a dictionary (ArrayIndexOutOfBoundsException).
+    Spark's generated code reads an element before it checks for null. In lists of numbers with a dictionary, its
+    Parquet reader then fails (ArrayIndexOutOfBoundsException). The copy avoids that.
     """
     return F.transform(F.slice(value, F.lit(1), F.size(value)), function)
 
@@ -363,7 +363,7 @@ def _hashable(value: Column, dtype: T.DataType) -> list[Column]:
         return [F.size(value), F.array_sort(entries)]
     if isinstance(dtype, T.ArrayType):
         element = dtype.elementType
-        return [F.size(value), transformed(value, lambda item: F.xxhash64(*_inside(item, element)))]
+        return [F.size(value), transform_copy(value, lambda item: F.xxhash64(*_inside(item, element)))]
     if isinstance(dtype, T.StructType):
         return [part for name, inner in inner_types(dtype) for part in _inside(value.getField(name), inner)]
     if isinstance(dtype, T.VariantType):

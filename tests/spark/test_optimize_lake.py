@@ -140,8 +140,7 @@ async def test_readers_find_what_was_optimized(spark: SparkSession, tmp_path: Pa
 def test_a_heavy_key_is_spread_over_files_that_stay_in_order(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_layout, "_LEAST_SAMPLES", 1000)  # of 3,000 rows
-    monkeypatch.setattr(row_layout, "_PARTITION_SAMPLES", 1)
+    monkeypatch.setattr(row_layout, "_PARTITION_SAMPLES", 125)  # 1,000 of 3,000 rows
     table = _plain()
     frame = spark.createDataFrame(table)
     ranges: dict[bool, list[tuple[int, int]]] = {}

@@ -11,10 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.spark.row_layout import checksums
+from pyspark.sql import functions as F  # noqa: N812
+
+from asyncpq.spark.row_layout import RowLayout, checksums, find_keys
+from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
 _ROWS = """
     SELECT id, CAST(NULL AS STRING) AS nothing,
@@ -84,8 +88,10 @@ def test_a_struct_of_nulls_is_no_null(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("dtype", [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()])
-def test_lists_with_nulls_and_dictionaries_are_read(spark: SparkSession, tmp_path: Path, dtype: pa.DataType) -> None:
-    """Where Spark's code looks up the number of a null, it is that of an earlier batch with more different values."""
+def test_lists_with_nulls_and_dictionaries_are_read(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, dtype: pa.DataType
+) -> None:
+    """For a null, Spark's code looks up the dictionary number left by an earlier batch, which had more values."""
     many, few = ([[None if at % 3 else at % different] * (at % 4) for at in range(6000)] for different in (50, 2))
     for column in (
         pa.array(many + few, pa.list_(dtype)),
@@ -94,7 +100,49 @@ def test_lists_with_nulls_and_dictionaries_are_read(spark: SparkSession, tmp_pat
         pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet", row_group_size=len(column) // 2)
         found = []
         for vectorized in ("true", "false"):
-            spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+            restored_conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
             found.append(checksums(spark.read.parquet(str(tmp_path))))
-        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
         assert found[0] == found[1]
+
+
+#: A key, the partitions, and the most rows of one of them over their average: with the rows of heavy keys divided, and
+#: without.
+DIVIDED = [
+    ("id", 6, 1.2, 1.2),
+    ("id", 13, 1.2, 1.2),
+    ("hash % 2 = 0", 2, 1.1, 1.1),
+    ("pmod(hash, 8)", 8, 1.2, 1.1),
+    ("if(pmod(hash, 100) < 23, 5, pmod(hash, 1000))", 8, 1.2, 7.0),
+    ("if(pmod(hash, 10) = 0, null, hash % 2 = 0)", 2, 1.2, 1.3),
+    ("element_at(array(double('NaN'), -0.0D, 0.0D, double(null)), int(pmod(hash, 4)) + 1)", 5, 1.2, 3.0),
+    ("element_at(array('a', 'A', 'B', null), int(pmod(hash, 4)) + 1) COLLATE UTF8_LCASE", 4, 1.2, 2.1),
+    ("array(int(pmod(hash, 5)), null)", 5, 1.2, 1.1),
+    ("named_struct('x', if(id % 3 = 0, null, id % 7), 'y', id)", 7, 1.2, 1.2),
+    ("1", 3, 1.1, 3.0),
+    ("int(null)", 2, 1.1, 2.0),
+]
+
+
+@pytest.mark.parametrize(("key", "partitions", "divided", "whole"), DIVIDED)
+def test_partitions_have_consecutive_keys_and_about_as_many_rows(
+    spark: SparkSession, key: str, partitions: int, divided: float, whole: float
+) -> None:
+    rows = 20_000
+    frame = spark.range(rows).selectExpr("id", "xxhash64(id) AS hash").selectExpr(f"{key} AS part", "id AS z")
+    layout = RowLayout(find_keys("sort_by", "part", frame.schema, ReadConf.of(spark)))
+    for salt, most in ((True, divided), (False, whole)):
+        arranged = layout.arranged(frame, rows, partitions, salt=salt)
+        assert checksums(arranged) == checksums(frame)
+        found = arranged.groupBy(F.spark_partition_id().alias("at")).agg(
+            F.count("*").alias("rows"), F.min(F.struct("part")).alias("low"), F.max(F.struct("part")).alias("high")
+        )
+        assert max(row["rows"] for row in found.select("rows").collect()) <= most * rows / partitions
+        pairs = found.alias("a").join(found.alias("b"), F.col("a.at") < F.col("b.at"))
+        assert pairs.filter("a.high > b.low").isEmpty()
+
+
+def test_many_partitions_of_many_rows_are_divided_without_an_overflow(spark: SparkSession) -> None:
+    frame = spark.range(700_000).selectExpr("xxhash64(id) AS key")
+    layout = RowLayout(find_keys("sort_by", "key", frame.schema, ReadConf.of(spark)))
+    arranged = layout.arranged(frame, 700_000, 10_000, salt=True)
+    assert len(arranged.limit(1).collect()) == 1
