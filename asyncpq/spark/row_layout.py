@@ -173,20 +173,19 @@ class RowLayout:
         With ``salt``, partitions share the rows of a key that are more than those of one.
         """
         rest = numbered(frame)
+        fraction = min(1.0, min(_MOST_SAMPLES, _PARTITION_SAMPLES * partitions) / max(1, rows))
+        sample = rest.sample(fraction=fraction, seed=_SEED)
         order = [key.column for key in self.keys]
-        places = {}
         if self.z_keys:
             columns = [key.column for key in self.z_keys]
-            places = {"z": place_column(rest, columns, rows)}
+            place = place_column(rest, columns, rows)
+            rest, sample = rest.withColumn("z", place), sample.withColumn("z", place)
             order += [F.col("z"), *columns]
-        placed = rest.withColumns(places)
         if partitions == 1:
-            divided = placed.repartition(1)
+            divided = rest.repartition(1)
         else:
-            wanted = min(_MOST_SAMPLES, _PARTITION_SAMPLES * partitions)
-            sample = rest.sample(fraction=min(1.0, wanted / max(1, rows)), seed=_SEED).withColumns(places)
             row_hash = columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(frame.schema)])
-            divided = _divided(placed, sample, order, partitions, row_hash if salt else None)
+            divided = _divided(rest, sample, order, partitions, row_hash if salt else None)
         arranged = divided.sortWithinPartitions(*order)
         return arranged.select(*[f"c{at}" for at in range(len(frame.columns))]).toDF(*frame.columns)
 
