@@ -323,8 +323,9 @@ def _all_differences(spark: SparkSession, seed: str, folder: Path) -> str:
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("adaptive", "cost_based"), [("true", "false"), ("false", "true")])
+@pytest.mark.parametrize(
+    ("adaptive", "cost_based"), [("true", "false"), pytest.param("false", "true", marks=pytest.mark.slow)]
+)
 def test_random_queries(
     spark: SparkSession, restored_conf: Any, tmp_path: Path, adaptive: str, cost_based: str
 ) -> None:
