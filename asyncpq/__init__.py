@@ -2,68 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-from asyncpq.caching.memory import MemoryCache
-from asyncpq.errors import (
-    AccessDeniedError,
-    AmbiguousColumnError,
-    AsyncpqError,
-    BucketNotFoundError,
-    ColumnNotFoundError,
-    ConcurrentCommitUnsupported,
-    CorruptFileError,
-    CorruptIndexError,
-    CredentialsError,
-    DeadlineExceededError,
-    ExpressionError,
-    FormatError,
-    InvalidOptionError,
-    InvalidResponseError,
-    NotParquetError,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    PartitionError,
-    PredicateTypeError,
-    QueryError,
-    ResourceLimitError,
-    RowIndexError,
-    SchemaMismatchError,
-    StaleSnapshotError,
-    StoreError,
-    ThrottledError,
-    TransportError,
-    UnsupportedFeatureError,
-    UnsupportedStoreError,
-    UsageError,
-)
-from asyncpq.events import FileEnded, Progress, ReadEnded, RequestEnded
-from asyncpq.expressions import Expression, col
-from asyncpq.expressions.scalars import now
-from asyncpq.metrics import ReadMetrics, RequestRecord
-from asyncpq.options import (
-    BuildOptions,
-    CachePolicy,
-    DiskCacheOptions,
-    LimitOptions,
-    ReadOptions,
-    RequestOptions,
-    RetryOptions,
-    SharedCacheOptions,
-    etag,
-    immutable,
-    ttl,
-)
-from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.session import Session, open_dataset, open_file
-from asyncpq.storage.base import Validator
-
+TYPE_CHECKING = False  # type checkers know the name; `typing` takes time
 if TYPE_CHECKING:
     from asyncpq import blocking
     from asyncpq import duckdb as duckdb
     from asyncpq import indexing as indexing
     from asyncpq import polars as polars
+    from asyncpq.caching.memory import MemoryCache
     from asyncpq.dataset import Dataset
     from asyncpq.datasets.dataset_files import DatasetScan
     from asyncpq.datasets.dataset_plan import DatasetPlan
@@ -79,10 +24,62 @@ if TYPE_CHECKING:
         View,
     )
     from asyncpq.datasets.providers import SkippedFile
+    from asyncpq.errors import (
+        AccessDeniedError,
+        AmbiguousColumnError,
+        AsyncpqError,
+        BucketNotFoundError,
+        ColumnNotFoundError,
+        ConcurrentCommitUnsupported,
+        CorruptFileError,
+        CorruptIndexError,
+        CredentialsError,
+        DeadlineExceededError,
+        ExpressionError,
+        FormatError,
+        InvalidOptionError,
+        InvalidResponseError,
+        NotParquetError,
+        ObjectChangedError,
+        ObjectNotFoundError,
+        PartitionError,
+        PredicateTypeError,
+        QueryError,
+        ResourceLimitError,
+        RowIndexError,
+        SchemaMismatchError,
+        StaleSnapshotError,
+        StoreError,
+        ThrottledError,
+        TransportError,
+        UnsupportedFeatureError,
+        UnsupportedStoreError,
+        UsageError,
+    )
+    from asyncpq.events import ArrowSchemaIgnored, FileEnded, Progress, ReadEnded, RequestEnded
+    from asyncpq.expressions import Expression, col
+    from asyncpq.expressions.scalars import now
     from asyncpq.file import File
+    from asyncpq.metrics import ReadMetrics, RequestRecord
+    from asyncpq.options import (
+        BuildOptions,
+        CachePolicy,
+        DiskCacheOptions,
+        LimitOptions,
+        ReadOptions,
+        RequestOptions,
+        RetryOptions,
+        SharedCacheOptions,
+        etag,
+        immutable,
+        ttl,
+    )
+    from asyncpq.pruning.access_plan import AccessPlan
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
+    from asyncpq.session import Session, open_dataset, open_file
+    from asyncpq.storage.base import Validator
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
     from asyncpq.writing.file_layout import BloomFilter, WriteOptions
     from asyncpq.writing.optimize import RewriteResult
@@ -98,6 +95,7 @@ __all__ = [
     "AccessDeniedError",
     "AccessPlan",
     "AmbiguousColumnError",
+    "ArrowSchemaIgnored",
     "AsyncpqError",
     "BucketNotFoundError",
     "CachePolicy",
@@ -170,41 +168,107 @@ __all__ = [
     "ttl",
 ]
 
-# Public names whose modules load when the name is first used, so that `import asyncpq` stays fast.
-_MODULES = {
-    "Catalog": "asyncpq.datasets.model",
-    "ColumnBounds": "asyncpq.datasets.model",
-    "DataFile": "asyncpq.datasets.model",
-    "Dataset": "asyncpq.dataset",
-    "DatasetPlan": "asyncpq.datasets.dataset_plan",
-    "WhyReport": "asyncpq.reports.why",
-    "DatasetScan": "asyncpq.datasets.dataset_files",
-    "Deletes": "asyncpq.datasets.model",
-    "DuckLakeTable": "asyncpq.tables.ducklake.catalog",
-    "File": "asyncpq.file",
-    "FileList": "asyncpq.datasets.model",
-    "Plan": "asyncpq.scan.plan",
-    "Reader": "asyncpq.datasets.model",
-    "Scan": "asyncpq.scan.stream",
-    "SkippedFile": "asyncpq.datasets.providers",
-    "Snapshot": "asyncpq.datasets.model",
-    "TableField": "asyncpq.datasets.model",
-    "View": "asyncpq.datasets.model",
-    "BloomFilter": "asyncpq.writing.file_layout",
-    "RewriteResult": "asyncpq.writing.optimize",
-    "WriteOptions": "asyncpq.writing.file_layout",
+# The public names of each module. It loads when one of them is first used, so that `import asyncpq` and the command
+# line's help take no time.
+_NAMES = {
+    "asyncpq.caching.memory": ("MemoryCache",),
+    "asyncpq.dataset": ("Dataset",),
+    "asyncpq.datasets.dataset_files": ("DatasetScan",),
+    "asyncpq.datasets.dataset_plan": ("DatasetPlan",),
+    "asyncpq.datasets.model": (
+        "Catalog",
+        "ColumnBounds",
+        "DataFile",
+        "Deletes",
+        "FileList",
+        "Reader",
+        "Snapshot",
+        "TableField",
+        "View",
+    ),
+    "asyncpq.datasets.providers": ("SkippedFile",),
+    "asyncpq.errors": (
+        "AccessDeniedError",
+        "AmbiguousColumnError",
+        "AsyncpqError",
+        "BucketNotFoundError",
+        "ColumnNotFoundError",
+        "ConcurrentCommitUnsupported",
+        "CorruptFileError",
+        "CorruptIndexError",
+        "CredentialsError",
+        "DeadlineExceededError",
+        "ExpressionError",
+        "FormatError",
+        "InvalidOptionError",
+        "InvalidResponseError",
+        "NotParquetError",
+        "ObjectChangedError",
+        "ObjectNotFoundError",
+        "PartitionError",
+        "PredicateTypeError",
+        "QueryError",
+        "ResourceLimitError",
+        "RowIndexError",
+        "SchemaMismatchError",
+        "StaleSnapshotError",
+        "StoreError",
+        "ThrottledError",
+        "TransportError",
+        "UnsupportedFeatureError",
+        "UnsupportedStoreError",
+        "UsageError",
+    ),
+    "asyncpq.events": ("ArrowSchemaIgnored", "FileEnded", "Progress", "ReadEnded", "RequestEnded"),
+    "asyncpq.expressions": ("Expression", "col"),
+    "asyncpq.expressions.scalars": ("now",),
+    "asyncpq.file": ("File",),
+    "asyncpq.metrics": ("ReadMetrics", "RequestRecord"),
+    "asyncpq.options": (
+        "BuildOptions",
+        "CachePolicy",
+        "DiskCacheOptions",
+        "LimitOptions",
+        "ReadOptions",
+        "RequestOptions",
+        "RetryOptions",
+        "SharedCacheOptions",
+        "etag",
+        "immutable",
+        "ttl",
+    ),
+    "asyncpq.pruning.access_plan": ("AccessPlan",),
+    "asyncpq.reports.why": ("WhyReport",),
+    "asyncpq.scan.plan": ("Plan",),
+    "asyncpq.scan.stream": ("Scan",),
+    "asyncpq.session": ("Session", "open_dataset", "open_file"),
+    "asyncpq.storage.base": ("Validator",),
+    "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
+    "asyncpq.writing.file_layout": ("BloomFilter", "WriteOptions"),
+    "asyncpq.writing.optimize": ("RewriteResult",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+# Modules that need no import of their own: `asyncpq.errors` is there after `import asyncpq`.
+_SUBMODULES = {
+    *("blocking", "caching", "duckdb", "errors", "events", "expressions", "fsspec", "indexing", "metrics", "objects"),
+    *("opening", "options", "parquet", "polars", "pruning", "records", "session", "storage", "tracing"),
 }
 
 if not TYPE_CHECKING:  # type checkers would take it that every name exists
 
     def __getattr__(name: str) -> object:
-        if name in ("blocking", "duckdb", "fsspec", "indexing", "polars"):
+        from importlib import import_module
+
+        if name in _SUBMODULES:
             return import_module(f"asyncpq.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")
-        value = getattr(import_module(_MODULES[name]), name)
+        module = _MODULES[name]
+        # Its package first, as that imports it: two threads would wait for each other.
+        import_module(module.rpartition(".")[0])
+        value = getattr(import_module(module), name)
         globals()[name] = value
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__, *_SUBMODULES})

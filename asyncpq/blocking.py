@@ -16,7 +16,6 @@ Each session runs one event loop in a thread of its own; every method waits for 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
@@ -37,9 +36,10 @@ from asyncpq.errors import UsageError
 from asyncpq.file import File
 from asyncpq.indexing.index import Index
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.loop_threads import Portal
 from asyncpq.opening.keywords import DatasetSessionKeywords, OptionKeywords, SessionKeywords, split_keywords
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
-from asyncpq.scan.arrow_stream import post, stream_capsule
+from asyncpq.scan.arrow_stream import stream_capsule
 from asyncpq.scan.stream import RecordBatchStream, Scan, reader_of
 from asyncpq.session import Session
 from asyncpq.storage.base import Validator
@@ -61,67 +61,6 @@ A = TypeVar("A")
 B = TypeVar("B", bound="_Bridge[Any]")
 S = TypeVar("S", bound=RecordBatchStream)
 Q = TypeVar("Q", File, Dataset)
-
-
-class Portal:
-    """An event loop in a thread of its own, in which other threads run coroutines."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncpq-blocking", daemon=True)
-        self._thread.start()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the loop is closed, or belongs to the parent of this forked process, in which its thread does not
-        exist."""
-        return self._loop.is_closed() or self._process != os.getpid()
-
-    def check(self) -> None:
-        """Raise UsageError if the loop is closed, runs in this thread, or belongs to another process."""
-        if self._loop.is_closed():
-            raise UsageError("the session is closed", hint="Use files and scans inside `with BlockingSession()`.")
-        if threading.current_thread() is self._thread:
-            raise UsageError(
-                "a blocking method was called in the event loop of its own session",
-                hint="Call it from another thread, or await the method of its `asynchronous` object.",
-            )
-        if self._process != os.getpid():  # the loop's thread does not exist here, so a call would not end
-            raise UsageError(
-                "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."
-            )
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine ``work`` in the loop, wait, and return its result. An interrupt of the wait cancels
-        ``work``."""
-        try:
-            self.check()
-        except UsageError:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start the coroutine ``work()`` in the loop, and return without waiting. Does nothing if the loop is
-        closed. Used by destructors."""
-        if not self.closed:
-            post(self._loop, work)
-
-    def close(self) -> None:
-        """Stop the loop and its thread. Idempotent."""
-        if self._loop.is_closed():
-            return
-        self.call(self._loop.shutdown_asyncgens())
-        self.call(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class _Bridge(Generic[A]):
@@ -239,8 +178,7 @@ class _Batches(_Bridge[S]):
 
     def close(self) -> None:
         """End the scan. Does nothing if it has ended or the session is closed."""
-        if not self._portal.closed:
-            self._portal.call(self.asynchronous.close())
+        self._portal.finish(self.asynchronous.close)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         inner = self._take()
@@ -251,8 +189,8 @@ class _Batches(_Bridge[S]):
                 except StopAsyncIteration:
                     return
         finally:
-            if not self._inside and not self._portal.closed:
-                self._portal.call(inner.close())
+            if not self._inside:
+                self._portal.post(inner.close)  # this may be the garbage collector, in any thread
 
     def to_table(self) -> pa.Table:
         """Return the rows as one table; inside a ``with`` block, the rows that were not returned yet."""
@@ -343,7 +281,7 @@ class _BlockingReads(_Bridge[Q]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._portal.call(self.asynchronous.__aexit__(kind, error, traceback))
+        """Do nothing: only a file has something to close."""
 
     def _repr_html_(self) -> str | None:
         async def drawn() -> str | None:
@@ -366,13 +304,21 @@ class BlockingFile(_BlockingReads[File]):
     embedded_index: Final = _bridged(File.embedded_index)
     inspect: Final = _bridged(File.inspect)
     lint: Final = _bridged(File.lint)
-    close: Final = _bridged(File.close)
     num_rows: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_rows)
     num_row_groups: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_row_groups)
     version: _Attribute[File, Validator] = _Attribute[File, Validator](lambda inner: inner.version)
     embedded_indexes: _Attribute[File, Mapping[str, EmbeddedIndexEntry]] = _Attribute[
         File, Mapping[str, EmbeddedIndexEntry]
     ](lambda inner: inner.embedded_indexes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the handle, and with it the descriptor of a local file. Does nothing if it or the session is closed."""
+        self._portal.finish(self.asynchronous.close)
 
 
 class BlockingDataset(_BlockingReads[Dataset]):
@@ -415,7 +361,7 @@ class BlockingSession(_Bridge[Session]):
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None, **options: Unpack[OptionKeywords]) -> None:
         inner = Session(storage_options, **options)
-        super().__init__(Portal(), inner)
+        super().__init__(Portal(end=inner.close), inner)
         try:
             self._portal.call(inner.__aenter__())
         except BaseException:
@@ -438,10 +384,9 @@ class BlockingSession(_Bridge[Session]):
         return self.asynchronous.cache_counters()
 
     def close(self) -> None:
-        """End the session, its loop and its thread. Idempotent."""
-        if not self._portal.closed:
-            self._portal.call(self.asynchronous.close())
-            self._portal.close()
+        """End the session, its loop and its thread. Idempotent. In the thread of an event loop of a session, as in a
+        finalizer or in ``on_event``, it does not wait for the end."""
+        self._portal.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -21,14 +21,24 @@ from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.kernels import Expression as ArrowExpression
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
+from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_places, whole_number
+from asyncpq.scan.request import (
+    LookupKeys,
+    ScanRequest,
+    column_names,
+    dictionary_names,
+    predicate_steps,
+    row_places,
+    where_steps,
+    whole_number,
+)
 from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
@@ -37,6 +47,12 @@ if TYPE_CHECKING:
     from asyncpq.scan.plan import Plan
 
 T = TypeVar("T")
+
+
+class BoundPredicate(NamedTuple):
+    """A predicate that fits the columns of one dataset; see :meth:`Dataset.bind`."""
+
+    expression: Expression | None
 
 
 class Dataset(Unpicklable):
@@ -104,16 +120,19 @@ class Dataset(Unpicklable):
     async def files(self, where: object = None) -> list[str]:
         """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
         opened."""
-        ask = ScanRequest(where=self._predicate(where))
-        self._runtime.check()
-        operation = self._runtime.operation("files", self.url)
-        try:
-            with operation:
-                async with self._runtime.deadline(self.url):
-                    found = (await self._state.source.files(ask, operation)).files
-        finally:
-            self.metrics = operation.metrics
-        return [found[number].url for number in self._state.known.candidates(found, ask, self._state.columns)]
+        runtime, state = self._runtime, self._state
+        runtime.check()
+        async with runtime.deadline(self.url):
+            ask = await self._asked((), where)
+            operation = runtime.operation("files", self.url)
+            try:
+                with operation:
+                    found = (await state.source.files(ask, operation)).files
+                    search = state.known.search(found, ask, state.columns)
+                    numbers = await runtime.off_loop(search, predicate_steps(ask.where))
+            finally:
+                self.metrics = operation.metrics
+        return [found[number].url for number in numbers]
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -218,7 +237,9 @@ class Dataset(Unpicklable):
         access: Mapping[str, AccessPlan] | None = None,
     ) -> pa.Table:
         """Return all matching rows in one table, in the order of the files."""
-        ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+        self._runtime.check()
+        async with self._runtime.deadline(self.url):
+            ask = await self._asked(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
         scan = self._scan("read", ask, 1 << 62, ordered=True)
         try:
             async with scan:
@@ -284,8 +305,10 @@ class Dataset(Unpicklable):
     async def count(self, where: object = None) -> int:
         """Return how many rows match; without ``where``, footers or a table's metadata give the number, and no data
         is read."""
-        ask = self._ask((), where)._replace(rows_only=True)
-        _, num_rows = await self._collect("count", ask)
+        self._runtime.check()
+        async with self._runtime.deadline(self.url):
+            ask = (await self._asked((), where))._replace(rows_only=True)
+            _, num_rows = await self._collect("count", ask)
         return num_rows
 
     async def plan(
@@ -304,22 +327,23 @@ class Dataset(Unpicklable):
             columns, where, limit, access: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to plan, instead of ``where``.
         """
-        if lookup is not None:
-            if where is not None:
-                raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
-            wanted = LookupKeys(lookup)
-            ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
-        else:
-            ask = self._ask(columns, where, limit=limit, access=access)
+        if lookup is not None and where is not None:
+            raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
+        wanted = None if lookup is None else LookupKeys(lookup)
         self._runtime.check()
-        operation = self._runtime.operation("plan", self.url)
-        operation.metrics.trace = ReadTrace()
-        files = DatasetFiles(self._state, ask, operation, scan=lookup is None)
-        try:
-            with operation:
-                plans = await files.plans()
-        finally:
-            self.metrics, self.skipped = operation.metrics, files.skipped
+        async with self._runtime.deadline(self.url):
+            if wanted is not None:
+                ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
+            else:
+                ask = await self._asked(columns, where, limit=limit, access=access)
+            operation = self._runtime.operation("plan", self.url)
+            operation.metrics.trace = ReadTrace()
+            files = DatasetFiles(self._state, ask, operation, scan=lookup is None)
+            try:
+                with operation:
+                    plans = await files.plans()
+            finally:
+                self.metrics, self.skipped = operation.metrics, files.skipped
         return self._plan_of(ask, operation, files, plans)
 
     async def why(
@@ -341,7 +365,10 @@ class Dataset(Unpicklable):
         verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
         wanted = None if lookup is None else LookupKeys(lookup)
-        ask = self._ask(() if count else columns, where if wanted is None else wanted.where, limit=limit)
+        self._runtime.check()
+        async with self._runtime.deadline(self.url):
+            named = () if count else columns
+            ask = await self._asked(named, where if wanted is None else wanted.where, limit=limit)
         ask = ask._replace(rows_only=count)
         if wanted is not None:
             ask = ask._replace(keys=() if wanted.exact else wanted.names, prune=wanted.prune)
@@ -360,7 +387,8 @@ class Dataset(Unpicklable):
             if wanted is not None and not wanted.exact:
                 rows = wanted.finish(self._concatenated(found, ask), False).num_rows
         plan = self._plan_of(ask, operation, files, told.plans())
-        return await told.report(files, plan, rows, layouts=layouts)
+        async with self._runtime.deadline(self.url):
+            return await told.report(files, plan, rows, layouts=layouts)
 
     def _plan_of(
         self, ask: ScanRequest, operation: Operation, files: DatasetFiles, plans: Sequence[Plan]
@@ -406,9 +434,32 @@ class Dataset(Unpicklable):
         Raises:
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: an argument does not fit the columns.
         """
+        return self._request(columns, self._predicate(where), limit, read_dictionary, access)
+
+    async def _asked(
+        self,
+        columns: Sequence[str | int] | None,
+        where: object,
+        *,
+        limit: int | None = None,
+        read_dictionary: Sequence[str] = (),
+        access: Mapping[str, AccessPlan] | None = None,
+    ) -> ScanRequest:
+        """Return what :meth:`_ask` does; a long predicate is converted and compiled in a thread."""
+        bound = await self._runtime.off_loop(partial(self._predicate, where), where_steps(where))
+        return self._request(columns, bound, limit, read_dictionary, access)
+
+    def _request(
+        self,
+        columns: Sequence[str | int] | None,
+        where: Expression | None,
+        limit: int | None,
+        read_dictionary: Sequence[str],
+        access: Mapping[str, AccessPlan] | None,
+    ) -> ScanRequest:
         ask = ScanRequest(
             columns=column_names(columns),
-            where=self._predicate(where),
+            where=where,
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
             by_file=_access(access),
@@ -416,13 +467,20 @@ class Dataset(Unpicklable):
         self._output(ask)
         return ask
 
+    def bind(self, where: object) -> BoundPredicate:
+        """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again.
+        Runs in any thread. For asyncpq's own modules that use datasets (the HTTP service)."""
+        return BoundPredicate(self._predicate(where))
+
     def _predicate(self, where: object) -> Expression | None:
         """Return ``where`` as an expression, relative times resolved to one instant; None if ``where`` is None."""
         if where is None:
             return None
+        if type(where) is BoundPredicate:
+            return where.expression
         schema = self.schema
         if isinstance(where, ArrowExpression):
-            from asyncpq.decoding.substrait import from_pyarrow
+            from asyncpq.decoding.arrow_expressions import from_pyarrow
 
             bound = from_pyarrow(where, schema)
         else:
@@ -431,7 +489,11 @@ class Dataset(Unpicklable):
             from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
 
             bound = resolve_literals(bound, datetime.now(UTC), schema)
-        return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
+        try:
+            compiled = compile_filter(bound, schema)
+        except ColumnNotFoundError as error:
+            raise hint_at_text(error, bound) from error.__cause__
+        return without_contradictions(bound, compiled.engine_atoms)
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
         """Return the Arrow schema of the result of the request ``ask``, with the key columns that it adds."""
@@ -468,7 +530,8 @@ class Dataset(Unpicklable):
         try:
             with operation:
                 try:
-                    rows = await executor.collect()
+                    async with runtime.deadline(url):
+                        rows = await executor.collect()
                 finally:
                     await executor.close()
                 operation.metrics.rows_returned = executor.rows_matched + files.rows_known

@@ -13,21 +13,21 @@ here what it means to DuckDB, also for NaN and -0.0 (docs/tools.md). Nothing her
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from asyncpq.blocking import BlockingDataset, BlockingFile
-from asyncpq.decoding.substrait import from_pyarrow
+from asyncpq.decoding.arrow_expressions import from_pyarrow
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.paths import struct_path
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, UnsupportedFeatureError, UsageError
-from asyncpq.expressions import And, Atom, Comparison, Constant, Expression, In, KeyIn, Not, Or, replace_atoms
+from asyncpq.expressions import And, Atom, Comparison, Constant, Expression, In, KeyIn, Not, Or, is_nan, replace_atoms
 from asyncpq.options import DEFAULT_BATCH_SIZE
 
 __all__ = ["dataset"]
-
-_NAN: Final = float("nan")
 
 
 def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
@@ -57,6 +57,9 @@ class _Pushed(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
 
     def __repr__(self) -> str:
         return f"asyncpq.duckdb.dataset({self._opened!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a dataset of asyncpq.duckdb cannot be pickled or copied: make one in each process")
 
     def scanner(
         self,
@@ -146,6 +149,7 @@ def rows_of(condition: pc.Expression, schema: pa.Schema) -> Expression | None:
     """
     try:
         translated = from_pyarrow(condition, schema)
+        compile_filter(translated, schema)  # which checks the types
     except (ExpressionError, ColumnNotFoundError) as error:
         if not _fits(condition, pa.schema([field for field in schema if not _has_floats(field.type)])):
             raise _unsupported(condition, error.message) from error
@@ -183,18 +187,15 @@ def _meant(atom: Atom, schema: pa.Schema) -> Expression:
     if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
         return atom
     if isinstance(atom, Comparison):
-        return Or((atom, In(atom.column, (_NAN,)))) if atom.op in (">", ">=") else atom
+        return Or((atom, is_nan(atom.column))) if atom.op in (">", ">=") else atom
     numbers = KeyIn(atom.column, tuple([value for value in atom.values if value == value]))
-    return Or((numbers, In(atom.column, (_NAN,)))) if any(value != value for value in atom.values) else numbers
+    return Or((numbers, is_nan(atom.column))) if any(value != value for value in atom.values) else numbers
 
 
 def _is_float(path: str, schema: pa.Schema) -> bool:
     """Return whether the column or struct field at ``path`` has floats; True if ``schema`` lacks the path."""
-    if schema.get_field_index(path) >= 0:
-        return bool(pa.types.is_floating(schema.field(path).type))
-    top, *names = path.split(".")
-    type_: Any = schema.field(top).type if schema.get_field_index(top) >= 0 else None
-    for name in names:
+    type_: Any = pa.struct(list(schema))
+    for name in struct_path(type_, path):
         if not isinstance(type_, pa.StructType) or type_.get_field_index(name) < 0:
             return True
         type_ = type_.field(name).type

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
+_HALF: Final = 1000  # of the characters that an error shows of its message, column and url
+
 
 def printable(text: str) -> str:
     """Return ``text`` with its control characters escaped, so that names from files are safe in logs."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text)
+
+
+def _cut(text: str) -> str:
+    """Return ``text`` without its middle if it is very long: it may quote a name or value of any length."""
+    return text if len(text) <= 2 * _HALF else f"{text[:_HALF]}...{text[-_HALF:]}"
 
 
 class AsyncpqError(Exception):
@@ -49,13 +56,13 @@ class AsyncpqError(Exception):
         self.hint: str | None = self.default_hint if hint is None else hint
 
     def __str__(self) -> str:
-        parts = [printable(self.message)]
+        parts = [_cut(printable(self.message))]
         if self.column is not None:
-            parts.append(f"column {printable(self.column)!r}")
+            parts.append(f"column {_cut(printable(self.column))!r}")
         if self.byte_range is not None:
             parts.append(f"bytes {self.byte_range[0]}-{self.byte_range[1] - 1}")
         if self.url is not None:
-            parts.append(printable(self.url))
+            parts.append(_cut(printable(self.url)))
         text = "; ".join(parts)
         return f"{text}. {self.hint}" if self.hint else text
 
@@ -104,7 +111,7 @@ class ColumnNotFoundError(QueryError, KeyError):
 
 
 class AmbiguousColumnError(QueryError):
-    """A column name occurs more than once in the file."""
+    """A column name occurs more than once in the file, or a dotted path is that of several fields."""
 
 
 class ExpressionError(QueryError, TypeError):
@@ -274,12 +281,69 @@ def stray_file(folder: str, url: str) -> str:
     return f'Name the files by a pattern, such as "{folder}**/*.parquet", or {skip}'
 
 
+_LONGEST_NAME: Final = 200
+
+
+def install_hint(package: str, extra: str) -> str:
+    """Return the hint that says how to install ``package``, which ``extra`` of asyncpq needs.
+
+    It follows how this copy of asyncpq was installed, as the package index may have another project of its name.
+    """
+    import json  # these are needed only where a package is missing
+    from importlib.metadata import distributions
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    tree = Path(__file__).parents[1]
+    if (tree / "pyproject.toml").is_file():
+        return f"Install {package}: pip install -e '{tree}[{extra}]'."
+    found = next((other for other in distributions(name="asyncpq", path=[str(tree)])), None)
+    text = None if found is None else found.read_text("direct_url.json")
+    if text is None:
+        return f"Install {package}, as the extra {extra} of asyncpq does."
+    origin = json.loads(text)
+    parts = urlsplit(origin["url"])
+    if "dir_info" in origin:
+        return f"Install {package}: pip install '{unquote(parts.path)}[{extra}]'."
+    version = origin.get("vcs_info", {})
+    url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # without secrets
+    if version:
+        url = f"{version['vcs']}+{url}@{version['commit_id']}"
+    return f"Install {package}: pip install 'asyncpq[{extra}] @ {url}'."
+
+
+def ambiguous_path(path: str, fields: Sequence[Sequence[str]], *, in_lists: bool = False) -> AmbiguousColumnError:
+    """Return the error for a dotted ``path`` of several ``fields``, each given by the names on the way to it. It names
+    the fields and says how to get one of them. ``in_lists``: a way leads through a list or map, so that pyarrow has no
+    ``pc.field`` for it."""
+    names = list(dict.fromkeys([", ".join(map(_quoted, field)) for field in fields]))
+    tops = [_quoted(top) for top in dict.fromkeys([field[0] for field in fields])]
+    message = f"{len(fields)} fields have this path"
+    if len(names) > 1:
+        message += f": {' and '.join(f'({name})' for name in names)}"
+    if len(names) == 1 or in_lists:
+        hint = (
+            f"Select the whole top-level {'column by its ordinal' if len(tops) == 1 else 'columns by their ordinals'}."
+        )
+    else:
+        ways = " and ".join([f"pc.field({name})" for name in names])
+        whole = f"{'column' if len(tops) == 1 else 'columns'} {' and '.join(tops)}"
+        hint = f"Read the whole {whole}, and filter the table with pyarrow, which tells {ways} apart."
+    return AmbiguousColumnError(message, column=path, hint=hint)
+
+
+def _quoted(name: str) -> str:
+    return f'"{shown(name)[1:-1]}"'
+
+
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
     """Return the hint "Did you mean ...?" with up to three of the ``known`` names most like ``name``, ignoring case.
 
     Args:
         otherwise: the hint if no known name is similar.
     """
+    if len(name) > _LONGEST_NAME:  # comparing takes the product of the lengths
+        return otherwise
     by_folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=3)
     return f"Did you mean {' or '.join(shown(by_folded[folded]) for folded in close)}?" if close else otherwise

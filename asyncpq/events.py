@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import field
 from types import TracebackType
@@ -31,6 +34,34 @@ OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show"
 logger: logging.Logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")
 _requests = logging.getLogger("asyncpq.requests")
+
+
+class _Restarts:
+    """Limits the warnings about restarts to one a minute for each object, in all sessions of this process."""
+
+    EVERY_S = 60.0
+    _MAX_URLS = 1024
+
+    def __init__(self) -> None:
+        self._by_url: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when it was logged last; restarts since
+        self._lock = threading.Lock()
+
+    def count(self, url: str, now: float) -> int | None:
+        """Count a restart of a read of ``url``; return the number of restarts that were counted and not logged before
+        it if it is to be logged, else None. ``now`` is ``time.monotonic()``."""
+        with self._lock:
+            logged, unlogged = self._by_url.get(url, (-math.inf, 0))
+            if now - logged < self.EVERY_S:
+                self._by_url[url] = logged, unlogged + 1
+                return None
+            self._by_url[url] = now, 0
+            self._by_url.move_to_end(url)  # in the order of their last warnings
+            if len(self._by_url) > self._MAX_URLS:
+                self._by_url.popitem(last=False)
+            return unlogged
+
+
+_RESTARTS = _Restarts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +108,17 @@ class Progress:
     unit: Literal["files", "rows"]
 
 
-Event = RequestEnded | ReadEnded | FileEnded | Progress
+@dataclass(frozen=True, slots=True)
+class ArrowSchemaIgnored:
+    """A file's footer has an Arrow schema (``ARROW:schema``) that is damaged, or has types that asyncpq does not know.
+    The file's columns have the types of its Parquet schema alone."""
+
+    operation: OperationName  # of the call that reads the file
+    url: str  # of the file, without user info, query and secrets
+    reason: str  # as in ``metrics.fallbacks``
+
+
+Event = RequestEnded | ReadEnded | FileEnded | Progress | ArrowSchemaIgnored
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +179,15 @@ class Operation:
             ended = FileEnded(self.name, part.url, part.metrics, error, files_done, self.metrics.files_total)
             self._tell(self.on_event, ended)
 
+    def ignores_arrow_schema(self, reason: str, *, log: bool) -> None:
+        """Note in the metrics, and send an :class:`ArrowSchemaIgnored` event, that the Arrow schema of the file of this
+        operation is not used. ``log``: log a warning, too."""
+        self.metrics.fall_back(reason)
+        if log:
+            _reads.warning("%s of %s: %s", self.name, printable(self.url), printable(reason))
+        if self.on_event is not None:
+            self._tell(self.on_event, ArrowSchemaIgnored(self.name, self.url, reason))
+
     def end(self, error: BaseException | None) -> None:
         """Add the metrics to the session's, and report the end of the call. ``error`` is the exception that ended it,
         or None. Later calls do nothing."""
@@ -174,7 +224,10 @@ class Operation:
     def restarts(self) -> None:
         """Count and log that the call starts again, since the object was replaced while it was read."""
         self.metrics.restarts += 1
-        _reads.warning("%s of %s starts again: the object has changed", self.name, printable(self.url))
+        unlogged = _RESTARTS.count(self.url, time.monotonic())
+        if unlogged is not None:
+            more = f" (restarts since the last such line: {unlogged})" if unlogged else ""
+            _reads.warning("%s of %s starts again: the object has changed%s", self.name, printable(self.url), more)
 
     def _request_ended(self, record: RequestRecord) -> None:
         if _requests.isEnabledFor(logging.DEBUG):
@@ -192,5 +245,11 @@ class Operation:
     def _tell(self, on_event: Callable[[Event], None], event: Event) -> None:
         try:
             on_event(event)
+        except (KeyboardInterrupt, SystemExit) as error:  # they end the event loop, not only what is under way
+            asyncio.get_running_loop().call_soon(_raise, error)
         except (Exception, asyncio.CancelledError):  # a CancelledError can only be the hook's own: nothing is awaited
             logger.exception("on_event raised, given a %s; the read goes on", type(event).__name__)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import counted, plain_array, take_table
-from asyncpq.decoding.field_types import file_schema
+from asyncpq.decoding.field_types import check_arrow_schema, file_schema
+from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
+from asyncpq.expressions import Expression, parse_where
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
@@ -33,6 +35,7 @@ from asyncpq.scan.request import (
     dictionary_names,
     predicate,
     row_numbers,
+    where_steps,
     whole_number,
 )
 from asyncpq.scan.stream import Scan
@@ -129,7 +132,8 @@ class File(Unpicklable):
                         version = await self._source.present(self._version, context)
                     finally:
                         operation.metrics.wait_ends()
-                self._source.describe(operation.metrics)
+                    self._source.describe(operation.metrics)
+                    await check_arrow_schema(version, self._source.runtime, operation)
         finally:
             self.metrics = operation.metrics
         self._adopt(version)
@@ -252,6 +256,7 @@ class File(Unpicklable):
     ) -> pa.Table:
         """Return all matching rows in one table, in file order."""
         whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
+        where = await self._parsed(where)
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
         try:
             async with scan:
@@ -328,6 +333,7 @@ class File(Unpicklable):
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
+        where = await self._parsed(where)
         request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
         plan, _ = await self._collect("count", request)
         return plan.file_scan.rows_matched
@@ -356,6 +362,7 @@ class File(Unpicklable):
             wanted = LookupKeys(lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
+            where = await self._parsed(where)
             request = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
         request = request._replace(access=access_plan(access))
         self._source.runtime.check()
@@ -397,6 +404,7 @@ class File(Unpicklable):
         verb = why.verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
         story = why.Story(scan=verb == "scan")
+        where = await self._parsed(where)
         if lookup is not None:
             wanted, names = LookupKeys(lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
@@ -419,10 +427,20 @@ class File(Unpicklable):
         report = why.why_report(read, story)
         if layouts:
             pages = why.wants_pages(*shape)
-            report.add_layout(await inspect_version(self._source, version, ReadMetrics(), pages=pages))
+            async with self._source.runtime.deadline(self.url):
+                report.add_layout(await inspect_version(self._source, version, ReadMetrics(), pages=pages))
         return report
 
     # -- inside -----------------------------------------------------------------------------------
+
+    async def _parsed(self, where: object) -> object:
+        """Return ``where``, SQL and lists of filters converted to an expression; long ones in a thread. Raises
+        ExpressionError if it is not a predicate."""
+        if where is None or isinstance(where, (Expression, ArrowExpression)):
+            return where
+        self._source.runtime.check()
+        async with self._source.runtime.deadline(self.url):
+            return await self._source.runtime.off_loop(partial(parse_where, where), where_steps(where))
 
     async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
         from asyncpq.reports.inspection import report_on

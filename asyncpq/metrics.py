@@ -101,6 +101,7 @@ class ReadMetrics:
     requests: int = 0  # requests sent, retries included
     retries: int = 0  # requests that repeated a failed one
     throttles: int = 0  # requests that the store answered by asking to slow down
+    paced_s: float = 0.0  # seconds that requests waited because the store throttled; parallel waits add up
     hedges: int = 0  # requests sent a second time, since the first had no response yet
     bytes_fetched: int = 0  # body bytes received
     requests_by_purpose: dict[Purpose, int] = field(default_factory=dict)  # without zeros
@@ -275,6 +276,7 @@ class ReadMetrics:
         self.requests += other.requests
         self.retries += other.retries
         self.throttles += other.throttles
+        self.paced_s += other.paced_s
         self.hedges += other.hedges
         self.bytes_fetched += other.bytes_fetched
         for purpose, requests in other.requests_by_purpose.items():

@@ -154,8 +154,8 @@ class RetryOptions:
             connection may have to be made first.
         stall_timeout_s: longest silence inside a response body.
         min_throughput_bytes_s: a body slower than this, averaged, is given up after ``stall_timeout_s`` and retried.
-        read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for each batch of a
-            scan; None for no bound.
+        read_timeout_s: time for opening a file or dataset, for one whole lookup, take, count or plan, and for each
+            batch of a scan; None for no bound.
         retry_budget: the number of retries that all requests of a store have left together, at first and at most. A
             retry takes 1; its success gives 1 back, any other success 0.2. If none is left, a failed request is not
             retried. None for no bound.
@@ -209,12 +209,16 @@ class LimitOptions:
             of memory.
         max_page_bytes: a page or dictionary that claims a larger uncompressed size raises ResourceLimitError.
         max_decoded_bytes: the most decoded bytes of one unit of a scan, or of one row group of a read, in all columns
-            together; more raise ResourceLimitError.
+            together; more raise ResourceLimitError. It also bounds what the deleted rows of one file of a table take,
+            the length of a file of a table's metadata that is read whole, that of all commits of a Delta log together,
+            and what such a file decodes to, unless that is at most 256 times its size.
         max_restarts: how often a read starts again on a changed object before it gives up.
         files_ahead: files of a dataset whose footers one read fetches ahead of their rows; also the maximum of files
             whose rows are fetched at once.
         max_postings: entries of one segment of an index that one query may read; a query that needs more ignores the
             segment.
+        max_listed_objects: a listing of an object store with more objects raises ResourceLimitError; each takes about
+            300 bytes of memory.
     """
 
     max_connections: int = 64
@@ -232,6 +236,7 @@ class LimitOptions:
     max_restarts: int = 2
     files_ahead: int = 128
     max_postings: int = 1_000_000
+    max_listed_objects: int = 10_000_000
 
     def __post_init__(self) -> None:
         from_0 = ("decode_threads", "max_restarts", "lookup_connections", "round_bytes", "inline_decode_bytes")
@@ -253,6 +258,9 @@ class ReadOptions:
         verify_crc: check page CRCs if the file has them.
         validate_utf8: raise :class:`asyncpq.CorruptFileError` for rows whose text is not UTF-8; by default their bytes
             come unchanged, as with pyarrow.
+        validate_arrow_schema: raise :class:`asyncpq.CorruptFileError` for files whose stored Arrow schema
+            (``ARROW:schema`` in the footer) is damaged, as pyarrow does; by default it is ignored, so that columns have
+            the types of the Parquet schema alone, and ``fallbacks`` say so.
         trust_statistics: prune by statistics and page indexes of files and tables (bounds and row counts in a log or
             catalog); False reads everything and filters. Partition values always count.
         require_pinning: refuse stores that cannot pin or compare versions.
@@ -264,13 +272,15 @@ class ReadOptions:
 
     verify_crc: bool = True
     validate_utf8: bool = False
+    validate_arrow_schema: bool = False
     trust_statistics: bool = True
     require_pinning: bool = False
     extension_types: frozenset[str] = frozenset()
     int96_unit: Literal["ns", "us"] = "ns"
 
     def __post_init__(self) -> None:
-        _require_flags(self, "verify_crc", "validate_utf8", "trust_statistics", "require_pinning")
+        flags = ("verify_crc", "validate_utf8", "validate_arrow_schema", "trust_statistics", "require_pinning")
+        _require_flags(self, *flags)
         names = self.extension_types
         _require(type(names) is frozenset, "extension_types", names, "must be a frozenset of names")
         _require_choice(self, "int96_unit", "ns", "us")

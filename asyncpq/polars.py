@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
+import operator
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -27,7 +29,7 @@ import pyarrow as pa
 from asyncpq import blocking
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.dataset import Dataset
-from asyncpq.errors import InvalidOptionError, UsageError
+from asyncpq.errors import InvalidOptionError, UsageError, install_hint
 from asyncpq.expressions import (
     And,
     CompareOp,
@@ -35,12 +37,12 @@ from asyncpq.expressions import (
     Constant,
     Contains,
     Expression,
-    In,
     IsNull,
     KeyIn,
     Not,
     Or,
     StartsWith,
+    is_nan,
 )
 from asyncpq.expressions.scalars import Scalar, as_scalars
 from asyncpq.file import File
@@ -53,16 +55,13 @@ try:
     import polars as pl
     from polars.io.plugins import register_io_source
 except ImportError as _error:
-    raise UsageError(
-        "asyncpq.polars needs Polars", hint="Install Polars, as the extra asyncpq[polars] does."
-    ) from _error
+    raise UsageError("asyncpq.polars needs Polars", hint=install_hint("Polars", "polars")) from _error
 
 __all__ = ["scan"]
 
 Batches = Callable[[list[str] | None, Expression | None, int | None, int], AbstractContextManager[pa.RecordBatchReader]]
 Node = dict[str, Any]
 
-_NAN: Final = float("nan")
 _OPS: Final[dict[str, CompareOp]] = {
     "Eq": "==",
     "EqValidity": "==",
@@ -238,10 +237,52 @@ def rows_of(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
     forms, such as those of later versions of Polars, do not prune: Polars' own filter applies them.
     """
     try:
-        node = json.loads(predicate.meta.serialize(format="json"))
+        return _Pruning(schema).rows(json.loads(predicate.meta.serialize(format="json")), True)
+    except RecursionError:
+        return _rows_of_chain(predicate, schema)
     except (pl.exceptions.PolarsError, ValueError):
         return None
-    return _Pruning(schema).rows(node, True)
+
+
+def _rows_of_chain(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
+    """Return what :func:`rows_of` does, for a predicate that is nested too deeply for JSON, which a chain of hundreds
+    of terms is."""
+    for join in (operator.or_, operator.and_):
+        terms: list[pl.Expr] = []
+        pending = [predicate]
+        while pending:
+            expr = pending.pop()
+            inputs = expr.meta.pop()
+            for left, right in itertools.permutations(inputs) if len(inputs) == 2 else ():
+                if expr.meta.eq(join(left, right)):
+                    pending += [right, left]
+                    break
+            else:
+                terms.append(expr)
+        if len(terms) > 1:
+            return _junction([rows_of(term, schema) for term in terms], is_and=join is operator.and_)
+    return None
+
+
+def _junction(parts: list[Expression | None], *, is_and: bool) -> Expression | None:
+    """Join predicates with AND or OR. None is true for every row."""
+    known = [part for part in parts if part is not None]
+    if is_and:
+        return And(tuple(known)) if len(known) > 1 else known[0] if known else None
+    return Or(tuple(known)) if len(known) == len(parts) else None
+
+
+def _terms(node: object, op: str) -> list[object]:
+    """Return the terms of a chain of ``op`` (And or Or), which Polars nests."""
+    terms: list[object] = []
+    pending = [node]
+    while pending:
+        match pending.pop():
+            case {"BinaryExpr": {"left": left, "op": str(found), "right": right}} if found == op:
+                pending += [right, left]
+            case term:
+                terms.append(term)
+    return terms
 
 
 class _Pruning:
@@ -254,8 +295,9 @@ class _Pruning:
         """Return a predicate that is true for all rows where ``node``, a part of Polars' predicate, has the result
         ``truth``; it may be true for more rows. None if it would be true for every row."""
         match node:
-            case {"BinaryExpr": {"left": left, "op": "And" | "Or" as op, "right": right}}:
-                return self._junction([self.rows(left, truth), self.rows(right, truth)], (op == "And") is truth)
+            case {"BinaryExpr": {"op": "And" | "Or" as op}}:
+                parts = [self.rows(term, truth) for term in _terms(node, op)]
+                return _junction(parts, is_and=(op == "And") is truth)
             case {"BinaryExpr": {"left": left, "op": str(op), "right": right}} if op in _OPS:
                 return self._comparison(left, op, right, truth)
             case {"Function": {"input": [argument], "function": {"Boolean": "Not"}}}:
@@ -268,12 +310,6 @@ class _Pruning:
                 return Constant(value is truth)
         found = self._column(node)
         return Comparison(found[0], "==", truth) if found is not None and found[1] == pl.Boolean else None
-
-    def _junction(self, parts: list[Expression | None], is_and: bool) -> Expression | None:
-        known = [part for part in parts if part is not None]
-        if is_and:
-            return And(tuple(known)) if len(known) > 1 else known[0] if known else None
-        return Or(tuple(known)) if len(known) == len(parts) else None
 
     def _comparison(self, left: object, op: str, right: object, truth: bool) -> Expression | None:
         compare = _OPS[op]
@@ -298,7 +334,7 @@ class _Pruning:
             case ("IsNull" | "IsNotNull", []):
                 return IsNull(name) if (function == "IsNull") is truth else Not(IsNull(name))
             case ("IsNan" | "IsNotNan", []) if type_.is_float():
-                return In(name, (_NAN,)) if (function == "IsNan") is truth else Not(In(name, (_NAN,)))
+                return is_nan(name) if (function == "IsNan") is truth else Not(is_nan(name))
             case ({"IsIn": {"nulls_equal": bool(nulls_equal)}}, [values]):
                 return _member(name, _values(values, pl.List(type_)), nulls_equal, truth)
             case ({"IsBetween": {"closed": str(closed)}}, [low, high]) if closed in _BETWEEN:
@@ -309,7 +345,7 @@ class _Pruning:
                     else _compared(name, op if truth else _INVERSE[op], values[0])
                     for values, op in zip(ends, _BETWEEN[closed], strict=True)
                 ]
-                return self._junction(compared, truth)
+                return _junction(compared, is_and=truth)
         return None
 
     def _text(self, argument: object, text: object, function: object, truth: bool) -> Expression | None:
@@ -355,7 +391,7 @@ class _Pruning:
 def _compared(name: str, op: CompareOp, value: Scalar) -> Expression:
     rows = Comparison(name, op, value)
     # To Polars, NaN is greater than all numbers.
-    return Or((rows, In(name, (_NAN,)))) if op in (">", ">=") and isinstance(value, float) else rows
+    return Or((rows, is_nan(name))) if op in (">", ">=") and isinstance(value, float) else rows
 
 
 def _member(name: str, values: tuple[Scalar, ...] | None, nulls_equal: bool, truth: bool) -> Expression | None:
@@ -363,7 +399,7 @@ def _member(name: str, values: tuple[Scalar, ...] | None, nulls_equal: bool, tru
         return None
     rows: list[Expression] = [KeyIn(name, tuple([value for value in values if value is not None and value == value]))]
     if any(value != value for value in values):
-        rows.append(In(name, (_NAN,)))
+        rows.append(is_nan(name))
     if nulls_equal and None in values:
         rows.append(IsNull(name))
     if truth:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
@@ -21,9 +21,10 @@ from asyncpq.opening.keywords import (
     SessionKeywords,
     SessionOptionKeywords,
     TargetKeywords,
+    check_keywords,
     split_keywords,
 )
-from asyncpq.opening.one_off import one_off
+from asyncpq.opening.one_off import OneOff
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
@@ -79,8 +80,8 @@ class Session(Unpicklable):
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
             :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq[valkey]``.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
-            :class:`asyncpq.FileEnded` and :class:`asyncpq.ReadEnded`. It must not block; its exceptions are logged and
-            ignored.
+            :class:`asyncpq.FileEnded`, :class:`asyncpq.ArrowSchemaIgnored` and :class:`asyncpq.ReadEnded`. It must not
+            block; its exceptions are logged and ignored.
         keywords: ``memory_cache_bytes``, ``cache_policy``, ``negative_ttl_s``, ``cache_namespace``, ``requests``,
             ``retry``, ``limits`` and ``read``, as :class:`asyncpq.options.SessionOptions` explains them.
 
@@ -102,6 +103,8 @@ class Session(Unpicklable):
             disk_cache = DiskCacheOptions(path=os.fspath(disk_cache))
         if isinstance(shared_cache, str):
             shared_cache = SharedCacheOptions(url=shared_cache)
+        others = ("storage_options", "memory_cache", "disk_cache", "shared_cache", "on_event")
+        check_keywords("Session()", keywords, SessionOptionKeywords, others=others)
         options = SessionOptions(disk_cache=disk_cache, shared_cache=shared_cache, **keywords)
         if storage_options is not None and not isinstance(storage_options, Mapping):
             raise InvalidOptionError(f"storage_options must be a mapping, not a {type(storage_options).__name__}")
@@ -255,6 +258,9 @@ class Session(Unpicklable):
                     try:
                         version = await load_version(source, RequestContext(metrics))
                         await self._ready()
+                        from asyncpq.decoding.field_types import check_arrow_schema
+
+                        await check_arrow_schema(version, runtime, operation)
                     except BaseException:
                         await handle.close()
                         raise
@@ -296,7 +302,7 @@ class Session(Unpicklable):
             schema_policy: "strict": all files have the columns of the first; "permissive": all footers are read, and
                 columns that a file lacks are null, types are widened.
             partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
-            partition_types: types of partition columns; others are int32 if all values are integers, else strings.
+            partition_types: types of partition columns; others are int32 if all values fit, else int64, else strings.
             on_bad_file: "skip" leaves out, and reports, files that are not Parquet, cannot be read, or do not fit.
             listing_max_age_s: reads may use a listing, or a snapshot of an index, that is at most this old, and then
                 miss files written since; 0: each read lists again.
@@ -316,6 +322,7 @@ class Session(Unpicklable):
 
         if view is not None:
             one_of("view", view, ("snapshot", "listed", "table"))
+        check_keywords("open_dataset()", options, DatasetKeywords, others=("index", "view"))
         return await open_target(
             self._runtime, target, DatasetOptions(**options), index, None if view is None else View(view)
         )
@@ -354,6 +361,7 @@ class Session(Unpicklable):
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
 
+        check_keywords("build_index()", options, TargetKeywords, others=("kinds", "at", "building", "progress"))
         with self._shown(progress):
             return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
 
@@ -429,6 +437,7 @@ class Session(Unpicklable):
             CorruptFileError: the files differ from the source; they are deleted.
             StoreError: a store failed; written files are deleted if possible.
         """
+        check_keywords("optimize()", options, TargetKeywords, others=("sort_by", "zorder_by", "layout", "publish"))
         await self._ready("asyncpq.writing.optimize")
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.writing.optimize import optimize
@@ -461,40 +470,45 @@ class Session(Unpicklable):
             yield
 
 
-@one_off
-async def open_dataset(
+def open_dataset(
     target: object,
     *,
     index: object = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
-) -> AsyncIterator[Dataset]:
+) -> OneOff[Dataset]:
     """Open a dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
 
     Args:
         target, index, view: as in :meth:`Session.open_dataset`.
         options: the other arguments of :meth:`Session.open_dataset`, and the arguments of :class:`Session`.
     """
-    session_options, dataset_options = split_keywords(options)
-    async with Session(**session_options) as session:
-        yield await session.open_dataset(target, index=index, view=view, **dataset_options)
+
+    async def enter(stack: AsyncExitStack) -> Dataset:
+        session_options, dataset_options = split_keywords(options)
+        session = await stack.enter_async_context(Session(**session_options))
+        return await session.open_dataset(target, index=index, view=view, **dataset_options)
+
+    return OneOff("open_dataset", enter)
 
 
-@one_off
-async def open_file(
+def open_file(
     url: str | os.PathLike[str],
     *,
     decryption_properties: object | None = None,
     **session_options: Unpack[SessionKeywords],
-) -> AsyncIterator[File]:
+) -> OneOff[File]:
     """Open one file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
 
     Args:
         url, decryption_properties: as in :meth:`Session.open_file`.
         session_options: the arguments of :class:`Session`.
     """
-    async with (
-        Session(**session_options) as session,
-        await session.open_file(url, decryption_properties=decryption_properties) as file,
-    ):
-        yield file
+
+    async def enter(stack: AsyncExitStack) -> File:
+        session = await stack.enter_async_context(Session(**session_options))
+        return await stack.enter_async_context(
+            await session.open_file(url, decryption_properties=decryption_properties)
+        )
+
+    return OneOff("open_file", enter)

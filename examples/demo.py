@@ -24,7 +24,7 @@ import s3fs
 import asyncpq
 from asyncpq import col
 from localstack.seed import storage_options
-from localstack.start import running_localstack
+from localstack.start import running_localstack, stop_on_signals
 
 BUCKET = "asyncpq-demo"
 COLUMNS = ["id", "user", "event", "price"]
@@ -224,6 +224,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     rows = parser.parse_args().rows
     asked = Questions.of(rows)
+    stop_on_signals()
     with tempfile.TemporaryDirectory(prefix="asyncpq-demo-") as folder:
         print(f"writing {rows:,} rows, with and without a page index ...", flush=True)
         write_files(Path(folder), rows)

@@ -167,8 +167,21 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     # SIGKILL is sent in any case: the leader may have left children behind.
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)
+def stop_on_signals(status: int | None = None) -> None:
+    """Let SIGTERM, SIGINT and SIGHUP end this process by SystemExit: it leaves :func:`running_localstack`, which
+    stops the server. Later ones are ignored meanwhile.
+
+    ``status``: the exit status; None for the shell's, 128 and the signal's number.
+    """
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number if status is None else status)
+
+    for number in signals:
+        signal.signal(number, leave)
 
 
 def main() -> None:
@@ -179,8 +192,7 @@ def main() -> None:
     if arguments.install:
         install()
         return
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
+    stop_on_signals(0)
     with running_localstack(arguments.port) as endpoint:
         print(endpoint, flush=True)
         signal.pause()

@@ -34,7 +34,9 @@ class FolderReader(PlainReader):
     def __init__(self) -> None:
         self.urls: list[str] = []
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
         self.urls.append(url)
         return _read(Path(url))[start:stop]
 

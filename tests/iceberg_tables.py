@@ -68,7 +68,9 @@ class LocalReader(PlainReader):
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
         self.read.append(url)
         return _content(url)[start:stop]
 

@@ -247,6 +247,7 @@ class PlainReader:
     """The parts of a :class:`asyncpq.datasets.model.Reader` that take a session: they are not there."""
 
     trust_statistics = True
+    limits = asyncpq.LimitOptions()
 
     def read_rows(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError

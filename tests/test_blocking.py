@@ -48,6 +48,7 @@ def test_it_has_what_the_other_has() -> None:
     ]:
         public = {name for name, _ in inspect.getmembers(other) if not name.startswith("_")}
         public -= {
+            "bind",
             "entered",
             "lookup_scan",
             "runtime",

@@ -149,12 +149,13 @@ def _refused(error: str, query: str) -> bool:
         ("OVER ()" in query and "Vector::Reference used on vector of different type" in error)
         or ("DISTINCT" in query and "can't be an Arrow Scan Pushdown Filter" in error)
         or ("u64" in query and "Python int too large" in error)
-        or ("nan" in query and "as `true`" in error)
+        # a NaN in the query, or among the keys of a join, whose bounds DuckDB pushes down
+        or (any(word in query for word in ("nan", "JOIN", "IN (SELECT")) and "as `true`" in error)
     )
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(50, thorough=500))
+@settings(max_examples=examples(25, thorough=500))
 @given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)
 def test_random_queries_give_what_duckdb_reads(
     session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
@@ -225,12 +226,12 @@ SCHEMA = pa.schema(
     [
         (pc.field("i") == 5, "i == 5"),
         (pc.field("f") < 5.0, "f < 5.0"),
-        (pc.field("f") >= 5.0, "(f >= 5.0) or (f in [nan])"),
-        (pc.field("st", "f") > 5.0, "(st.f > 5.0) or (st.f in [nan])"),
+        (pc.field("f") >= 5.0, "(f >= 5.0) or (not (f <= inf))"),
+        (pc.field("st", "f") > 5.0, "(st.f > 5.0) or (not (st.f <= inf))"),
         (pc.field("st", "x") > 5, "st.x > 5"),
         (pc.is_nan(pc.field("f")), "f != f"),
         (pc.field("f").isin([0.0, 1.0]), "f == any of [0.0, 1.0]"),
-        (pc.field("f").isin([NAN, 1.0]), "(f == any of [1.0]) or (f in [nan])"),
+        (pc.field("f").isin([NAN, 1.0]), "(f == any of [1.0]) or (not (f <= inf))"),
         ((pc.field("s") >= "a") & (pc.field("s") < "b"), "(s >= 'a') and (s < 'b')"),
         (pc.field("t") > pa.scalar(dt.datetime(2024, 2, 29)), "t > 2024-02-29T00:00:00"),
         (pc.field("d") > pa.scalar(Decimal("1.50")), "d > 1.50"),
@@ -242,7 +243,8 @@ SCHEMA = pa.schema(
             ),  # of DuckDB 2
             "((not (i is null)) and (i in [1, 5])) or ((not (not (i is null))) and (null))",
         ),
-        (pc.field("n") == pa.scalar(1, NS), None),  # no Substrait form: pyarrow filters the batches
+        (pc.field("n") == pa.scalar(1, NS), "n == Timestamp(nanoseconds=1, timezone=None)"),
+        (pc.ends_with(pc.field("s"), "a"), None),  # pyarrow filters the batches
     ],
 )
 def test_filters(condition: pc.Expression, expected: str | None) -> None:
@@ -254,7 +256,7 @@ def test_filters(condition: pc.Expression, expected: str | None) -> None:
     "condition",
     [
         pc.scalar(True) & (pc.field("i") == 1),
-        (pc.field("n") == pa.scalar(1, NS)) & (pc.field("f") > 1.0),  # no Substrait form, and pyarrow would lose NaN
+        pc.ends_with(pc.field("s"), "a") & (pc.field("f") > 1.0),  # pyarrow would lose NaN
     ],
 )
 def test_what_would_be_inexact_is_refused(condition: pc.Expression) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import asyncpq
 from asyncpq import errors
-from asyncpq.errors import AsyncpqError, first_columns, nearest, nearest_column, shown
+from asyncpq.errors import AsyncpqError, FormatError, first_columns, nearest, nearest_column, shown
 
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, AsyncpqError)]
 
@@ -65,3 +68,43 @@ def test_hints_of_names() -> None:
     assert first_columns([]) is None
     assert (first_columns([str(number) for number in range(20)]) or "").endswith("'7', ... 20 in all.")
     assert len(shown("x" * 1000)) < 80
+
+
+def test_a_very_long_message_is_shortened() -> None:
+    text = str(FormatError("a" * 1_000_000 + "!", url="s3://" + "u" * 1_000_000, column="c" * 1_000_000))
+    assert len(text) < 6100
+    assert "aaa...aaa" in text
+    assert "a!; column" in text
+
+
+@pytest.mark.parametrize(
+    ("origin", "says"),
+    [
+        ({"dir_info": {}, "url": "file:///src/my%20copy"}, "pip install '/src/my copy[cli]'."),
+        (
+            {"vcs_info": {"vcs": "git", "commit_id": "abc"}, "url": "https://user:hidden@example.com/a.git"},
+            "pip install 'asyncpq[cli] @ git+https://example.com/a.git@abc'.",
+        ),
+        (
+            {"archive_info": {}, "url": "https://example.com/a.whl?token=hidden"},
+            "pip install 'asyncpq[cli] @ https://example.com/a.whl'.",
+        ),
+        (None, "Install rich, as the extra cli of asyncpq does."),
+    ],
+)
+def test_what_to_install_follows_how_this_copy_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, says: str
+) -> None:
+    about = tmp_path / "asyncpq-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: asyncpq\nVersion: 1.0\n")
+    if origin is not None:
+        (about / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "asyncpq" / "errors.py"))
+    assert says in errors.install_hint("rich", "cli")
+
+
+def test_what_to_install_in_a_source_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "asyncpq" / "errors.py"))
+    assert errors.install_hint("rich", "cli") == f"Install rich: pip install -e '{tmp_path}[cli]'."

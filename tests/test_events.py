@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import asyncpq
+from asyncpq import events
 from asyncpq.events import Event
+from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import Fault, ObjectServer
 from tests.faults.operations import parquet
 from tests.verbs import DATA, PATH, SETTINGS, URL, VERBS
@@ -249,7 +251,8 @@ async def test_nothing_is_logged_of_what_goes_well(caplog: pytest.LogCaptureFixt
     assert [record for record in caplog.records if record.name.startswith("asyncpq")] == []
 
 
-async def test_a_restart_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_restart_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_RESTARTS", events._Restarts())
     caplog.set_level(logging.INFO, "asyncpq")
     async with ObjectServer() as server:
         server.put(PATH, DATA)
@@ -261,6 +264,31 @@ async def test_a_restart_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = [record for record in caplog.records if record.name.startswith("asyncpq")]
     assert (record.name, record.levelno) == ("asyncpq.reads", logging.WARNING)
     assert record.getMessage() == f"lookup of {URL} starts again: the object has changed"
+
+
+def test_restarts_are_logged_once_a_minute_and_object(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(events, "_RESTARTS", events._Restarts())
+    monkeypatch.setattr("asyncpq.events.time.monotonic", lambda: clock[0])
+    for second in range(130):
+        clock[0] = float(second)
+        for url in ("s3://bucket/a", "s3://bucket/b"):
+            events.Operation("lookup", url, ReadMetrics(), None).restarts()
+    lines = [record.getMessage() for record in caplog.records]
+    for url in ("s3://bucket/a", "s3://bucket/b"):
+        first = f"lookup of {url} starts again: the object has changed"
+        again = f"{first} (restarts since the last such line: 59)"
+        assert [line for line in lines if url in line] == [first, again, again]
+
+
+def test_the_objects_that_restarts_are_counted_for_are_bounded() -> None:
+    restarts = events._Restarts()
+    for number in range(3000):
+        assert restarts.count(f"s3://bucket/{number}", 0.0) == 0
+    assert len(restarts._by_url) == 1024
+    assert restarts.count("s3://bucket/2999", 1.0) is None
 
 
 # -- secrets --------------------------------------------------------------------------------------

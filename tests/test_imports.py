@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import indexing
+from asyncpq.testing import ObjectServer
 
 PACKAGE = Path(asyncpq.__file__).parent
 
@@ -98,7 +100,8 @@ def test_import_is_silent_and_loads_no_reader_and_no_client() -> None:
 def test_a_filtered_read_loads_no_dataset_engine(tmp_path: Path) -> None:
     path = tmp_path / "numbers.parquet"
     texts = ["ab", "a", None, *[""] * 1997]
-    pq.write_table(pa.table({"number": range(2000), "text": texts}), path)
+    kinds = pa.array(texts).dictionary_encode()
+    pq.write_table(pa.table({"number": range(2000), "text": texts, "kind": kinds}), path)
     code = (
         "import asyncio, sys, asyncpq\n"
         "async def read():\n"
@@ -118,7 +121,7 @@ def test_a_filtered_read_loads_no_dataset_engine(tmp_path: Path) -> None:
     assert loaded.isdisjoint({"pandas", *arrow, "asyncpq.dataset", "asyncpq.indexing"})
 
 
-def test_a_lookup_in_a_folder_loads_neither_pandas_nor_what_builds_indexes(tmp_path: Path) -> None:
+def test_a_lookup_in_a_folder_without_an_index_loads_no_pandas_and_no_index(tmp_path: Path) -> None:
     for number in range(2):
         pq.write_table(pa.table({"number": [number, 10 + number]}), tmp_path / f"{number}.parquet")
     code = (
@@ -130,9 +133,34 @@ def test_a_lookup_in_a_folder_loads_neither_pandas_nor_what_builds_indexes(tmp_p
         "print(*sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    builds = {"asyncpq.indexing.index", "asyncpq.indexing.build.file_rows", "asyncpq.indexing.build.build_executor"}
-    assert builds.isdisjoint(done.stdout.split())
-    assert {"pandas", "pyarrow.acero", "pyarrow.dataset"}.isdisjoint(done.stdout.split())
+    rooms = (
+        "asyncpq.indexing",
+        "asyncpq.writing",
+        "asyncpq.page_map",
+        "asyncpq.tables.delta",
+        "asyncpq.tables.iceberg",
+    )
+    assert [name for name in done.stdout.split() if name.startswith(rooms)] == []
+    assert {"pandas", "pyarrow.acero", "pyarrow.compute", "pyarrow.dataset"}.isdisjoint(done.stdout.split())
+
+
+def test_a_first_read_of_s3_loads_no_client_of_others() -> None:
+    """They take longer to load than the request to answer."""
+    data = io.BytesIO()
+    pq.write_table(pa.table({"number": [1, 2]}), data)
+    with ObjectServer.in_thread() as server:
+        server.put("bucket/a.parquet", data.getvalue())
+        code = (
+            "import asyncio, sys, asyncpq\n"
+            "async def read():\n"
+            f"    async with asyncpq.Session(storage_options={{'s3': {server.storage_options!r}}}) as session:\n"
+            "        file = await session.open_file('s3://bucket/a.parquet')\n"
+            "        assert (await file.lookup({'number': 2})).num_rows == 1\n"
+            "asyncio.run(read())\n"
+            "print(*sys.modules)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"aiohttp", "botocore", "fsspec", "s3fs"}.isdisjoint(done.stdout.split())
 
 
 READS = """
@@ -178,3 +206,20 @@ def test_every_public_name_can_be_imported() -> None:
             assert getattr(package, name) is not None
         with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
             _ = getattr(package, "Nothing")  # noqa: B009 -- mypy knows that it is not there
+
+
+def test_the_names_that_load_late_are_the_public_ones() -> None:
+    late = [name for names in asyncpq._NAMES.values() for name in names]
+    assert sorted([*late, "blocking"]) == sorted(asyncpq.__all__)
+    assert len(asyncpq._MODULES) == len(late)
+
+
+def test_submodules_need_no_import_of_their_own() -> None:
+    """Scripts use them after ``import asyncpq``, as version 0.1 loaded all but the doors."""
+    rooms = {"caching", "errors", "events", "expressions", "metrics", "objects", "opening", "options", "parquet"}
+    rooms |= {"pruning", "records", "session", "storage", "tracing"}
+    doors = {"blocking", "duckdb", "fsspec", "indexing", "polars"}
+    assert rooms | doors == asyncpq._SUBMODULES <= set(dir(asyncpq))
+    code = f"import sys, asyncpq; print(*[getattr(asyncpq, name).__name__ for name in {sorted(rooms)}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"asyncpq.{name}" for name in sorted(rooms)]

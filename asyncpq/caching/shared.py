@@ -1,9 +1,9 @@
 """The shared tier: entries in a Valkey or Redis server, for all processes of a fleet.
 
 The cache cancels an exchange that takes longer than a fetch from the store. After a failure, it does not use the server
-for a while. The server is not trusted: entries and replies may be anything. GETRANGE limits the size of each reply,
-which MGET would not; all entries of a read take one round trip. Each cause of a refusal is logged once a minute,
-without secrets.
+for a while; after a refusal, it does not send the refused command. The server is not trusted: entries and replies may
+be anything. GETRANGE limits the size of each reply, which MGET would not; all entries of a read take one round trip.
+Each cause of a refusal is logged once a minute, without secrets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncpq.caching.entry_format import (
@@ -28,7 +28,7 @@ from asyncpq.caching.entry_format import (
     encode_pointer,
 )
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, install_hint
 from asyncpq.options import SharedCacheOptions
 
 if TYPE_CHECKING:
@@ -111,16 +111,45 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """Logs the commands that the server at ``place`` (host and port) refuses; each cause once in ``EVERY_S`` s."""
+    """Logs the commands that the server at ``place`` (host and port) refuses, each cause once in ``EVERY_S`` s, and
+    pauses each of them for ``pause_s`` seconds: a replica, a full server or a user without permission refuses it again.
+    """
 
-    def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, place: str, pause_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
+        self._pause_s = pause_s
+        self._paused_until: dict[str, float] = {}  # by command
+        self._refused = 0
+        self._last: dict[str, int] = {}  # by command, the number of its last refusal
         self._clock = clock
         self._told_at: dict[tuple[str, str], float] = {}
         self._untold: dict[tuple[str, str], int] = {}
 
+    def begin(self, commands: Iterable[str]) -> int | None:
+        """Return a token for :meth:`end` if none of the commands is paused, else None. After a pause one exchange may
+        try, while the others wait for its end."""
+        if self._paused_until:
+            now = self._clock()
+            paused = [command for command in commands if command in self._paused_until]
+            if any(now < self._paused_until[command] for command in paused):
+                return None
+            for command in paused:
+                self._paused_until[command] = now + self._pause_s
+        return self._refused
+
+    def end(self, commands: Iterable[str], token: int) -> None:
+        """End the pause of the commands of a complete exchange that were not refused since it began."""
+        if self._paused_until:
+            for command in commands:
+                if self._last.get(command, 0) <= token:
+                    self._paused_until.pop(command, None)
+
     def add(self, command: str, message: str) -> None:
-        """Log that the server refused ``command``. Of the server's error ``message`` the log shows only the code."""
+        """Pause ``command``, which the server refused, and log why. Of the server's error ``message`` the log shows
+        only the code."""
+        self._refused += 1
+        self._last[command] = self._refused
+        self._paused_until[command] = self._clock() + self._pause_s
         cause = (command, _code(message))
         if cause not in self._told_at and len(self._told_at) >= _MAX_CAUSES:
             cause = (command, _OTHER)
@@ -132,10 +161,11 @@ class Refusals:
         untold = self._untold.pop(cause, 0)
         meaning = _MEANINGS.get(cause[1])
         _log.warning(
-            "the shared cache at %s refuses %s with %s%s%s",
+            "the shared cache at %s refuses %s with %s%s; the command is paused for %s s%s",
             self._place,
             *cause,
             f": {meaning}" if meaning else "",
+            self._pause_s,
             f" ({untold} times more before)" if untold else "",
         )
 
@@ -161,8 +191,7 @@ class SharedCache(TierCounters):
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
             raise InvalidOptionError(
-                "a shared cache needs the package valkey, which is not installed",
-                hint="Install valkey, as the extra asyncpq[valkey] does.",
+                "a shared cache needs the package valkey, which is not installed", hint=install_hint("valkey", "valkey")
             ) from error
         self._options = options
         self._entry_bytes = options.max_entry_bytes + HEADER_BYTES
@@ -176,7 +205,7 @@ class SharedCache(TierCounters):
         self._codec = EntryCodec(secret.encode() if isinstance(secret, str) else secret)
         self._prefix = options.prefix.encode()
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
-        self._refusals = Refusals(self._connections.place)
+        self._refusals = Refusals(self._connections.place, options.retry_after_s)
         self._backoff = Backoff(failures=1, first_s=options.retry_after_s, longest_s=options.retry_after_s)
         # writes leave half of the connections to reads
         self._writers = asyncio.Semaphore(max(1, options.max_connections // 2))
@@ -204,7 +233,7 @@ class SharedCache(TierCounters):
             return True
 
         if keys:
-            answered = await self._exchange(ask, sum(sizes))
+            answered = await self._exchange(ask, sum(sizes), "GETRANGE")
             hits = len(values) - values.count(None)
             self.hits += hits
             self.misses += len(values) - hits if answered else 0
@@ -228,7 +257,7 @@ class SharedCache(TierCounters):
                     self._written("SET", await wire.reply())
 
         if kept:
-            await self._write(tell, sum(sizes))
+            await self._write(tell, sum(sizes), "SET")
 
     # -- pointers ---------------------------------------------------------------------------------
     # Hosts' clocks differ, and a stopped server may execute a command late. So the time that a pointer has been kept
@@ -245,7 +274,7 @@ class SharedCache(TierCounters):
             entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
             return (self._pointer(entry, now, asked_at),)
 
-        answer = await self._exchange(ask, 0)
+        answer = await self._exchange(ask, 0, "GETRANGE", "TIME")
         if answer is None:
             return None
         self.hits += answer[0] is not None
@@ -270,14 +299,14 @@ class SharedCache(TierCounters):
                 await wire.send([self._set(name, self._codec.encode(name, value))])
                 self._written("SET", await wire.reply())
 
-        await self._write(tell, 0)
+        await self._write(tell, 0, "GETRANGE", "TIME", "SET")
 
     async def drop_pointer(self, key: PointerKey) -> None:
         async def tell(wire: Wire) -> None:
             await wire.send([(b"DEL", self._prefix + key.encode())])
             self._written("DEL", await wire.reply())
 
-        await self._exchange(tell, 0)
+        await self._exchange(tell, 0, "DEL")
 
     def _pointer(self, value: bytes | None, now: int | None, asked_at: float) -> Pointer | None:
         if value is None or now is None or len(value) < _WRITTEN.size:
@@ -317,7 +346,7 @@ class SharedCache(TierCounters):
         return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
 
     def _written(self, command: str, reply: Reply) -> None:
-        """If ``reply`` is an error, count and log that the server refused to write (no memory, no permission)."""
+        """If ``reply`` is an error, count, log and pause: the server refused to write (no memory, no permission)."""
         if isinstance(reply, Exception):
             self._refused(command, reply)
 
@@ -325,16 +354,20 @@ class SharedCache(TierCounters):
         self.errors += 1
         self._refusals.add(command, str(reply))
 
-    async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk``, which sends commands and reads replies, on a connection; return its result. None if the
-        exchange fails, or the cache pauses after earlier failures. The timeout grows with ``size``, the bytes that may
-        be transferred."""
+    async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int, *commands: str) -> T | None:
+        """Run ``talk``, which sends ``commands`` and reads replies, on a connection; return its result. None if the
+        exchange fails, or the cache or a command pauses after earlier failures. The timeout grows with ``size``, the
+        bytes that may be transferred."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
         if self._owner is None:
             self._owner = owner
-        attempt = None if self._closed or self._owner != owner else self._backoff.begin()
-        if attempt is None:
+        usable = not self._closed and self._owner == owner
+        attempt = self._backoff.begin() if usable else None
+        permit = self._refusals.begin(commands) if attempt is not None else None
+        if attempt is None or permit is None:
+            if attempt is not None:
+                attempt.withdrawn()
             self.skipped += 1
             return None
         handled = sys.exception()
@@ -357,15 +390,16 @@ class SharedCache(TierCounters):
                 self._failed(attempt, error, handled)
             return None
         else:
+            self._refusals.end(commands, permit)
             if attempt.succeeded():
                 _log.info("the shared cache at %s answers again", self._connections.place)
             return result
         finally:
             attempt.withdrawn()
 
-    async def _write(self, talk: Callable[[Wire], Awaitable[None]], size: int) -> None:
+    async def _write(self, talk: Callable[[Wire], Awaitable[None]], size: int, *commands: str) -> None:
         async with self._writers:
-            await self._exchange(talk, size)
+            await self._exchange(talk, size, *commands)
 
     def _failed(self, attempt: Attempt, error: OSError, handled: BaseException | None) -> None:
         self.errors += 1

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
+from asyncpq.storage.threads import shared_context
 
 T = TypeVar("T")
 
@@ -102,13 +103,16 @@ class SingleFlight:
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
         """Start ``fetch`` and return its flight, registered under all of ``keys``. The caller joins the flight before
         awaiting anything."""
+        not_begun: list[Flight[T]] = []
 
         async def begin() -> T:
-            flight.began = time.monotonic()
+            # taken out, since a task that fails holds its frames, which would hold the flight and so the task
+            not_begun.pop().began = time.monotonic()
             return await fetch()
 
-        task = asyncio.get_running_loop().create_task(begin())
+        task = asyncio.get_running_loop().create_task(begin(), context=shared_context())
         flight = Flight(task)
+        not_begun.append(flight)
         names = tuple(keys)
         for key in names:
             self._flights[key] = flight

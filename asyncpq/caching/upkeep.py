@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from asyncpq.caching.disk_files import EntryFolder, UnsafeFolderError
 from asyncpq.caching.entry_format import EntryCodec
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, install_hint
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 
 T = TypeVar("T")
@@ -44,8 +44,7 @@ async def shared_cache_entries(options: SharedCacheOptions, *, remove: bool = Fa
         from asyncpq.caching.valkey_connections import count_keys
     except ImportError as error:
         raise InvalidOptionError(
-            "a shared cache needs the package valkey, which is not installed",
-            hint="Install valkey, as the extra asyncpq[valkey] does.",
+            "a shared cache needs the package valkey, which is not installed", hint=install_hint("valkey", "valkey")
         ) from error
     timeout_s = max(options.connect_timeout_s, 10 * options.timeout_s)
     return await count_keys(options.url, options.prefix, remove=remove, timeout_s=timeout_s)

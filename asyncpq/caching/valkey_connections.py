@@ -28,10 +28,11 @@ from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from valkey.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
+from valkey.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
 from valkey.exceptions import ResponseError, ValkeyError
 
 from asyncpq.errors import InvalidOptionError, StoreError
+from asyncpq.storage.addresses import connect, look_up
 
 Reply = bytes | int | list[Any] | ResponseError | None
 """A server's reply. An error of the server is returned as a ResponseError, not raised."""
@@ -212,6 +213,8 @@ class ValkeyConnections:
             self._ssl = connection.ssl_context = self._ssl or connection.ssl_context
         try:
             async with asyncio.timeout(self._connect_timeout_s):
+                if isinstance(connection, Connection):
+                    await _reach(connection)
                 await connection.connect()
         except BaseException as error:
             await self._discard(connection)
@@ -265,6 +268,17 @@ class ValkeyConnections:
             await self._discard(self._idle.pop())
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=self._connect_timeout_s)
+
+
+async def _reach(connection: Connection) -> None:
+    """Connect a socket to the server, and let valkey-py use it, which would look the host up in the event loop's
+    threads."""
+    arguments = dict(connection._connection_arguments())
+    host = arguments.pop("host")
+    arguments["sock"] = await connect(await look_up(host, arguments.pop("port")))
+    if "ssl" in arguments:
+        arguments["server_hostname"] = host
+    connection._connection_arguments = lambda: arguments  # type: ignore[method-assign]
 
 
 async def _see_out(writer: asyncio.StreamWriter) -> None:

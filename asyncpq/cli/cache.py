@@ -9,13 +9,13 @@ import typer
 from asyncpq.caching.upkeep import clear_disk_cache, disk_cache_usage, shared_cache_entries
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import run
+from asyncpq.cli.running import Application, run
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.reports.units import size_text
 
-app: typer.Typer = typer.Typer(
+app: Application = Application(
     name="cache", help="Show or clear the caches on disk and in a server.", no_args_is_help=True
 )
 

@@ -1,28 +1,44 @@
-"""The typer application that registers all commands of the command line."""
+"""The typer application with all commands of the command line. A command's module is loaded when it runs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
 import asyncpq
-from asyncpq.cli import cache, index_commands
-from asyncpq.cli.doctor import doctor
-from asyncpq.cli.inspect import inspect
-from asyncpq.cli.lint_command import lint
-from asyncpq.cli.optimize_command import optimize
-from asyncpq.cli.reads import count, lookup, query, take
-from asyncpq.cli.running import FLAG, Commands, State
-from asyncpq.cli.serve import serve
-from asyncpq.cli.why_commands import explain, why
+from asyncpq.cli.command_table import ABOUT, OPTIONS, PANELS
+from asyncpq.cli.running import Application, Commands, State
 
-app: typer.Typer = typer.Typer(
+_MODULES: Final = {name: module for commands in PANELS.values() for name, module, _ in commands}
+
+
+class ListedCommands(Commands):
+    """The commands of the table. Each stands for its real command, which is loaded when a command line names it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the name and the loaded command of ``args``, and the arguments that are left for it."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module; return the command as typer runs it."""
+    module = import_module(f"asyncpq.cli.{_MODULES[name]}")
+    group = getattr(module, "app", None)
+    if group is None:
+        group = Application()
+        group.command()(getattr(module, name))
+    return typer.main.get_command(group)
+
+
+app: Application = Application(
     name="asyncpq",
-    cls=Commands,
-    help="Read the few pages a query needs out of Parquet files, and see why that is fast or slow.",
+    cls=ListedCommands,
+    help=ABOUT,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -36,32 +52,19 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[
-        bool, typer.Option("--debug", metavar=FLAG, help="Show debug logs, and tracebacks of errors.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=OPTIONS["--debug"])] = False,
     version: Annotated[
-        bool, typer.Option("--version", metavar=FLAG, help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help=OPTIONS["--version"], callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of all commands."""
     context.obj = State(debug=debug)
 
 
-_READ: Final = "Read rows"
-_SEE: Final = "See why reads are fast or slow"
-_KEEP: Final = "Make and keep files fast"
-_HELP: Final = "Help"
+def _listed() -> None:
+    """Stands in the list of commands until its real command is loaded."""
 
-app.command(rich_help_panel=_READ)(query)
-app.command(rich_help_panel=_READ)(lookup)
-app.command(rich_help_panel=_READ)(take)
-app.command(rich_help_panel=_READ)(count)
-app.command(rich_help_panel=_READ)(serve)
-app.command(rich_help_panel=_SEE)(inspect)
-app.command(rich_help_panel=_SEE)(lint)
-app.command(rich_help_panel=_SEE)(explain)
-app.command(rich_help_panel=_SEE)(why)
-app.add_typer(index_commands.app, rich_help_panel=_KEEP)
-app.command(rich_help_panel=_KEEP)(optimize)
-app.add_typer(cache.app, rich_help_panel=_KEEP)
-app.command(rich_help_panel=_HELP)(doctor)
+
+for _panel, _commands in PANELS.items():
+    for _name, _, _about in _commands:
+        app.command(_name, help=_about, rich_help_panel=_panel)(_listed)

@@ -11,12 +11,13 @@ import typer
 from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, FLAG, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
 from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
 from asyncpq.dataset import Dataset
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
-from asyncpq.opening.targets import names_many
+from asyncpq.opening.names import names_many
+from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
 from asyncpq.reports.units import size_text
 from asyncpq.session import Session
@@ -38,7 +39,6 @@ async def doctor(
         bool,
         typer.Option(
             "--write-test",
-            metavar=FLAG,
             help="Also try whether the store refuses to create an existing object, which commits of indexes need: "
             "create an object of a random name and delete it.",
         ),
@@ -54,7 +54,7 @@ async def doctor(
     if format_ is Format.JSON:
         write_document(report)
     else:
-        print_facts(console(), _facts(report))
+        print_facts(console(), _facts(report), cut=False)
     store = report["store"]
     if store is not None and store["error"] is not None:
         fail(store["error"], _CODES.get(store["error_type"] or "", FAILED))
@@ -98,11 +98,11 @@ def _store_facts(store: StoreDiagnosis) -> Iterator[tuple[str, str]]:
     yield "one version", store["guarantee"] or ""
     yield "first GET", _seconds(store["first_s"])
     yield "small GET", _seconds(store["latency_s"])
-    yield "bandwidth", _rate(store["bandwidth_bytes_s"])
-    yield "in parallel", _rate(store["parallel_bytes_s"])
+    yield "bandwidth", _rate(store, store["bandwidth_bytes_s"])
+    yield "in parallel", _rate(store, store["parallel_bytes_s"])
     words = {True: "yes", False: "no", None: "not tried"}
     if store["size"] is not None:
-        yield "supports", ", ".join(f"{name}: {words[answer]}" for name, answer in store["supports"].items())
+        yield from _lines("supports", [f"{name}: {words[answer]}" for name, answer in store["supports"].items()])
     yield "requests", str(len(store["requests"]))
 
 
@@ -110,5 +110,10 @@ def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
 
 
-def _rate(bytes_s: float | None) -> str:
-    return "" if bytes_s is None else f"{size_text(bytes_s)}/s"
+def _rate(store: StoreDiagnosis, bytes_s: float | None) -> str:
+    """Return a measured rate as text, or why it was not measured; "" if there was no object."""
+    if bytes_s is not None or store["size"] is None:
+        return "" if bytes_s is None else f"{size_text(bytes_s)}/s"
+    if store["size"] < MEASURED_BYTES:
+        return f"not measured: the object has less than {size_text(MEASURED_BYTES)}"
+    return "not measured: an error ended the diagnosis before"

@@ -1,22 +1,24 @@
-"""Tables, facts and counts for the terminal. Sizes and durations: :mod:`asyncpq.reports.units`."""
+"""Tables, facts and counts for the terminal, drawn by rich, which is loaded by the first of them. Sizes and durations:
+:mod:`asyncpq.reports.units`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from typing import Final
-
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from asyncpq.errors import printable
+from asyncpq.metrics import ReadMetrics
+from asyncpq.reports.units import size_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDE: Final = 110  # characters from which tables show all their columns
 _GAP: Final = 2  # characters between columns
 _LEAST: Final = 6  # characters of a column of text
 _MOST: Final = 48
+UNCUT: Final = 1 << 20  # characters of a console that cuts nothing
 
 
 def count_text(number: int | None) -> str:
@@ -40,17 +42,23 @@ def print_table(
     """Print a table that fits the width of ``out``.
 
     ``columns`` are pairs of a heading and "left", "right" or "text". Columns of "text" share the width that the other
-    columns leave, and longer cells are cut. Cells are plain text: control characters are escaped.
+    columns leave, and longer cells are cut, but not in a pipe (see :func:`console`). Cells are plain text: control
+    characters are escaped.
     """
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
     cells = [[printable(cell) for cell in row] for row in rows]
     natural = [max([cell_len(text), *(cell_len(row[at]) for row in cells)]) for at, (text, _) in enumerate(columns)]
     texts = [at for at, (_, kind) in enumerate(columns) if kind == "text"]
     left = out.width - _GAP * (len(columns) - 1) - sum(natural) + sum(natural[at] for at in texts)
-    widths = dict(zip(texts, _shared([natural[at] for at in texts], left), strict=True))
+    wanted = [natural[at] for at in texts]
+    widths = dict(zip(texts, _shared(wanted, left) if out.width < UNCUT else wanted, strict=True))
+    if title:
+        out.print(Text(printable(title), "bold"))
     table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, _GAP - 1, 0, 0),  # with a space that the box adds
@@ -86,20 +94,37 @@ def _shared(wanted: Sequence[int], width: int) -> list[int]:
     return [given[at] for at in range(len(wanted))]
 
 
-def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print one line for each (name, value) pair whose value is not empty. Longer lines are cut to the width."""
+def print_facts(out: Console, facts: Iterable[tuple[str, str]], *, cut: bool = True) -> None:
+    """Print one line for each (name, value) pair whose value is not empty. Longer lines are cut to the width; without
+    ``cut``, they are whole."""
+    from rich.text import Text
+
     for name, value in facts:
         if value:
-            out.print(Text.assemble((f"{name:16} ", "dim"), printable(value)), overflow="ellipsis", no_wrap=True)
+            line = Text.assemble((f"{name:16} ", "dim"), printable(value))
+            out.print(line, overflow="ellipsis" if cut else "ignore", no_wrap=True, crop=cut)
+
+
+def cost_text(metrics: ReadMetrics) -> str:
+    """Return the counts of a command as one line, without those of rows and row groups if none was read."""
+    text = str(metrics).replace(f", {metrics.bytes_fetched} bytes;", f", {size_text(metrics.bytes_fetched)};", 1)
+    if not metrics.pages_read:
+        text = text.replace(f", rows {metrics.rows_scanned} seen and {metrics.rows_returned} returned; ", "; ", 1)
+        text = text.replace("row groups 0 of 0, pages 0; ", "", 1)
+    return text
 
 
 def console() -> Console:
-    """Return a console on stdout. It is as wide as the terminal; without a terminal it has 80 characters, or the number
-    in the environment variable COLUMNS."""
-    return _Console(highlight=False, soft_wrap=False)
+    """Return a console on stdout. It is as wide as the terminal, or as the environment variable COLUMNS says. What goes
+    into a pipe or a file without COLUMNS is never cut."""
+    from rich.console import Console
 
+    class OwnConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Re-raise the error for :func:`asyncpq.cli.running.run`: rich would end the process with code 1."""
+            raise BrokenPipeError
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Re-raise the error for :func:`asyncpq.cli.running.run`: rich would end the process with code 1."""
-        raise BrokenPipeError
+    out = OwnConsole(highlight=False, soft_wrap=False)
+    if not out.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        out.width = UNCUT
+    return out

@@ -12,7 +12,7 @@ import typer
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, FLAG, fail, interruptible
+from asyncpq.cli.running import FAILED, Application, fail, interruptible
 from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
@@ -22,7 +22,7 @@ from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.units import plural, size_text
 from asyncpq.session import Session
 
-app: typer.Typer = typer.Typer(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
+app: Application = Application(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
 
 _KINDS: Final[dict[str, Any]] = {
     "bounds": Bounds,
@@ -119,7 +119,7 @@ async def show(
     url: _Lake,
     at: _At = None,
     stale: Annotated[
-        bool, typer.Option("--stale", metavar=FLAG, help="List the files too, and say how they differ from the index.")
+        bool, typer.Option("--stale", help="List the files too, and say how they differ from the index.")
     ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -236,7 +236,7 @@ async def drop(
     session: Session,
     url: _Lake,
     at: _At = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove the index. The files stay."""
     index = await open_existing_index(session, url, at)

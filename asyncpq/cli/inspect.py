@@ -14,7 +14,6 @@ from rich.text import Text
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
-from asyncpq.cli.running import FLAG
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
@@ -69,16 +68,13 @@ async def inspect(
         ),
     ] = None,
     no_pages: Annotated[
-        bool, typer.Option("--no-pages", metavar=FLAG, help="Read the footer alone: no page indexes. For huge files.")
+        bool, typer.Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")
     ] = False,
     sort: Annotated[
         Order, typer.Option("--sort", help="Order of columns: as in the file, or the largest first.")
     ] = Order.FILE,
     all_rows: Annotated[
-        bool,
-        typer.Option(
-            "--all", metavar=FLAG, help=f"List everything, not only the first {_FEW} row groups, files or pages."
-        ),
+        bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
     ] = False,
     index: IndexUrl = None,
     format_: ReportFormat = Format.TABLE,

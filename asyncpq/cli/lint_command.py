@@ -12,7 +12,7 @@ from rich.text import Text
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FINDINGS, FLAG
+from asyncpq.cli.running import FINDINGS
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
@@ -47,9 +47,7 @@ async def lint(
         ),
     ] = None,
     index: IndexUrl = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", metavar=FLAG, help="End with exit code 5 if there are findings.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Find what makes lookups in a file or lake slow, and show what each cure saves and how to apply it."""
@@ -86,7 +84,7 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
     saves = _saving(cause)
     lines = [cause["detail"], *([saves] if saves else []), f"Cure: {cause['cure']}"]
     for line in lines:
-        out.print(Padding(Text(printable(line)), (0, 0, 0, 3)))
+        out.print(Padding(Text(printable(line)), (0, 0, 0, 3), expand=False))
     snippets = cause["snippets"]
     for writer, code in snippets.items():
         if writers is None or writer in writers or len(snippets) == 1:  # which depends on no writer

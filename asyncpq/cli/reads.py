@@ -7,23 +7,26 @@ import enum
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import pyarrow as pa
 import typer
 
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
-from asyncpq.dataset import Dataset
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Progress
 from asyncpq.file import File
-from asyncpq.reports.documents import Count
 from asyncpq.reports.progress import ProgressBars
 from asyncpq.session import Session
 from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from asyncpq.dataset import Dataset
+    from asyncpq.reports.documents import Count
 
 _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
 
@@ -59,7 +62,7 @@ async def query(
     """
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
-    with _progress(session, form, output) as bars, _hinting_at_quotes(where):
+    with _progress(session, form, output) as bars:
         async with opened(session, url, index) as target:
             # A table reads one row more than it shows, to know that there is one.
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
@@ -109,7 +112,7 @@ async def take(
     """Read rows of one file by their numbers, in the order given."""
     form = chosen_format(format_, output)
     async with opened(session, url) as target:
-        if isinstance(target, Dataset):
+        if not isinstance(target, File):
             raise InvalidOptionError(
                 f"{safe_url(url)} names many files, but row numbers count the rows of one file",
                 hint="Name one of its files; `asyncpq inspect` lists them.",
@@ -128,7 +131,7 @@ async def count(
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
-    with _progress(session) as bars, _hinting_at_quotes(where):
+    with _progress(session) as bars:
         async with opened(session, url, index) as target:
             rows = await target.count(where)
             bars.close()
@@ -137,17 +140,6 @@ async def count(
                 write_document(document)
             else:
                 typer.echo(rows)
-
-
-@contextmanager
-def _hinting_at_quotes(where: str | None) -> Iterator[None]:
-    """Add a hint about quotes to the error for an unknown column in double quotes, which may be meant as a text."""
-    try:
-        yield
-    except ColumnNotFoundError as error:
-        if where is not None and f'"{error.column}"' in where:
-            error.hint = f"In SQL, double quotes name columns; text stands in single quotes: '{error.column}'."
-        raise
 
 
 @contextmanager

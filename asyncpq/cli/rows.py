@@ -17,10 +17,10 @@ from typing import IO, Annotated, Any, Final
 import pyarrow as pa
 import typer
 
-from asyncpq.cli.figures import console, print_table
 from asyncpq.errors import InvalidOptionError
 from asyncpq.reports.json_values import json_text, json_values
 from asyncpq.reports.row_writers import (
+    ArrowFileWriter,
     ArrowWriter,
     CsvWriter,
     JsonWriter,
@@ -32,7 +32,7 @@ from asyncpq.reports.row_writers import (
 from asyncpq.reports.units import plural
 
 SHOWN_ROWS: Final = 40  # of a table without --limit
-_CELL: Final = 200  # characters of a cell; the table cuts more, to its width
+_CELL: Final = 200  # characters of a cell on a terminal; the table cuts more, to its width
 _LEAST: Final = 8  # characters of the narrowest column of a table, its gap included
 
 
@@ -206,7 +206,7 @@ def _writer(format_: RowFormat, sink: Any, url: str, schema: pa.Schema, *, to_fi
     if format_ is RowFormat.CSV:
         return CsvWriter(sink, schema)
     if format_ is RowFormat.ARROW:
-        return ArrowWriter(sink, schema, file=to_file)
+        return ArrowFileWriter(sink, schema) if to_file else ArrowWriter(sink, schema)
     return ParquetWriter(sink, schema)
 
 
@@ -219,19 +219,26 @@ class _Table:
         self._total = total
         self._rows: list[list[str]] = []
         self._more = False  # whether rows came that are not shown
+        from asyncpq.cli.figures import UNCUT, console
+
+        self._out = console()
+        self._most = _CELL if self._out.width < UNCUT else None
 
     def write(self, batch: pa.RecordBatch) -> None:
         room = self._shown - len(self._rows)
         self._more = self._more or batch.num_rows > room
         shown = batch.slice(0, room)
-        columns = [[_cell(value) for value in json_values(column)] for column in shown.columns]
+        most = self._most
+        columns = [[_cell(value, most) for value in json_values(column)] for column in shown.columns]
         self._rows.extend(map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(shown.num_rows)])
 
     def abandon(self) -> None:
         """End after an error, without showing the table."""
 
     def finish(self) -> None:
-        out = console()
+        from asyncpq.cli.figures import print_table
+
+        out = self._out
         fit = max(1, out.width // _LEAST)
         numbers = [is_number(field.type) for field in self._schema]
         kinds = ["right" if number else "text" for number in numbers]
@@ -250,8 +257,8 @@ class _Table:
         return "\n".join(notes)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, most: int | None) -> str:
     if value is None:
         return "null"
     text = value if isinstance(value, str) else json_text(value)
-    return text if len(text) <= _CELL else f"{text[:_CELL]}…"
+    return text if most is None or len(text) <= most else f"{text[:most]}…"

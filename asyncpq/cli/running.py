@@ -10,17 +10,18 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import sys
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from asyncpq.cli.wording import in_options
+from asyncpq.cli import missing_package
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -32,8 +33,8 @@ from asyncpq.errors import (
 )
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
-FLAG: Final = " "  # metavar of options without a value: typer would write <bool>
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 NOT_FOUND: Final = 3
@@ -52,7 +53,23 @@ class State:
 _UsageError: Final = cast("type[Exception]", typer.BadParameter.__base__)  # typer names only this subclass of it
 
 
-class Commands(TyperGroup):
+class _PlainFlags:
+    """Part of a command: in its help, options that take no value show none. typer would write <bool>."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        """Return all parameters of the command."""
+        parameters: list[Any] = super().get_params(context)  # type: ignore[misc]  # of the command
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = " "
+        return parameters
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command of :class:`Application`."""
+
+
+class Commands(_PlainFlags, TyperGroup):
     """A group of commands that reports wrong usage like every other error: with one line and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # typer calls it by keyword
@@ -61,20 +78,81 @@ class Commands(TyperGroup):
             return super().main(args, standalone_mode=False, **options)
         try:
             done = super().main(args, standalone_mode=False, **options)
+        except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # the reader of the help has gone, such as head
+                sys.exit(0)
+            raise
         except typer.Abort:
             sys.exit(_tell("there is no answer", FAILED))
         except _UsageError as error:
             sys.exit(_tell_usage(error))
         sys.exit(done if isinstance(done, int) else 0)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Load and call the command of the context."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # while modules are loaded: typer would end the process without a word
+            fail("interrupted", INTERRUPTED)
+
+
+class Application(typer.Typer):
+    """A typer application of :class:`Commands` and :class:`Command`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"cls": Commands, "add_completion": False, "pretty_exceptions_enable": False, **options})
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
+        """Return a decorator that registers a function as a command."""
+        return super().command(name, cls=Command, **options)
+
 
 def _tell_usage(error: Any) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
-        typer.echo(error.ctx.get_help())
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help; with rich, it is printed already
+        if error.message:
+            typer.echo(error.message)
         return WRONG_USAGE
-    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    message = _meant(error) or error.format_message().replace("Value error, ", "").rstrip(".")
+    end = "" if message.endswith("?") else "."
     place = "asyncpq" if error.ctx is None else error.ctx.command_path
-    return _tell(f"{message[:1].lower()}{message[1:]}. `{place} --help` describes it.", WRONG_USAGE)
+    return _tell(f"{message[:1].lower()}{message[1:]}{end} `{place} --help` describes it.", WRONG_USAGE)
+
+
+#: What other tools call options and commands of this one.
+_OPTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("--filter", "--filters", "--predicate", "--condition", "-w"), "--where"),
+    **dict.fromkeys(("-n", "-l", "--rows", "--head", "--lines", "--max-rows", "--top"), "--limit"),
+    **dict.fromkeys(("-c", "--column", "--select", "--projection", "--fields"), "--columns"),
+    **dict.fromkeys(("-k", "--keys", "--id"), "--key"),
+    **dict.fromkeys(("-o", "--out", "--output-file"), "--output"),
+    **dict.fromkeys(("-f", "--output-format"), "--format"),
+    **dict.fromkeys(("--endpoint", "--url", "--host"), "--endpoint-url"),
+    **dict.fromkeys(("--anon", "--anonymous", "--public", "--no-sign"), "--no-sign-request"),
+    **dict.fromkeys(("--cache", "--cache-dir"), "--disk-cache"),
+    **dict.fromkeys(("--metrics", "--timing", "--cost"), "--stats"),
+}
+_COMMANDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("select", "sql", "cat", "head", "read", "show", "print", "scan", "dump", "filter"), "query"),
+    **dict.fromkeys(("get", "find"), "lookup"),
+    **dict.fromkeys(("schema", "info", "meta", "metadata", "describe", "stat", "footer"), "inspect"),
+    **dict.fromkeys(("wc", "rows", "size"), "count"),
+    **dict.fromkeys(("check", "validate"), "lint"),
+    **dict.fromkeys(("rewrite", "compact", "sort"), "optimize"),
+}
+_NO_COMMAND: Final = re.compile(r"No such command '([^']*)'")
+
+
+def _meant(error: Any) -> str | None:
+    """Return a message with the option or command that other tools call as the user did; None if there is none."""
+    command = getattr(error.ctx, "command", None)
+    option = getattr(error, "option_name", None)
+    if option is not None and hasattr(error, "possibilities"):
+        known = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+        meant = _OPTIONS.get(option)
+        return f"No such option: {option}. Did you mean {meant}?" if meant in known else None
+    named = _NO_COMMAND.match(error.message)
+    meant = None if named is None else _COMMANDS.get(named[1])
+    return f"{named[0]}. Did you mean '{meant}'?" if named and meant in getattr(command, "commands", ()) else None
 
 
 @contextmanager
@@ -107,10 +185,14 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
 
 def _message(error: Exception) -> str:
     if isinstance(error, AsyncpqError):
+        from asyncpq.cli.wording import in_options
+
         return in_options(str(error))
     if isinstance(error, OSError):  # of the output: all others are errors of asyncpq
         hint = " Make its folder first." if error.errno == errno.ENOENT else ""
         return f"cannot write {printable(str(error.filename or 'to stdout'))}: {error.strerror or error}.{hint}"
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)):
+        return missing
     return f"{type(error).__name__}: {error}. This is a bug of asyncpq; --debug shows where it happened"
 
 

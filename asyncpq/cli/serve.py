@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncpq.cli.running import FLAG, WRONG_USAGE, fail
+from asyncpq.cli.running import WRONG_USAGE, fail
 from asyncpq.errors import UsageError
 
 
@@ -14,7 +14,8 @@ def serve(
     configuration: Annotated[
         str | None, typer.Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", metavar=FLAG, help="Serve data that is made for it.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve data that is made for it.")] = False,
+    new_token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its sha256, and end.")] = False,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen at, instead of that of the configuration.")
     ] = None,
@@ -23,10 +24,8 @@ def serve(
     ] = None,
 ) -> None:
     """Serve datasets over HTTP: lookups, scans and counts as JSON, NDJSON, Arrow and Parquet."""
-    if demo == (configuration is not None):
-        fail("name a configuration, or pass --demo", WRONG_USAGE)
     try:
-        from asyncpq.serve.__main__ import serve as run_service
+        from asyncpq.serve.__main__ import start
     except UsageError as error:  # its packages are not installed
         fail(str(error), WRONG_USAGE)
-    raise typer.Exit(run_service(configuration, host, port))
+    raise typer.Exit(start(configuration, demo=demo, new_token=new_token, host=host, port=port))

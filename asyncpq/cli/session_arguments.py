@@ -7,20 +7,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
-from asyncpq.cli.running import FLAG, run
+from asyncpq.cli.running import run
 from asyncpq.cli.tables import names_table, open_files, target_of
-from asyncpq.dataset import Dataset
-from asyncpq.datasets.listing import INDEX_FOLDER
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
-from asyncpq.file import File
-from asyncpq.indexing import Index
-from asyncpq.opening.targets import names_many
+from asyncpq.opening.names import names_many
 from asyncpq.options import RequestOptions
 from asyncpq.session import Session
+
+if TYPE_CHECKING:
+    from asyncpq.dataset import Dataset
+    from asyncpq.file import File
+    from asyncpq.indexing import Index
 
 P = ParamSpec("P")
 
@@ -66,9 +67,7 @@ class SessionArguments:
     ] = None
     no_sign_request: Annotated[
         bool,
-        typer.Option(
-            "--no-sign-request", metavar=FLAG, help="Read a public bucket without credentials.", rich_help_panel=_STORE
-        ),
+        typer.Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE),
     ] = False
     disk_cache: Annotated[
         str | None,
@@ -80,8 +79,7 @@ class SessionArguments:
         ),
     ] = None
     stats: Annotated[
-        bool,
-        typer.Option("--stats", metavar=FLAG, help="Print the cost of the command to stderr.", rich_help_panel=_STORE),
+        bool, typer.Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)
     ] = False
 
     def storage_options(self) -> dict[str, Any]:
@@ -140,7 +138,9 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
                     await command(session, **given)  # type: ignore[call-arg]  # mypy knows no names of P
             finally:
                 if arguments.stats:
-                    typer.echo(str(session.metrics), err=True)
+                    from asyncpq.cli.figures import cost_text
+
+                    typer.echo(cost_text(session.metrics), err=True)
 
         run(state, with_open_session())
 
@@ -155,6 +155,8 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
 
     With ``refreshes``, the index of a table is opened with the table, which a refresh needs.
     """
+    from asyncpq.datasets.listing import INDEX_FOLDER
+
     if at is None and (names_table(url) or "*" in url):
         raise InvalidOptionError(
             "--at is missing: only the index of a prefix has a default place", hint="Add --at URL, the index's url."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.session import Session
+from asyncpq.storage.urls import ICEBERG_METADATA
+
+if TYPE_CHECKING:
+    from asyncpq.dataset import Dataset
 
 _DUCKLAKE: Final = "ducklake:"
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
@@ -36,7 +39,7 @@ class OpenArguments(NamedTuple):
 
 def names_table(url: str) -> bool:
     """Return whether the text of a url alone, without a request, shows that it names a table."""
-    return url.startswith(_DUCKLAKE) or url.endswith(".metadata.json")
+    return url.startswith(_DUCKLAKE) or url.endswith(ICEBERG_METADATA)
 
 
 async def open_files(session: Session, url: str, index: str | None = None) -> Dataset:
@@ -75,7 +78,7 @@ def _known(url: str) -> OpenArguments:
     """Return the arguments with which a session opens ``url``, without a request: a table, or else files."""
     if url.startswith(_DUCKLAKE):
         return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE)))
-    return OpenArguments(url, "iceberg" if url.endswith(".metadata.json") else None)
+    return OpenArguments(url, "iceberg" if url.endswith(ICEBERG_METADATA) else None)
 
 
 def _lake_table(text: str) -> object:

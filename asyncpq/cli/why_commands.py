@@ -14,7 +14,6 @@ from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
-from asyncpq.cli.running import FLAG
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
@@ -77,15 +76,10 @@ async def why(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
-    count: Annotated[
-        bool, typer.Option("--count", metavar=FLAG, help="Count the rows that match, instead of reading them.")
-    ] = False,
+    count: Annotated[bool, typer.Option("--count", help="Count the rows that match, instead of reading them.")] = False,
     index: IndexUrl = None,
     warm: Annotated[
-        bool,
-        typer.Option(
-            "--warm", metavar=FLAG, help="Read once before, and tell the story of the second time, with caches."
-        ),
+        bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
     format_: StoryFormatOption = StoryFormat.TEXT,
     html: Html = None,

@@ -38,6 +38,26 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
         "--endpoint-url does not begin with http:// or https://",
     ),
     ("write an endpoint_url that begins", "write an --endpoint-url that begins"),
+    ("the storage_options for s3 have an endpoint_url with port 0", "--endpoint-url has port 0"),
+    (
+        "Write s3:// for a store with S3's protocol, and endpoint_url in storage_options.",
+        "Write s3:// for a store with S3's protocol, and its --endpoint-url.",
+    ),
+    (
+        "Pass account_name and account_key (or sas_token, or connection_string) in storage_options, or anon=True for "
+        "public objects.",
+        "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
+    ),
+    (
+        "and pass account_name and account_key in storage_options.",
+        "and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
+    ),
+    (
+        'Pass token="key.json" in storage_options, or token="anon" for public objects.',
+        "Set GOOGLE_APPLICATION_CREDENTIALS to a file with a key.",
+    ),
+    (" with instance and token in storage_options.", " in Python, with its instance and token."),
+    ("disk_cache= of the session to keep on disk what is read.", "--disk-cache FOLDER to keep on disk what is read."),
     (
         'name a private CA in storage_options: client_kwargs={"verify": "ca.pem"}.',
         "name a private CA in AWS_CA_BUNDLE.",
@@ -61,6 +81,11 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("Raise RetryOptions.max_attempts to retry more often.", "Try again later."),
     ("Raise RetryOptions.read_timeout_s if the store is slow.", "The store may be slow: try again later."),
+    (
+        "Session.open_dataset reads all files of a bucket or prefix.",
+        "End the url with / to read all files of the bucket: s3://bucket/.",
+    ),
+    ("Leave out LIMIT, and pass limit= for it.", "Leave out LIMIT, and add --limit N for it."),
     # indexes
     ("at: is missing, and", "--at is missing, and"),
     ("at: is inside the dataset", "--at is inside the dataset"),
@@ -84,6 +109,10 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     (", or open the dataset without it (index=False)", ""),
     ("Set single_writer=True if only one process writes to this index.", "Keep the index in another store, with --at."),
     ("set BuildOptions.folder to another folder", "set TMPDIR to another folder"),
+    (
+        "If the file is as it must be, raise LimitOptions(",
+        "If the file is as it must be, in Python, raise LimitOptions(",
+    ),
     ("Raise LimitOptions.", "In Python, raise LimitOptions."),
     (
         'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept',
@@ -96,7 +125,17 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ('Leave out view= and index=; or add format="parquet" to read every file, committed or not.', "Leave out --index."),
     ('Open that folder by itself; or pass format="parquet", to read every file that is there.', "Name that folder."),
     ('Write them again; or pass format="parquet" to read every file that is there.', "Write them again."),
-    ('To ignore that, pass format="parquet" to read every listed file.', "A pattern of files ignores that."),
+    ("To read the table, open ", "To read the table, name "),
+    (' with format="delta"; or pass format="parquet" to read every listed file.', "."),
+    (' with format="iceberg"; or pass format="parquet" to read every listed file.', "."),
+    (
+        'Open the table by its catalog, as a DuckLakeTable; or pass format="parquet" to read every listed file.',
+        "Name the table by its catalog: ducklake:CATALOG#TABLE.",
+    ),
+    (
+        'To ignore that, pass format="parquet" to read every listed file.',
+        'In Python, format="parquet" reads every file anyway.',
+    ),
     (
         'Open the dataset with schema_policy="permissive":',
         'In Python, open the dataset with schema_policy="permissive":',
@@ -105,6 +144,7 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
         "Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
         "Leave the column out, with --columns.",
     ),
+    ("; ReadOptions(validate_arrow_schema=False) reads it with the types of its Parquet schema.", "."),
     (
         "Give open_file its decryption_properties=.",
         "In Python, open_file takes decryption_properties=; the command line has no keys.",

@@ -33,7 +33,7 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
 from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
-from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.request import ScanRequest, predicate_steps
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.storage.urls import safe_url
 
@@ -81,7 +81,7 @@ class FileRequests(Protocol):
     def request(self, opened: OpenedFile) -> ScanRequest:
         """Return the request for a file that :meth:`accept` has accepted."""
 
-    def may_match(self, opened: OpenedFile) -> bool:
+    async def may_match(self, opened: OpenedFile) -> bool:
         """Return whether the file may have matching rows, according to the statistics in its footer."""
 
 
@@ -92,6 +92,7 @@ class SameRequest:
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state
         self._ask = ask
+        self._steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
 
     def accept(self, opened: OpenedFile) -> None:
         state = self._state
@@ -103,8 +104,9 @@ class SameRequest:
     def request(self, opened: OpenedFile) -> ScanRequest:
         return self._ask
 
-    def may_match(self, opened: OpenedFile) -> bool:
-        return self._state.known.learn(opened, self._ask, self._state.columns)
+    async def may_match(self, opened: OpenedFile) -> bool:
+        search = self._state.known.learn(opened, self._ask, self._state.columns)
+        return await self._state.runtime.off_loop(search, self._steps)
 
 
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
@@ -139,7 +141,7 @@ class DatasetFiles:
         self._state = state
         self._runtime = state.runtime
         self._ask = ask
-        self._requests = SameRequest(state, ask) if requests is None else requests
+        self._requests: FileRequests = SameRequest(state, ask) if requests is None else requests
         self._operation = operation
         self._metrics = operation.metrics
         self._scan = scan
@@ -156,13 +158,21 @@ class DatasetFiles:
     async def start(self) -> None:
         """Find the files of the read; without a request if the predicate is never true."""
         source = self._state.source
+        await self._simplify()
         if self._ask.matches_nothing:
-            self._find(source.known or FileSet(()))
+            await self._find(source.known or FileSet(()))
             return
         files = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
         self._listing = files.renewal
         self._check_access(files)
-        self._find(files)
+        await self._find(files)
+
+    async def _simplify(self) -> None:
+        """Simplify the predicate once for all files."""
+        if self._ask.where is not None and self._ask.known_simple is None:
+            self._ask = await self._runtime.off_loop(self._ask.simplified, predicate_steps(self._ask.where))
+            if isinstance(self._requests, SameRequest):
+                self._requests = SameRequest(self._state, self._ask)
 
     def _check_access(self, found: FileSet) -> None:
         """Raise RowIndexError if the request names rows of a file that the dataset does not have."""
@@ -177,20 +187,34 @@ class DatasetFiles:
                 "the dataset has no such file", url=safe_url(min(missing)), hint="Use the urls of Dataset.files()."
             )
 
-    def _find(self, found: FileSet) -> None:
+    async def _find(self, found: FileSet) -> None:
         """Set the files to read: those of ``found`` that partition values and known statistics do not rule out."""
-        state, metrics, files, ask = self._state, self._metrics, found.files, self._ask
+        self._use(found, *await self._pruned(found.files))
+
+    async def _pruned(self, files: Sequence[DataFile]) -> tuple[list[int], dict[str, str]]:
+        """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
+        has a trace, what rules out the others, by url."""
+        state, ask, runtime = self._state, self._ask, self._runtime
+        steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        numbers = await runtime.off_loop(state.known.search(files, ask, state.columns), steps)
+        if self._metrics.trace is None:
+            return numbers, {}
+        return numbers, await runtime.off_loop(state.known.fates(files, ask, state.columns), steps)
+
+    def _use(self, found: FileSet, numbers: Sequence[int], fates: dict[str, str]) -> None:
+        """Set the files to read: those of ``found`` with the given numbers. ``fates``: what ruled out the others."""
+        metrics, files, ask = self._metrics, found.files, self._ask
         self._used = found
-        candidates = [(number, files[number]) for number in state.known.candidates(files, ask, state.columns)]
+        self.fates = fates
+        candidates = [(number, files[number]) for number in numbers]
         if ask.rows_only and ask.where is None and self._runtime.options.read.trust_statistics:
             # a table's own row counts serve for files without deletes
             counted = {number: file.num_rows for number, file in candidates if file.immutable and file.deletes is None}
             known = {number: num_rows for number, num_rows in counted.items() if num_rows is not None}
             self.rows_known += sum(known.values())
             candidates = [(number, file) for number, file in candidates if number not in known]
+        self.rows_known += found.num_rows
         self._candidates = candidates
-        if metrics.trace is not None:
-            self.fates = state.known.fates(files, ask, state.columns)
         total = len(files) if found.total is None else found.total
         metrics.files_total = total + len(found.bad)
         metrics.files_skipped = len(found.bad)
@@ -207,14 +231,16 @@ class DatasetFiles:
         async with self._runtime.deadline(self._state.url):
             files = await asyncio.shield(listing)
         self._listing = None
-        if files.files is used.files and [url for url, _ in files.bad] == [url for url, _ in used.bad]:
+        same_rows = files.num_rows == used.num_rows
+        if files.files is used.files and same_rows and [url for url, _ in files.bad] == [url for url, _ in used.bad]:
             return False
+        pruned = await self._pruned(files.files)  # first, since the read goes on meanwhile
         self._done.clear()
         self.skipped.clear()
         self.rows_known = self._metrics.files_opened = self._metrics.files_read = 0
         if files.total is None:
             self._state.known.keep_only(files.files)
-        self._find(files)
+        self._use(files, *pruned)
         return True
 
     def _opener(self) -> Opener:
@@ -270,7 +296,7 @@ class DatasetFiles:
         requests, columns = self._requests, self._state.columns
         requests.accept(opened)
         self._num_opened += 1
-        if requests.may_match(opened):
+        if await requests.may_match(opened):
             ask = requests.request(opened)
             self._num_planned += 1
             size = await opened.prepare(
@@ -319,22 +345,23 @@ class DatasetFiles:
     async def _find_listed(self) -> None:
         """Find the files, those of a listing that is made now."""
         found = FileSet(())
+        await self._simplify()
         if not self._ask.matches_nothing:
             async with self._runtime.deadline(self._state.url):
                 found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
             self._check_access(found)
-        self._find(found)
+        await self._find(found)
 
     @property
     def candidates(self) -> list[DataFile]:
         """The files that were found and are not ruled out, in order."""
         return [file for _, file in self._candidates]
 
-    def extend(self, found: FileSet) -> None:
+    async def extend(self, found: FileSet) -> None:
         """Add files that the caller has found, and count them."""
         metrics, candidates = self._metrics, self._candidates
         before = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
-        self._find(found)
+        await self._find(found)
         self._candidates = [*candidates, *[(self._num_extended + number, file) for number, file in self._candidates]]
         self._num_extended += len(found.files)
         metrics.files_total += before[0]

@@ -16,8 +16,9 @@ from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statistics, leaf_at, with_parts
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
+from asyncpq.decoding.paths import top_level, type_at
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.expressions import Constant, Expression, columns, simplify
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind
@@ -61,6 +62,11 @@ _UNKNOWN = ColumnBounds()
 _KEPT: Final = "statistics of footers"
 _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version included, without the url
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
+
+
+def _pruning(ask: ScanRequest) -> Expression | None:
+    """Return the predicate of ``ask`` to prune by, simplified; None if it has none."""
+    return ask.simple_where if ask.prune is None else simplify(ask.prune)
 
 
 class FileStatistics:
@@ -115,38 +121,51 @@ class FileStatistics:
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
         """Return the ascending positions in ``files`` of those that may have rows matching the request ``ask``."""
+        return self.search(files, ask, dataset)()
+
+    def search(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], list[int]]:
+        """Return a function, for any thread, that returns what :meth:`candidates` does."""
         if ask.limit == 0:
-            return []
-        where = ask.where if ask.prune is None else ask.prune
-        rows = RowRanges.all(len(files)) if where is None else self.prune(files, simplify(where), dataset.schema)
-        numbers = list(rows.rows())
-        if ask.by_file is None:
-            return numbers
-        return [number for number in numbers if files[number].url in ask.by_file]
+            return list
+        where, by_file = _pruning(ask), ask.by_file
+        prune = None if where is None else self.searching(files, where, dataset.schema)
 
-    def fates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> dict[str, str]:
-        """Return what rules out each file that :meth:`candidates` leaves out, keyed by url: its partition, a table's
-        metadata ("table"), the footer of an earlier read ("statistics"), or the files asked for ("access")."""
-        where = ask.where if ask.prune is None else ask.prune
-        fates: dict[str, str] = {}
-        if where is not None:
-            known: dict[str, FileStatistics] = {
-                "partition": FileStatistics(trust_statistics=False),
-                "table": FileStatistics(trust_statistics=self._trust_statistics),
-                "statistics": self,
-            }
-            for fate, statistics in known.items():
-                kept = statistics.prune(files, simplify(where), dataset.schema)
-                for number in kept.complement(len(files)).rows():
+        def found() -> list[int]:
+            numbers = list((RowRanges.all(len(files)) if prune is None else prune()).rows())
+            return numbers if by_file is None else [number for number in numbers if files[number].url in by_file]
+
+        return found
+
+    def fates(
+        self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns
+    ) -> Callable[[], dict[str, str]]:
+        """Return a function, for any thread, that returns what rules out each file that :meth:`candidates` leaves out,
+        keyed by url: its partition, a table's metadata ("table"), the footer of an earlier read ("statistics"), or the
+        files asked for ("access")."""
+        where, by_file = _pruning(ask), ask.by_file
+        known: dict[str, FileStatistics] = {
+            "partition": FileStatistics(trust_statistics=False),
+            "table": FileStatistics(trust_statistics=self._trust_statistics),
+            "statistics": self,
+        }
+        searches = (
+            {} if where is None else {fate: of.searching(files, where, dataset.schema) for fate, of in known.items()}
+        )
+
+        def found() -> dict[str, str]:
+            fates: dict[str, str] = {}
+            for fate, prune in searches.items():
+                for number in prune().complement(len(files)).rows():
                     fates.setdefault(files[number].url, fate)
-        if ask.by_file is not None:
-            for file in files:
-                if file.url not in ask.by_file:
-                    fates[file.url] = "access"
-        return fates
+            if by_file is not None:
+                fates.update({file.url: "access" for file in files if file.url not in by_file})
+            return fates
 
-    def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
-        """Return the positions in ``files`` of those that may have a row for which ``where`` is true."""
+        return found
+
+    def searching(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> Callable[[], RowRanges]:
+        """Return a function, for any thread, that returns the positions in ``files`` of those that may have a row for
+        which ``where``, simplified, is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
         known: dict[str, Zones] = {}
@@ -166,12 +185,16 @@ class FileStatistics:
             zones = self._learnt_of(files, name, type_)
             if zones is not None:
                 learnt[name] = zones
-        rows = RowRanges.all(len(files))
-        if known or (isinstance(where, Constant) and not learnt):
-            rows = rows_where(where, Truth.TRUE, len(files), known)
-        if learnt and rows:
-            rows &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
-        return rows
+
+        def prune() -> RowRanges:
+            rows = RowRanges.all(len(files))
+            if known or (isinstance(where, Constant) and not learnt):
+                rows = rows_where(where, Truth.TRUE, len(files), known)
+            if learnt and rows:
+                rows &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
+            return rows
+
+        return prune
 
     def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones | None:
         """Return the statistics of one column that footers gave, as zones for pruning, one for each file; None if
@@ -188,12 +211,12 @@ class FileStatistics:
             self._learnt_zones[name] = len(by_url), zones
         return zones
 
-    def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
-        """Remember the statistics that the file's footer has of the predicate's columns; return whether the file may
-        have matching rows."""
+    def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], bool]:
+        """Remember the statistics that the file's footer has of the predicate's columns; return a function, for any
+        thread, that returns whether the file may have matching rows."""
         where = ask.where if ask.prune is None else ask.prune
         if where is None:
-            return True
+            return lambda: True
         file, zones = opened.file, dict[str, Zones]()
         where, parts = _with_parts(where, dataset.schema)
         for name in columns(where):
@@ -207,8 +230,14 @@ class FileStatistics:
                 known = self._learn(opened, name, part, type_, dataset)
                 if known is not None:
                     zones[name] = self._zones_of(name, type_, file.url, known)
-        where = simplify(where)
-        return bool(rows_where(where, Truth.TRUE, 1, zones)) if zones or isinstance(where, Constant) else True
+
+        def may_match() -> bool:
+            simplified = simplify(where)
+            if not zones and not isinstance(simplified, Constant):
+                return True
+            return bool(rows_where(simplified, Truth.TRUE, 1, zones))
+
+        return may_match
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
         """Convert ``learnt``, the statistics of the column ``name`` in the file at ``url``, to zones for pruning,
@@ -265,18 +294,14 @@ def _own_name(opened: OpenedFile, column: str, dataset: DatasetColumns) -> str |
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
-    such column."""
-    top = name
-    while (at := schema.get_field_index(top)) < 0:
-        top, dot, _ = top.rpartition(".")
-        if not dot:
-            return None
-    kind = schema.field(at).type
-    for child in name[len(top) + 1 :].split(".") if top != name else ():
-        if not isinstance(kind, pa.StructType) or (at := kind.get_field_index(child)) < 0:
-            return None
-        kind = kind.field(at).type
-    return kind
+    such column, or several fields have the path."""
+    try:
+        top = top_level(schema, name)
+    except AmbiguousColumnError:
+        return None
+    if top is None or (at := schema.get_field_index(top)) < 0:
+        return None
+    return type_at(top, schema.field(at).type, name)
 
 
 def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:

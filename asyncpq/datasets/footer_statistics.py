@@ -20,9 +20,10 @@ from asyncpq.expressions import Atom, Comparison, Expression, IntersectsBox, Var
 from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.simplify import with_conditions
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
-from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, shows_wrapping
+from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, is_inside_sphere, shows_wrapping, sphere_box
 from asyncpq.pruning.literals import ValueKind, kind_of_leaf
 from asyncpq.pruning.shredded import shredded_condition
 from asyncpq.scan.page_planner import row_group_zone
@@ -72,9 +73,12 @@ def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Ex
             found[str(atom.test.column)] = TestedPart(atom.column, part_type(atom.type), partial(_variant_part, atom))
             result = atom.test
         elif isinstance(atom, IntersectsBox):
-            names = [f"box({atom.column}).{corner}" for corner in CORNERS]
+            # x of GEOGRAPHY is unknown to a box at the meridian 180: its statistics have other names
+            inside = is_inside_sphere(atom)
+            kind = "box" if inside else "plane"
+            names = [f"{kind}({atom.column}).{corner}" for corner in CORNERS]
             for corner, name in enumerate(names):
-                found[name] = TestedPart(atom.column, pa.float64(), partial(_box_side, corner))
+                found[name] = TestedPart(atom.column, pa.float64(), partial(_box_side, corner, inside))
             result = box_condition(atom, [(name, True) for name in names], by_x=True)
         if any(map(has_column, found)):
             return None
@@ -153,9 +157,10 @@ def _variant_part(test: VariantTest, version: FileVersion, column: str, kind: Va
     return _unknown(version) if found is None else _of_part(column_statistics(version, found[1], kind))
 
 
-def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> Learnt:
+def _box_side(corner: int, inside: bool, version: FileVersion, column: str, _: ValueKind) -> Learnt:
     """Return the statistics of one side of the bounding boxes of geometries, such as "xmin"; ``corner`` is the
-    position of its name in ``CORNERS``."""
+    position of its name in ``CORNERS``. ``inside``: the box that is asked for lies between the meridians -180 and 180
+    (:func:`is_inside_sphere`)."""
     leaf = leaf_at(version, column)
     if leaf is None:
         return _unknown(version)
@@ -163,7 +168,13 @@ def _box_side(corner: int, version: FileVersion, column: str, _: ValueKind) -> L
     try:
         covering = version.derived(("coverings",), lambda: coverings(version.metadata), 1000).get(leaf.dotted)
         if covering is None:
-            return _native_side(version, row_group_zone(version, leaf).boxes, is_x=is_x)
+            boxes = row_group_zone(version, leaf).boxes
+            logical = leaf.element.logical_type
+            if logical is not None and logical.kind is LogicalKind.GEOGRAPHY:
+                if is_x and not inside:
+                    return _unknown(version)
+                boxes = [None if box is None else sphere_box(box) for box in boxes]
+            return _native_side(version, boxes, is_x=is_x)
         xmin, xmax = (row_group_zone(version, side).zones for side in (covering.xmin, covering.xmax))
     except AsyncpqError:
         return _unknown(version)  # a read of the column raises the error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import os
@@ -13,16 +14,20 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
+from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
 from asyncpq.storage.threads import results_of
-from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
+from asyncpq.storage.urls import END_OF_KEY, refuse_one_slash, safe_url, split_url
 
 #: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
 #: End of the name of a file that Hadoop is still copying.
 COPYING = "._COPYING_"
+#: End of the name of an empty object that EMR and Hadoop write in place of a folder.
+FOLDER_MARKER = "_$folder$"
 
 #: Folder below a dataset's root that holds its index, if no other place is named.
 INDEX_FOLDER = "_asyncpq/"
@@ -40,12 +45,6 @@ _CLASS = r"\[(?:![^/]|[^/!])[^]/]*\]"  # as [abc]
 _BRACES = re.compile(rf"{_CLASS}|\{{((?:{_CLASS}|[^{{}}])*)\}}")
 _ALTERNATIVE = re.compile(rf"(?:^|,)((?:{_CLASS}|[^,])*)")
 _MOST_ALTERNATIVES = 1000  # patterns that the braces of one pattern stand for
-_FORMATS = (
-    (re.compile(r"_delta_log/"), "Delta"),
-    (re.compile(r"metadata/[^/]+\.metadata\.json$"), "Iceberg"),
-    (re.compile(r"\.hoodie/"), "Hudi"),
-    (re.compile(r"_spark_metadata/"), "Spark Structured Streaming"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,8 @@ class Listing:
     partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values are in the paths
     # errors of files with invalid partition values in their paths
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
-    # the table format that the folder seems to have, e.g. "Delta": then some of its rows may be deleted or replaced
-    table_format: str | None = None
+    # a table to which some of the files belong, so that some rows may be deleted or replaced; None for a list of urls
+    table: FoundTable | None = None
     has_index: bool = field(default=False, compare=False)  # an index exists in ``_asyncpq/`` below the folder
     # asyncpq wrote files below the folder, and may have replaced them
     is_written: bool = field(default=False, compare=False)
@@ -214,7 +213,7 @@ def _segment(segment: str) -> str:
 
 
 async def list_files(
-    store: Store,
+    runtime: Runtime,
     target: Target,
     context: RequestContext,
     commits: Commits,
@@ -228,25 +227,27 @@ async def list_files(
     urls takes no request.
 
     Args:
-        store: the target's store.
+        runtime: of the session that lists.
         commits: called with a folder that has an index; see :data:`Commits`.
         partitioning: how the files' paths give values of partition columns; None if they have no values.
         allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
-        plain: include files that asyncpq wrote and never committed.
+        plain: include files that asyncpq wrote and never committed, and look for no table around the files.
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning)
     behind = len(target.folder)
-    parts = await results_of([store.list_objects(prefix, context=context) for prefix in target.prefixes])
+    store, _ = await runtime.store(target.url)
+    parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain)
     objects = parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts))
     # a single file may change while its empty listing does not
     if (
         earlier is not None
+        and around is None
         and objects
         and (objects is earlier.listed or (len(parts) > 1 and objects == earlier.listed))
     ):
         return earlier
-    files = [listed for listed in objects if is_file_of(target, listed.url)]
+    files = [listed for listed in objects if is_file_of(target, listed.url, listed.size)]
     if not objects and target.may_be_file:
         files = await _one_file(store, target.url, context)
     has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in objects)
@@ -260,12 +261,31 @@ async def list_files(
     counts = not written or any(listed.url == target.folder + SUCCESS for listed in objects)
     if not counts and not (has_index and await commits(target.folder)):
         files = [listed for listed in files if listed.url not in written]
-    if not files and not allow_empty:
+    names = [listed.url for listed in files]
+    table = find_table(target.folder, (listed.url for listed in objects), names, whole=target.pattern is None)
+    if table is None and objects and files:  # one file, named by its url, is the caller's choice
+        table = around
+    if not files and not allow_empty and (plain or table is None):
         raise _nothing(target, hidden=bool(objects), uncommitted=bool(written) or uncommitted)
     root = "" if target.pattern is not None else target.folder
     listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
-    table_format = _table_format([listed.url[behind:] for listed in objects])
-    return replace(listing, table_format=table_format, has_index=has_index, is_written=bool(written), listed=objects)
+    return replace(listing, table=table, has_index=has_index, is_written=bool(written), listed=objects)
+
+
+async def _list_prefixes(
+    runtime: Runtime, store: Store, prefixes: Sequence[str], context: RequestContext, *, alone: bool
+) -> tuple[list[list[ListedObject]], FoundTable | None]:
+    """List the objects of each of ``prefixes``; at the same time, unless ``alone``, look for a table around them, which
+    is returned, too."""
+    folders = [] if alone else unseen_folders(runtime, prefixes)
+    search = asyncio.ensure_future(first_table(runtime, store, folders, context)) if folders else None
+    try:
+        parts = await results_of([store.list_objects(prefix, context=context) for prefix in prefixes])
+        return parts, None if search is None else await search
+    finally:
+        if search is not None and not search.done():
+            search.cancel()
+            await asyncio.wait((search,))
 
 
 async def _without_others(
@@ -316,11 +336,13 @@ def may_be_uncommitted(url: str) -> bool:
     return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
-def is_file_of(target: Target, url: str) -> bool:
-    """Whether the object at ``url``, which is below ``target.folder``, is among the target's files."""
+def is_file_of(target: Target, url: str, size: int | None = None) -> bool:
+    """Whether the object at ``url``, which is below ``target.folder`` and has ``size`` bytes (None: unknown), is among
+    the target's files."""
     if target.urls is not None:
         return url in target.urls
-    if url.endswith(COPYING):
+    url = url.removesuffix(END_OF_KEY)
+    if url.endswith(COPYING) or (size == 0 and url.endswith(FOLDER_MARKER)):
         return False
     if target.pattern is not None:
         return target.pattern.fullmatch(url, len(target.folder)) is not None
@@ -336,7 +358,7 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
     except NotParquetError:  # an empty object stands for a folder
         return False
     below = await store.list_objects(target.folder, context=context)
-    return not any(is_file_of(target, listed.url) for listed in below)
+    return not any(is_file_of(target, listed.url, listed.size) for listed in below)
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
@@ -354,6 +376,15 @@ async def _one_file(store: Store, url: str, context: RequestContext) -> list[Lis
     return [ListedObject(url, validator.size, validator if validator.is_strong else None)]
 
 
+def _literal(pattern: str) -> str | None:
+    """Return ``pattern`` with its brackets and braces as parts of names; None if it has none that the user wrote. A
+    list with folders became a pattern whose alternatives end in ``/`` or ``**``."""
+    is_list = re.search(r"(?:/|\*\*)[,}]", pattern) is not None
+    if re.search(_CLASS if is_list else rf"{_CLASS}|\{{", pattern) is None:
+        return None
+    return _escaped(pattern, r"\[" if is_list else r"[\[{]")
+
+
 def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundError:
     """Return the error for a target without files. ``hidden``, ``uncommitted``: whether it has files that reads
     ignore, since their names are hidden or they were never committed."""
@@ -365,12 +396,10 @@ def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundE
     elif target.pattern is not None:
         message = "no file matches the pattern"
         hint = "A pattern names files; one that ends in a slash means all files in the folders that it matches."
+        literal = _literal(safe_url(target.url))
+        if literal is not None:
+            hint += f" If [ or {{ is part of a name, write [[] or [{{] for it: {literal}"
     return ObjectNotFoundError(message, url=safe_url(target.url), hint=hint)
-
-
-def _table_format(paths: Sequence[str]) -> str | None:
-    likely = (path for path in paths if path[:1] in "_.m")
-    return next((name for path in likely for begin, name in _FORMATS if begin.match(path)), None)
 
 
 def _listing(

@@ -17,6 +17,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.objects.version import KnownVersion
+from asyncpq.options import LimitOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -57,9 +58,15 @@ class ColumnBounds:
 class Reader(Protocol):
     """What a catalog reads with: the session's stores, caches and limits."""
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None. Raises
-        StoreError."""
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
+        """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None.
+
+        ``at_most``: the most bytes that the range, or the object, may have; None: ``max_decoded_bytes`` of the limits.
+
+        Raises ResourceLimitError if it is longer; StoreError.
+        """
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
@@ -91,6 +98,10 @@ class Reader(Protocol):
     async def list_names(self, url: str) -> list[str]:
         """Return the names of the objects directly in a folder, ascending; an empty list if the folder contains
         none."""
+
+    @property
+    def limits(self) -> LimitOptions:
+        """The session's limits, which also bound what a table's metadata may take."""
 
     @property
     def trust_statistics(self) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.providers import CatalogReader
-from asyncpq.decoding.field_types import FieldType, file_schema, share_types
+from asyncpq.decoding.field_types import FileTypes, check_arrow_schema, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import (
     GONE_SINCE,
@@ -133,6 +133,9 @@ class OpenedFile:
                 opened.file, opened._entry = file.unindexed(), None
                 metrics.fall_back("a file is read without the index, which was built for another version of the file")
             opened.version = version
+            if not version.arrow_schema_checked:
+                opened.share_types(runtime.options.read.extension_types)
+                await check_arrow_schema(version, runtime, operation)
             opened._is_current = listed_now and is_strong and not _differs(version.validator, listed)
         except BaseException:
             await source.handle.close()
@@ -159,9 +162,9 @@ class OpenedFile:
         a dataset have. ``extensions``: names of the Arrow extension types that are allowed."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
-        types: dict[int, FieldType] | None = memory.get(key)
+        types: FileTypes | None = memory.get(key)
         if types is None:
-            types = {}
+            types = FileTypes()
             memory.put(key, types, 1000 * len(elements))
         share_types(self.version, types, extensions)
 
@@ -425,6 +428,7 @@ class Opener:
                 scan=self.scan,
             )
             try:
+                await self.runtime.turns.turn()
                 return opened, await prepare(opened)
             except BaseException as error:
                 if isinstance(error, ObjectChangedError):

@@ -1,7 +1,7 @@
 """Column values in paths: ``year=2024/month=3/`` (hive), or folders whose columns the caller names.
 
-The names of folders are percent-decoded and types inferred as in pyarrow.dataset: int32 if every value fits, else
-string. The file's own name gives no value.
+The names of folders are percent-decoded and types inferred: int32 if every value fits, as in pyarrow.dataset; else
+int64 if every value fits, as in Polars and DuckDB; else string. The file's own name gives no value.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import plain_array
-from asyncpq.errors import InvalidOptionError, PartitionError
+from asyncpq.errors import InvalidOptionError, PartitionError, ResourceLimitError, shown
+from asyncpq.expressions.scalars import exact_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-_INT32 = re.compile(r"-?[0-9]+")
+_MAX_COLUMNS = 256  # of partitions; each file has a value of each. A key of S3 has no room for more
+_INTEGER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,11 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
             values = distinct.setdefault(name, {})
             if text is not None:
                 values[text] = None
+    if len(distinct) > _MAX_COLUMNS:
+        raise ResourceLimitError(
+            f"the files' paths have more than {_MAX_COLUMNS} partition columns, such as {shown(next(iter(distinct)))}",
+            hint="Pass partitioning=None, to read the files without the values in their paths.",
+        )
     fields = []
     for name, values in distinct.items():
         kind = partitioning.type_of(name, values)
@@ -132,8 +141,9 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
         of_folders[folder] = nothing | own
         bad = next((name for name, value in own.items() if value is _BAD), None)
         if bad is not None:
+            value = shown(str(columns[bad]))
             problems[folder] = {
-                "message": f"the value {columns[bad]!r} in the file's path is not a valid {schema.field(bad).type}",
+                "message": f"the value {value} in the file's path is not a valid {schema.field(bad).type}",
                 "column": bad,
                 "hint": "Pass the column's type in partition_types, such as pyarrow.string().",
             }
@@ -146,6 +156,8 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
 
 
 _BAD = object()
+#: What a text that is not a value of its type raises: pyarrow's error is a ValueError, and Python's dates end in 9999.
+_NO_VALUE = (ValueError, ArithmeticError)
 
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
@@ -176,8 +188,14 @@ def _decoded(text: str) -> str:
 
 def _inferred(texts: Iterable[str]) -> pa.DataType:
     texts = list(texts)
-    whole = all(_INT32.fullmatch(text) and -(1 << 31) <= int(text[:32]) < 1 << 31 for text in texts)
-    return pa.int32() if texts and whole else pa.string()
+    if not texts or not all(_INTEGER.fullmatch(text) for text in texts):
+        return pa.string()
+    numbers = [int(text[:32]) for text in texts]
+    low, high = min(numbers), max(numbers)
+    for bits, kind in ((31, pa.int32()), (63, pa.int64())):
+        if -(1 << bits) <= low and high < 1 << bits:
+            return kind
+    return pa.string()
 
 
 def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
@@ -186,11 +204,11 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     try:
         texts.update(zip(texts, _parsed(list(texts), plain), strict=True))
-    except pa.ArrowInvalid:
+    except _NO_VALUE:
         for text in texts:
             try:
                 (texts[text],) = _parsed([text], plain)
-            except pa.ArrowInvalid:
+            except _NO_VALUE:
                 texts[text] = _BAD
     except pa.ArrowNotImplementedError:
         raise InvalidOptionError(
@@ -198,7 +216,16 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
         ) from None
 
 
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    """Parse a decimal as pyarrow does, which crashes for some texts: see :func:`exact_decimal`."""
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(text)
+    return exact_decimal(Decimal(text), kind.precision, kind.scale)
+
+
 def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
+    if pa.types.is_decimal(kind):
+        return [_decimal(text, kind) for text in texts]
     values = plain_array(texts, pa.string())
     if not isinstance(kind, pa.TimestampType):
         plain: list[Any] = values.cast(kind).to_pylist()

@@ -13,14 +13,15 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from asyncpq.datasets.column_matching import view_of
+from asyncpq.datasets.metadata_budget import MetadataBudget
 from asyncpq.datasets.model import DataFile, Snapshot, TableField, View
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, ResourceLimitError, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import immutable
+from asyncpq.options import LimitOptions, immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -28,10 +29,11 @@ from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 
-_WHOLE = 1 << 40  # bytes: more than any log or manifest has
+_ALL_ROWS = 1 << 40  # more than any file has
 _BATCH_ROWS = 1 << 20
 
 
@@ -42,17 +44,38 @@ class CatalogReader:
         self._runtime = runtime
         self._operation = operation
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
         store, _ = await self._runtime.store(url)
         handle = await store.open_object(url)
         try:
             context = self._context()
-            if stop is not None:
-                return bytes((await handle.fetch_range(start, stop, context=context)).data)
-            tail = await handle.fetch_tail(_WHOLE, context=context)
-            return bytes(tail.data[start:])
+            with located(url=safe_url(handle.url)):
+                if stop is not None:
+                    self._check_length(stop - start, at_most)
+                    return bytes((await handle.fetch_range(start, stop, context=context)).data)
+                limit = self.limits.max_decoded_bytes
+                tail = await handle.fetch_tail(1 + (limit if at_most is None else at_most), context=context)
+                self._check_length(len(tail.data), at_most)
+                return bytes(tail.data[start:])
         finally:
             await handle.close()
+
+    def _check_length(self, length: int, at_most: int | None) -> None:
+        """Raise ResourceLimitError if ``length`` bytes are more than ``at_most``, or the session's limit if it is
+        None."""
+        if at_most is not None and length > at_most:
+            raise ResourceLimitError(
+                f"the file has more than {at_most} bytes, the most that a file of its kind may have",
+                hint="Remove the file, or restore it: its writer has a defect, or it is not what its name says.",
+            )
+        if at_most is None and length > self.limits.max_decoded_bytes:
+            raise ResourceLimitError(
+                f"a file of the table has more bytes than max_decoded_bytes={self.limits.max_decoded_bytes}, the most "
+                "that is read at once",
+                hint="If the file is as it must be, raise LimitOptions(max_decoded_bytes=...).",
+            )
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
@@ -63,8 +86,12 @@ class CatalogReader:
             request = ScanRequest(columns=columns, where=where)
             operation = self._operation.inner("read", source.handle.url)
             planner = ScanPlanner(source, request, version, lambda version: None, operation)
-            async with Scan(planner, batch_size=_WHOLE, limit=None) as scan:
-                batches = [batch async for batch in scan]
+            async with Scan(planner, batch_size=_ALL_ROWS, limit=None) as scan:
+                batches, budget = list[pa.RecordBatch](), MetadataBudget(version.size, self.limits)
+                async for batch in scan:
+                    batches.append(batch)
+                    with located(url=safe_url(source.handle.url)):
+                        budget.spend(batch.nbytes)
                 scan.metrics.fallbacks.clear()  # the user cannot change a table's log or delete files
             return pa.Table.from_batches(batches, schema=scan.schema)
         finally:
@@ -123,6 +150,10 @@ class CatalogReader:
         return await self._runtime.flights.run(key, run)
 
     @property
+    def limits(self) -> LimitOptions:
+        return self._runtime.options.limits
+
+    @property
     def trust_statistics(self) -> bool:
         return self._runtime.options.read.trust_statistics
 
@@ -164,6 +195,7 @@ class FileSet(NamedTuple):
     bad: tuple[SkippedFile, ...] = ()  # files that were left out, since their paths have invalid partition values
     total: int | None = None  # number of the dataset's files if `files` lacks some, such as pruned ones
     by_index: int = 0  # how many of those that `files` lacks an index ruled out
+    num_rows: int = 0  # of files that `files` lacks since the read only counts their rows
     rounds: int = 0  # requests one after another that finding the files took
     listed_now: bool = False  # the read returns no row before a listing made during this read confirms the versions
     renewal: asyncio.Task[FileSet] | None = None  # a newer listing; its `files` are the same object if nothing changed

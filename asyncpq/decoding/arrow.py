@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import sys
 from array import array as packed
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any, cast
 
@@ -29,6 +30,8 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FEW_ROWS = 8  # are picked from their pages one by one, and copied
 _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}  # kernels that views lack
+# How pyarrow refuses what Parquet allows: decimals of more than 76 digits, values of no bytes.
+_WITHOUT_ARROW_TYPE = ("Decimal precision out of range", "Invalid FIXED_LEN_BYTE_ARRAY length: 0")
 _SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
 _LISTS = {
     pa.lib.Type_LIST: pa.list_,
@@ -54,6 +57,13 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
             f"{what}; it is too large: {error}",
             hint="Read fewer columns or rows at once, or give the process more memory.",
         )
+    if "Map keys must be annotated as required" in str(error):
+        return UnsupportedFeatureError(
+            f"{what}: a map in an encrypted file has optional keys",
+            hint="pyarrow, which decrypts files, reads none with such a map: write it with required keys.",
+        )
+    if any(text in str(error) for text in _WITHOUT_ARROW_TYPE):
+        return UnsupportedFeatureError(f"{what}: Arrow has no such type: {error}", hint="Leave the column out.")
     return CorruptFileError(f"{what}: {error}")
 
 
@@ -205,7 +215,7 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return ``values.take(indices)``, null where an index is null. Also works for view types, for which pyarrow has no
     kernel."""
     type_ = values.type
-    plain = OF_VIEWS.get(type_)
+    plain = None if isinstance(type_, pa.BaseExtensionType) else OF_VIEWS.get(type_)
     if plain is not None:
         return pc.cast(pc.take(pc.cast(values, plain), indices), type_)
     try:
@@ -278,13 +288,28 @@ def validity(array: pa.Array) -> pa.Buffer | None:
     return array.is_valid().buffers()[1] if array.null_count else None
 
 
+def positions(length: int) -> pa.Array:
+    """Return the numbers from 0 to ``length``, without the latter, as uint64."""
+    first = _first_positions()
+    if length <= len(first):
+        return first.slice(0, length)
+    return pc.indices_nonzero(pa.repeat(plain_scalar(True, pa.bool_()), length))
+
+
+@cache
+def _first_positions() -> pa.Array:
+    return pc.indices_nonzero(pa.repeat(plain_scalar(True, pa.bool_()), 1 << 16))  # half a megabyte, for any batch
+
+
 def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Return the elements of all non-null lists of a list array, and the offsets of the lists in them (type
     ``offset_type``)."""
     lengths = pc.list_value_length(array)
     lengths = lengths.fill_null(plain_scalar(0, lengths.type)).cast(offset_type)
     ends = pc.cumulative_sum_checked(lengths)
-    return array.flatten(), pa.concat_arrays([plain_array([0], offset_type), ends])
+    # pyarrow 26 cannot flatten null lists of extension types
+    values = array.flatten() if array.null_count < len(array) else array.values.slice(0, 0)
+    return values, pa.concat_arrays([plain_array([0], offset_type), ends])
 
 
 def held_bytes(array: pa.Array) -> int:
@@ -373,6 +398,21 @@ def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType
     return _LISTS[type_.id](fields[0])
 
 
+def maps_as_lists(field: pa.Field) -> pa.Field:
+    """Return ``field`` with lists of structs in place of maps, at any depth. An extension type of maps becomes its
+    storage type."""
+    type_ = field.type
+    if isinstance(type_, pa.BaseExtensionType):
+        storage = maps_as_lists(field.with_type(type_.storage_type))
+        return field if storage.type == type_.storage_type else storage
+    children = [maps_as_lists(child) for child in children_of(type_)]
+    if not children:
+        return field
+    if isinstance(type_, pa.MapType):
+        return field.with_type(pa.list_(pa.field("key_value", pa.struct(children), nullable=False)))
+    return field.with_type(with_children(type_, children))
+
+
 def has_text(type_: pa.DataType) -> bool:
     """Return whether a column of this type contains text at any depth."""
     if isinstance(type_, pa.BaseExtensionType):
@@ -387,16 +427,41 @@ def first_invalid(values: pa.Array) -> int | None:
 
     Text outside the array's slice, under nulls, and in unused dictionary entries does not count.
     """
-    if _is_whole(values) or _is_valid(values):
+    return None if _is_whole(values) else _first_where_not(_is_valid, values)
+
+
+def first_with_forbidden_null(values: pa.Array) -> int | None:
+    """Return the position of the first value with a null in a struct's field that is not nullable, at any depth; None
+    if there is none. ``values`` must have no maps: Arrow ends the process when a map with a null key is made.
+    """
+    return _first_where_not(_has_required, values)
+
+
+def _first_where_not(test: Callable[[pa.Array], bool], values: pa.Array) -> int | None:
+    """Return the position of the first value for which ``test`` of an array fails; None if it is true of all."""
+    if test(values):
         return None
     low, high = 0, len(values)  # the first one is in between
     while high - low > 1:
         middle = (low + high) // 2
-        if _is_valid(values.slice(low, middle - low)):
+        if test(values.slice(low, middle - low)):
             low = middle
         else:
             high = middle
     return low
+
+
+def _has_required(values: pa.Array) -> bool:
+    """Return whether no visible value is null where the type of ``values`` allows no null."""
+    type_ = values.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return _has_required(values.storage)
+    if isinstance(type_, pa.StructType):
+        if values.null_count:
+            values = keep(values, values.is_valid())
+        fields = [(child, values.field(index)) for index, child in enumerate(type_)]
+        return all((child.nullable or not array.null_count) and _has_required(array) for child, array in fields)
+    return not children_of(type_) or _has_required(values.flatten())
 
 
 def _is_whole(values: pa.Array) -> bool:

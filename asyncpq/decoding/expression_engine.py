@@ -9,16 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, columns, tree
-from asyncpq.expressions.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
+from asyncpq.expressions.scalars import Day, Duration, Moment, Scalar, TimeOfDay, Timestamp, days, nanoseconds
 from asyncpq.expressions.tokens import tokens
 
 _SHOWN = 3  # leaves of a struct that a hint names
@@ -51,6 +53,7 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     TimeOfDay: (dt.time, TimeOfDay),
     Duration: (dt.timedelta, Duration),
 }
+_DATES = frozenset({dt.date, Day, type(None)})
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Kernel: TypeAlias = Callable[[Any], Any]
 COMPARE: Mapping[str, Callable[[Sequence[Any]], Any]] = {  # of lists of two arrays or scalars
@@ -74,6 +77,7 @@ _FALSE = plain_scalar(False, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # ASCII characters that are neither letters nor numbers
 _MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
 _START = plain_array([0], pa.int64())
+_SLICE_STEPS = 1 << 20
 
 
 def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = None) -> pc.Expression:
@@ -128,6 +132,8 @@ def _join(args: Sequence[pc.Expression], *, all_of: bool) -> pc.Expression:
 
 def arrow_scalar(value: Scalar) -> pa.Scalar:
     """Return ``value`` as a scalar of the type that pyarrow infers."""
+    if isinstance(value, Day):
+        return pa.scalar(value.days, pa.date32())
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))
     if isinstance(value, TimeOfDay):
@@ -145,6 +151,8 @@ def _without_zone(value: Scalar) -> Scalar:
 
 
 def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
+    if any(isinstance(value, Day) for value in values) and all(type(value) in _DATES for value in values):
+        return pa.array([None if value is None else days(value) for value in values], pa.date32())
     fine = next((value for value in values if isinstance(value, (Timestamp, TimeOfDay, Duration))), None)
     if fine is None:
         return pa.array(map(_without_zone, values))
@@ -188,9 +196,18 @@ class EngineAtom:
             return project.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
             types = [self._types[name] for name in self._names]
-            reason = f"cannot be evaluated on {', '.join(map(str, types))}: {str(error).splitlines()[0]}"
+            detail = str(error).splitlines()[0]
+            pair = _NO_KERNEL.search(detail)
+            if pair is not None:
+                reason = f"values of the type {pair[1]} cannot be compared with values of the type {pair[2]}"
+            else:
+                reason = f"cannot be evaluated on {', '.join(map(str, types))}: {detail}"
             reason, cure = _as_text(self.expr, types[0]) or (reason, _hint(self.expr, types))
             raise PredicateTypeError(f"{self.expr}: {reason}", column=self._names[0], hint=cure) from error
+
+
+#: pyarrow's message for a comparison of two types that it does not have.
+_NO_KERNEL = re.compile(r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$")
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
@@ -255,6 +272,27 @@ def text_kernel(expr: tree.StartsWith | tree.Contains | tree.Like) -> Kernel:
     return lambda values: pc.match_like(values, pattern=expr.pattern)
 
 
+def in_slices(kernel: Kernel, steps: int) -> Kernel:
+    """Return a function that runs ``kernel``, of an array to as many booleans, on slices of an array that take some 20
+    ms each, so that the work can stop or pause between them. ``steps``: steps of 20 ns that a byte may take."""
+
+    def sliced(values: Any) -> Any:
+        if isinstance(values, pa.ChunkedArray):
+            return pa.chunked_array([sliced(chunk) for chunk in values.chunks], pa.bool_())
+        size = values.nbytes * steps
+        if size <= _SLICE_STEPS:
+            return kernel(values)
+        pieces: list[Any] = []
+        rows = max(1, len(values) * _SLICE_STEPS // size)
+        for start in range(0, len(values), rows):
+            checkpoint()
+            piece = kernel(values.slice(start, rows))
+            pieces += piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
+        return pa.concat_arrays(pieces)
+
+    return sliced
+
+
 def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
     """Return the function that evaluates a predicate on the words of strings.
 
@@ -263,7 +301,7 @@ def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
     """
     asked = expr.tokens
     if isinstance(expr, tree.HasTokens):
-        patterns = [_pattern((token,)) for token in asked]
+        patterns = [_pattern((token,)) for token in dict.fromkeys(asked)]
         test: Callable[[list[str]], bool] = frozenset(asked).issubset
     else:
         patterns = [_pattern(asked)]
@@ -276,6 +314,9 @@ def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
             return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
         mask = pc.if_else(pc.is_valid(values), plain_scalar(in_ascii and not too_long, pa.bool_()), _NULL)
         for pattern in patterns if in_ascii and not too_long else ():
+            if not mask.true_count:  # to compile the others takes longer than to match them
+                break
+            checkpoint()
             mask = pc.and_(mask, pc.match_substring_regex(values, pattern))
         undecided = pc.is_valid(values) if too_long else pc.invert(pc.string_is_ascii(values))
         undecided = pc.and_not(undecided, mask).fill_null(_FALSE)

@@ -13,7 +13,18 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import few_copied, held_bytes, join, leaf_types, read_leaves, take_rows, typed_error
+from asyncpq.checkpoints import checkpoint
+from asyncpq.decoding.arrow import (
+    few_copied,
+    first_with_forbidden_null,
+    held_bytes,
+    join,
+    leaf_types,
+    maps_as_lists,
+    read_leaves,
+    take_rows,
+    typed_error,
+)
 from asyncpq.decoding.decoded_size import leaf_bounds, nested_bytes, refuse
 from asyncpq.decoding.field_types import field_template, field_types, projected_field
 from asyncpq.decoding.leaf import DecodeLimits
@@ -55,6 +66,7 @@ class FieldSource:
         self._decrypt = decrypt
         self._num_rows = num_rows
         self._extensions = extensions
+        self._checks_keys = version.metadata.schema.has_optional_map_key(field)  # pages then decode to lists of structs
         self._whole: dict[tuple[tuple[int, ...], bool], pa.Array] = {}  # leaves read as whole chunks, decoded
         self.pages_decoded: int = 0
 
@@ -65,6 +77,7 @@ class FieldSource:
         Raises CorruptFileError if pages contradict header, index or footer, or leaves contradict each other;
         ResourceLimitError if the pages would decode to too many bytes.
         """
+        checkpoint()
         try:
             wanted = sorted({*self._leaves, *self._alone}) if leaves is None else leaves
             return self._select(rows, limits, tuple(wanted))
@@ -85,7 +98,7 @@ class FieldSource:
         whole = tuple([leaf for leaf in leaves if leaf in self._leaves and not self._leaves[leaf].paged])
         pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}
         groups = self._groups(pages)
-        as_storage = bool(parts) or len(groups) + bool(whole) > 1
+        as_storage = self._checks_keys or bool(parts) or len(groups) + bool(whole) > 1
         if groups:
             arrays = self._decode(pages, groups, limits, as_storage=as_storage)
             for group, array in zip(groups, arrays, strict=True):
@@ -95,7 +108,25 @@ class FieldSource:
             parts.append(
                 PartialField(whole, take_rows(self._whole_chunks(whole, limits, as_storage=as_storage), rows, 0))
             )
-        return self._merged(parts, leaves) if as_storage else parts[0].array
+        if not as_storage:
+            return parts[0].array
+        array = self._merged(parts, leaves)
+        return self._with_maps(array, rows, leaves) if self._checks_keys else array
+
+    def _with_maps(self, array: pa.Array, rows: RowRanges, leaves: tuple[int, ...]) -> pa.Array:
+        """Convert the lists of structs of ``rows`` in ``array`` to maps. Raises UnsupportedFeatureError if a key
+        is null."""
+        position = first_with_forbidden_null(array)
+        if position is None:
+            return self._merge([PartialField(leaves, array)], self._projected(leaves, self._extensions).type)
+        number, leaf = next(iter(self._leaves.items()))
+        groups = self._version.metadata.row_groups
+        first_row = next(group.first_row for group in groups if group.chunk(number).start == leaf.chunk.start)
+        raise UnsupportedFeatureError(
+            f"row {first_row + [*rows.rows()][position]} has a map with a null key, which Arrow does not have",
+            column=self._field.name,
+            hint="Leave the column out, or read only the map's values.",
+        )
 
     def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
         """Group the leaves that can be decoded together: their pages have the same rows, and only structs are above."""
@@ -108,10 +139,15 @@ class FieldSource:
         return list(groups.values())
 
     def _merged(self, parts: Sequence[PartialField], leaves: tuple[int, ...], *, as_storage: bool = False) -> pa.Array:
+        target = self._projected(leaves, frozenset() if as_storage else self._extensions)
+        return self._merge(parts, (maps_as_lists(target) if self._checks_keys else target).type)
+
+    def _merge(self, parts: Sequence[PartialField], target: pa.DataType) -> pa.Array:
         (field_type,) = field_types(self._version, [self._field.index], self._extensions)
-        extensions: frozenset[str] = frozenset() if as_storage else self._extensions
-        target = projected_field(self._version, Projection(self._field.index, leaves), extensions)
-        return merge(parts, field_type.arrow.type, self._field.first_leaf, target.type)
+        return merge(parts, field_type.arrow.type, self._field.first_leaf, target)
+
+    def _projected(self, leaves: tuple[int, ...], extensions: frozenset[str]) -> pa.Field:
+        return projected_field(self._version, Projection(self._field.index, leaves), extensions)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
         """Return all rows of leaf columns that were fetched as whole chunks. They are decoded at the first call, and

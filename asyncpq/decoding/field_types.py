@@ -10,16 +10,21 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import field as attribute
+from functools import partial
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import BINARIES, TEXTS, children_of, read_schema, with_children
+from asyncpq.decoding.arrow import BINARIES, TEXTS, children_of, maps_as_lists, read_schema, with_children
 from asyncpq.decoding.splice import FieldTemplate, schema_file
-from asyncpq.errors import AsyncpqError, FormatError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, printable
+from asyncpq.events import Operation
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Projection
+from asyncpq.records import dataclass
 
 _FIELD_WEIGHT = 1500
 ARROW_SCHEMA_KEY = b"ARROW:schema"
@@ -38,6 +43,12 @@ _BUILT_IN = frozenset(
     )
 )
 
+GEOMETRY_TYPE: Final = "geoarrow.wkb"
+"""The extension type that pyarrow makes from GEOMETRY and GEOGRAPHY, if it is registered."""
+
+#: How pyarrow's messages about Arrow types that are newer than pyarrow begin.
+_NEWER: Final = ("Unrecognized type", "Unsupported future MetadataVersion")
+
 
 class FieldType(NamedTuple):
     """A top-level field's Arrow type in one file."""
@@ -46,22 +57,71 @@ class FieldType(NamedTuple):
     arrow_schema: bytes | None  # ``ARROW:schema`` of a file of this field alone; None if the type needs none
 
 
+class IgnoredSchema(NamedTuple):
+    """Why a footer's ``ARROW:schema`` is not used, so that columns have the types of the Parquet schema alone."""
+
+    reason: str
+    is_damaged: bool  # False: it is healthy, but has types that asyncpq or pyarrow does not know
+
+
+@dataclass(slots=True, eq=False)
+class FileTypes:
+    """What is known of the Arrow types of a file. Files with the same schema share it."""
+
+    fields: dict[int, FieldType] = attribute(default_factory=dict)  # by ordinal, as far as they were needed
+    ignored: IgnoredSchema | None = None  # once ``is_checked``
+    is_checked: bool = False  # whether ``ARROW:schema`` has been read
+    is_logged: bool = False  # whether the log says that it is ignored
+
+
 def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions: frozenset[str]) -> list[FieldType]:
     """Return the types that pyarrow reads for the top-level fields with these ordinals.
 
     Raises UnsupportedFeatureError or CorruptFileError if pyarrow has no type for one of the fields.
     """
-    known: dict[int, FieldType] = version.derived(("field types", allowed_extensions), dict)
+    known = _file_types(version, allowed_extensions).fields
     missing = [field for field in fields if field not in known]
     if missing:
         known.update(_read_types(version, missing, allowed_extensions))
     return [known[field] for field in fields]
 
 
-def share_types(version: FileVersion, types: dict[int, FieldType], allowed_extensions: frozenset[str]) -> None:
-    """Let :func:`field_types` use ``types`` for this version, if it has none yet. Files with the same schema share one
-    such dict."""
+def share_types(version: FileVersion, types: FileTypes, allowed_extensions: frozenset[str]) -> None:
+    """Let :func:`field_types` use ``types`` for this version, if it has none yet."""
     version.derived(("field types", allowed_extensions), lambda: types)
+
+
+def _file_types(version: FileVersion, allowed: frozenset[str]) -> FileTypes:
+    return version.derived(("field types", allowed), FileTypes)
+
+
+async def check_arrow_schema(version: FileVersion, runtime: Runtime, operation: Operation) -> None:
+    """Report to ``operation`` if the footer's ``ARROW:schema`` is not used, at most once for each operation. Callers
+    may leave it out for a version with ``arrow_schema_checked``.
+
+    Raises CorruptFileError if it is damaged, and the session's options have ``validate_arrow_schema``.
+    """
+    options = runtime.options.read
+    types = _file_types(version, options.extension_types)
+    if not types.is_checked:
+        read = partial(_stored_schema, version, options.extension_types)
+        types.ignored = (await runtime.off_loop(read, len(version.metadata.schema.leaves))).ignored
+        types.is_checked = True
+    if types.ignored is None:
+        version.arrow_schema_checked = True
+        return
+    reason, is_damaged = types.ignored
+    if is_damaged and options.validate_arrow_schema:
+        raise CorruptFileError(
+            reason,
+            url=version.url,
+            hint="Write the file again; ReadOptions(validate_arrow_schema=False) reads it with the types of its "
+            "Parquet schema.",
+        )
+    reason = f"{reason}: columns have the types of the Parquet schema alone"
+    if reason not in operation.metrics.fallbacks:
+        operation.ignores_arrow_schema(reason, log=not types.is_logged)
+        types.is_logged = True
 
 
 def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset[str]) -> dict[int, FieldType]:
@@ -82,12 +142,22 @@ def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset
         schema = plain
         if encoded is not None:
             schema = read_schema(schema_file(metadata, asked, encoded), metadata.int96_unit)
+        annotated = schema
+        if GEOMETRY_TYPE in allowed:
+            annotated = read_schema(schema_file(metadata, asked, encoded, geometries=True), metadata.int96_unit)
     except FormatError as error:
-        raise error.locate(url=version.url) from error.__cause__
+        if len(asked) > 1:  # which of them?
+            for field in asked:
+                _read_types(version, [field.index], allowed)
+            raise error.locate(url=version.url) from error.__cause__
+        raise error.locate(url=version.url, column=asked[0].name) from error.__cause__
     types: dict[int, FieldType] = {}
     for field, bare, full in zip(asked, plain, schema, strict=True):
         needed = encoded is not None and not bare.equals(full)
         types[field.index] = FieldType(full, stored.encoded([field]) if needed else None)
+    for field, full in zip(asked, annotated, strict=True):
+        if not full.equals(types[field.index].arrow):
+            types[field.index] = FieldType(full, encode_schema(pa.schema([full])))
     return types
 
 
@@ -162,7 +232,8 @@ def field_template(
 ) -> FieldTemplate:
     """Return the template (:class:`FieldTemplate`) from which spliced files of a top-level field are made.
 
-    ``as_storage`` replaces extension types by their storage types; ``bare`` leaves out Arrow's own types and byte
+    ``as_storage`` replaces extension types by their storage types, and is required for a field in which the key of a
+    map is OPTIONAL; ``bare`` leaves out Arrow's own types and byte
     arrays' logical types.
     """
 
@@ -208,21 +279,31 @@ class StoredArrowSchema:
     A file must not choose code to run: extension types that Python code registered are replaced by their storage before
     pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit the Parquet schema is
     ignored.
+
+    Attributes:
+        ignored: why the file's ``ARROW:schema`` is not used; None if it is used or missing.
     """
 
     def __init__(self, metadata: FileMetadata, allowed_extensions: frozenset[str]) -> None:
         self._allowed = frozenset(name.encode() for name in allowed_extensions)
+        self._parquet = metadata.schema
         self._schema: pa.Schema | None = None
-        text = metadata.key_value_metadata.get(ARROW_SCHEMA_KEY.decode())
-        if text is None:
+        self.ignored: IgnoredSchema | None = None
+        pairs = metadata.key_value_metadata
+        if ARROW_SCHEMA_KEY.decode() not in pairs:
             return
         try:
-            schema = self._read(base64.b64decode(text, validate=True))
-            fits = schema.names == [field.name for field in metadata.schema.fields]
-        except (binascii.Error, pa.ArrowException, ValueError, OSError, AsyncpqError):
-            return  # ValueErrors include names that are not UTF-8
-        if fits:
+            schema = self._read(_decoded(pairs[ARROW_SCHEMA_KEY.decode()] or ""))
+            if schema.names != [field.name for field in metadata.schema.fields]:
+                raise ValueError("its fields are not the columns of the file")
             self._schema = schema
+        except UnsupportedFeatureError as error:
+            self.ignored = _not_understood(error.message)
+        except pa.ArrowNotImplementedError as error:
+            self.ignored = _not_understood(str(error))
+        except (pa.ArrowException, ValueError, OSError) as error:  # ValueErrors include names that are not UTF-8
+            is_newer = str(error).startswith(_NEWER)
+            self.ignored = _not_understood(str(error)) if is_newer else _damaged(str(error))
 
     def _read(self, message: bytes) -> pa.Schema:
         if _EXTENSION_KEY not in message and _HIDDEN_KEY not in message:
@@ -231,7 +312,7 @@ class StoredArrowSchema:
         schema = pa.ipc.read_schema(pa.py_buffer(hidden))
         shown = pa.schema([self._show_allowed(field) for field in schema])
         if _HIDDEN_KEY in shown.serialize().to_pybytes():
-            raise ValueError("ARROW:schema has an extension type in a place where asyncpq cannot check it")
+            raise UnsupportedFeatureError("it has an extension type in a place where asyncpq cannot check it")
         return shown
 
     def _show_allowed(self, field: pa.Field) -> pa.Field:
@@ -262,14 +343,43 @@ class StoredArrowSchema:
             return pa.union(members, type_.mode, type_.type_codes)
         children = [self._show_allowed(child) for child in children_of(type_)]
         if type_.num_fields and not children:
-            raise ValueError(f"asyncpq does not know the nested type {type_}")
+            raise UnsupportedFeatureError(f"asyncpq does not know the nested type {type_}")
         return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
         """Return the ``ARROW:schema`` value of a file of only these fields; None if this file has none. ``as_storage``
-        drops extension types."""
+        drops extension types, and turns maps with an OPTIONAL key to lists, as :class:`FieldTemplate` does."""
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])
         message = kept.serialize().to_pybytes()
-        return base64.b64encode(message.replace(_EXTENSION_KEY, _HIDDEN_KEY) if as_storage else message)
+        if as_storage:
+            message = message.replace(_EXTENSION_KEY, _HIDDEN_KEY)
+            if any(map(self._parquet.has_optional_map_key, fields)):
+                stored = pa.ipc.read_schema(pa.py_buffer(message))
+                message = pa.schema([maps_as_lists(field) for field in stored]).serialize().to_pybytes()
+        return base64.b64encode(message)
+
+
+def _decoded(text: str) -> bytes:
+    """Decode base64 as strictly as pyarrow. Raises ValueError."""
+    if not text:
+        raise ValueError("it is empty")
+    if len(text) % 4:  # b64decode accepts one = too many
+        raise ValueError("it is not base64: its length is not a multiple of 4")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"it is not base64: {error}") from error
+
+
+def _damaged(why: str) -> IgnoredSchema:
+    return IgnoredSchema(f"the footer's ARROW:schema is damaged ({_first_line(why)})", is_damaged=True)
+
+
+def _not_understood(why: str) -> IgnoredSchema:
+    return IgnoredSchema(f"the footer's ARROW:schema is not understood ({_first_line(why)})", is_damaged=False)
+
+
+def _first_line(text: str) -> str:
+    return printable(text.strip().partition("\n")[0].rstrip("."))

@@ -17,9 +17,19 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint, paused
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, plain_array, plain_scalar
-from asyncpq.decoding.expression_engine import COMPARE, EngineAtom, Kernel, any_element, text_kernel, words_kernel
+from asyncpq.decoding.expression_engine import (
+    COMPARE,
+    EngineAtom,
+    Kernel,
+    any_element,
+    in_slices,
+    text_kernel,
+    words_kernel,
+)
+from asyncpq.decoding.paths import struct_path, top_level
 from asyncpq.decoding.typed_literals import (
     Convert,
     between_values,
@@ -44,6 +54,9 @@ _FEW_KEYS = 4
 _SEARCHED_VALUES = 256  # for each key: so many sorted values are searched, fewer hashed
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 _FEW_LITERALS = 16  # an atom with more is not kept
+_ATOM_COST = 1 / 16  # the time of a kernel's call is that of decoding some thousand bytes
+_WORD_STEPS = 4  # for each word, which is searched in any case of its letters
+_PYTHON_STEPS = 16  # of kernels that look at each value in Python
 
 
 @dataclass(slots=True, eq=False)
@@ -51,13 +64,15 @@ class Filter:
     """A predicate compiled for columns of known types by :func:`compile_filter`.
 
     :meth:`mask` needs the columns in the attribute ``columns``, by their names in the schema. ``engine_atoms`` are the
-    comparisons that pyarrow's engine evaluates, which is slower.
+    comparisons that pyarrow's engine evaluates, which is slower. ``cost`` is about how many times as long as the
+    decoding of its columns the evaluation takes, at most; 1 for few atoms that are no patterns.
     """
 
     expression: Expression
     _evaluate: Evaluate
     columns: tuple[str, ...]
     engine_atoms: tuple[tree.Atom, ...]
+    cost: int
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """Return a mask of the rows: true where a row matches, false or null where it does not.
@@ -106,12 +121,11 @@ class _Column:
 
     def __init__(self, name: str, types: Mapping[str, pa.DataType]) -> None:
         self.name = name
-        self.key = name
-        while self.key not in types:
-            self.key, dot, _ = self.key.rpartition(".")
-            if not dot:
-                raise _missing(name, types)
-        self.path = name[len(self.key) + 1 :].split(".") if self.key != name else []
+        key = top_level(types, name)
+        if key is None:
+            raise _missing(name, types)
+        self.key = key
+        self.path = struct_path(types[self.key], name[len(self.key) + 1 :]) if self.key != name else []
         self.type = types[self.key]
         for child in self.path:
             storage = self.type.storage_type if isinstance(self.type, pa.BaseExtensionType) else self.type
@@ -159,7 +173,7 @@ class FilterCompiler:
         """Compile a predicate for this compiler's columns, as :func:`compile_filter` does."""
         compiler = _Compiler(self.types, self._compared)
         evaluate = compiler.compile(expr)
-        return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
+        return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms), int(1 + compiler.cost))
 
 
 class _Compiler:
@@ -168,6 +182,7 @@ class _Compiler:
         self._compared = compared
         self.keys: dict[str, None] = {}
         self.engine_atoms: list[tree.Atom] = []
+        self.cost = 0.0
 
     def compile(self, expr: Expression) -> Evaluate:
         if isinstance(expr, tree.Constant):
@@ -182,6 +197,7 @@ class _Compiler:
             return self._junction(expr.args, pc.or_kleene, neutral=False)
         make = self._OF_ATOMS.get(type(expr))
         if make is not None:
+            self.cost += _ATOM_COST
             return make(self, expr)
         raise PredicateTypeError(f"{expr!r} is a {type(expr).__name__}, expected a predicate")
 
@@ -193,11 +209,12 @@ class _Compiler:
     def _junction(self, args: tuple[Expression, ...], join: Callable[[Any, Any], Any], *, neutral: bool) -> Evaluate:
         if not args:
             return self.compile(tree.Constant(neutral))
-        compiled = [self.compile(arg) for arg in args]
+        compiled = [self.compile(arg) for arg in paused(args)]
 
         def evaluate(arrays: Columns) -> Any:
             mask = compiled[0](arrays)
             for arg in compiled[1:]:
+                checkpoint()
                 mask = join(mask, arg(arrays))
             return mask
 
@@ -290,7 +307,12 @@ class _Compiler:
                 column=expr.column,
                 hint="Use text that is valid UTF-8.",
             ) from error
-        return _on_values(column, find)
+        if not isinstance(expr, tree.Like):
+            self.cost += isinstance(expr, tree.Contains)
+            return _on_values(column, find)
+        steps = 1 + expr.num_wildcards
+        self.cost += steps
+        return _on_values(column, in_slices(find, steps))
 
     def _words(self, expr: tree.HasTokens | tree.HasPhrase) -> Evaluate:
         column = self._column(expr.column)
@@ -300,7 +322,9 @@ class _Compiler:
                 column=expr.column,
                 hint="Use this predicate on a column of strings.",
             )
-        return _on_values(column, words_kernel(expr))
+        steps = _WORD_STEPS * len(expr.tokens)
+        self.cost += steps
+        return _on_values(column, in_slices(words_kernel(expr), steps))
 
     def _has(self, expr: tree.Has) -> Evaluate:
         column = self._column(expr.column)
@@ -327,7 +351,8 @@ class _Compiler:
                 column=expr.column,
                 hint="Use it on a column of WKB. Compare columns of coordinates with >= and <=.",
             )
-        return _on_values(column, box_kernel(expr))
+        self.cost += _PYTHON_STEPS
+        return _on_values(column, in_slices(box_kernel(expr), _PYTHON_STEPS))
 
     def _variant(self, expr: VariantTest) -> Evaluate:
         from asyncpq.decoding.variants import part_type, reading_parts  # few predicates are about variants
@@ -338,7 +363,9 @@ class _Compiler:
         test = inner.compile(expr.test)
         if inner.engine_atoms:
             self.engine_atoms.append(expr)
-        return lambda arrays: test({expr.test.column or "": read(column.get(arrays))})
+        self.cost += inner.cost + _PYTHON_STEPS
+        find = in_slices(lambda values: test({expr.test.column or "": read(values)}), _PYTHON_STEPS)
+        return lambda arrays: find(column.get(arrays))
 
     def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]

@@ -52,6 +52,7 @@ _OPTIONS = {  # of the kernels that are called with keyword options
     "is_null": NullOptions,
     "match_like": MatchSubstringOptions,
     "match_substring": MatchSubstringOptions,
+    "match_substring_regex": MatchSubstringOptions,
     "search_sorted": SearchSortedOptions,
     "starts_with": MatchSubstringOptions,
 }

@@ -116,7 +116,7 @@ class LeafDecoder:
         depth = self.depth
         self._value_type = value_type = leaf_type(arrow_type, depth)
         # columns of thousands have few types
-        key = (leaf.physical_type, leaf.logical_type, depth, leaf.max_definition_level, arrow_type)
+        key = (leaf.physical_type, leaf.logical_type, depth, leaf.max_definition_level, str(arrow_type))
         known: dict[Hashable, _Layout] = version.derived(("layouts",), dict)
         self._layout = layout = known.get(key) or known.setdefault(key, _Layout.of(leaf, arrow_type, value_type))
         self.slot: ValueSlot = layout.slot
@@ -170,7 +170,7 @@ class LeafDecoder:
         )
         values = leaf_values(self._read_values(chunk, [data_page], header.num_values, limits), self.depth)
         if self._layout.gives_dictionary and pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+            values = take(values.dictionary, values.indices)
         return values
 
     # -- pages ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.decoding.arrow import FEW_ROWS, few_copied, held_bytes, join, take_rows, typed_error
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
@@ -200,6 +201,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):
             return [run.attached(self.dictionary, self._decoder.leaf.dotted) if run.lacks_dictionary else run]
+        checkpoint()
         pages = run if isinstance(run, list) else [run.page if isinstance(run, PackedPage) else run]
         self.pages_decoded += len(pages)
         if self._keep is None:

@@ -79,6 +79,8 @@ def merge(
         )
     inside = [PartialField(leaves, elements(lists)) for leaves, lists in parts]
     child = merge(inside, _element_type(whole), first_leaf, _element_type(target), inner)
+    if pa.types.is_map(target) and child.offset:  # pyarrow takes keys and values from the start of the structs' fields
+        child = _rebuilt(child.type, child, [], [child.field(index) for index in range(child.type.num_fields)])
     return _rebuilt(target, parts[0].array, buffers, [child])
 
 

@@ -7,11 +7,10 @@ columns are fetched after the filter, for matching rows only.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, repeat
-from threading import Lock, Semaphore
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -140,7 +139,7 @@ class Matched(NamedTuple):
         """Return exactly the rows that match."""
         if self.mask is None:
             return self.rows
-        return _absolute(self.rows, pc.indices_nonzero(self.mask).to_pylist())
+        return _absolute(self.rows, self.mask)
 
 
 class Allowance:
@@ -175,9 +174,9 @@ class SharedAllowance(Allowance):
     def __init__(self, limits: DecodeLimits, threads: int) -> None:
         super().__init__(limits)
         self._threads = threads
-        self._turns = Semaphore(threads)
-        self._alone = Lock()
-        self._spending = Lock()
+        self._turns = threading.Semaphore(threads)
+        self._alone = threading.Lock()
+        self._spending = threading.Lock()
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
         """Call ``select(limits)``, which decodes a column; subtract the bytes of the array, and return it.
@@ -321,6 +320,8 @@ class RowGroupReader:
         count = mask.true_count
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, asked.num_rows)
+        if not self._shape.output:  # the rows are counted
+            return Matched(rows, mask, {}, stop, count, asked.num_rows)
         for projection in tuple(arrays):
             if projection not in self._shape.output:
                 del arrays[projection]
@@ -333,7 +334,7 @@ class RowGroupReader:
         matching = {projection: take(array, indices) for projection, array in arrays.items()} if arrays else {}
         if encoded:
             matching = self._dense(matching)
-        return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, asked.num_rows)
+        return Matched(_absolute(rows, mask), None, matching, stop, count, asked.num_rows)
 
     def _searched(self, rows: RowRanges) -> RowRanges:
         """Return ``rows`` without those on pages that lack a text which the filter needs."""
@@ -474,17 +475,33 @@ class RowGroupReader:
         return new
 
 
-def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
-    """Return the row numbers that stand at ``positions`` (ascending, from 0) in the set ``rows``."""
-    starts, stops = rows.starts, rows.stops
-    if len(starts) == len(positions) == 1:  # a lookup's
-        row = starts[0] + positions[0]
+def _absolute(rows: RowRanges, mask: pa.BooleanArray) -> RowRanges:
+    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true."""
+    first = rows.starts[0]
+    if len(rows.starts) == mask.true_count == 1:  # a lookup's
+        row = first + _INDICES_NONZERO([mask])[0].as_py()
         return RowRanges.single(row, row + 1)
-    ends = list(accumulate(map(int.__sub__, stops, starts)))
-    matching: list[int] = []
-    current = 0
-    for position in positions:
-        if position >= ends[current]:
-            current = bisect_right(ends, position)
-        matching.append(stops[current] - (ends[current] - position))
-    return RowRanges.from_rows(matching)
+    runs = pc.run_end_encode(mask)
+    ends, values = runs.run_ends.to_pylist(), runs.values.to_pylist()
+    if len(rows.starts) == 1:
+        return RowRanges.from_parallel(
+            [first + end for end, matches in zip((0, *ends), values, strict=False) if matches],
+            [first + end for end, matches in zip(ends, values, strict=True) if matches],
+        )
+    ranges = zip(rows.starts, rows.stops, strict=True)
+    first, stop = next(ranges)
+    begin = 0  # the position of row ``first``
+    starts: list[int] = []
+    stops: list[int] = []
+    position = 0
+    for end, matches in zip(ends, values, strict=True):
+        while position < end:
+            until = min(end, begin + stop - first)
+            if matches and until > position:
+                starts.append(first + position - begin)
+                stops.append(first + until - begin)
+            position = until
+            if position < end:
+                begin = position
+                first, stop = next(ranges)
+    return RowRanges.from_parallel(starts, stops)

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
-from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, with_children
+from asyncpq.decoding.arrow import children_of, constant_array, null_scalar, with_children
 from asyncpq.decoding.casts import Cast, Match, cast_to, inside
 from asyncpq.decoding.field_types import dictionary_type, projected_field
+from asyncpq.decoding.paths import ENTRY, beginning, meanings, parts_of, struct_path, top_level
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
@@ -32,7 +33,6 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 from asyncpq.records import dataclass
 
-_ELEMENT, _ENTRY = "list.element", "key_value"  # names of the groups of lists and maps in paths (LogicalTypes.md)
 _NAMES_SHOWN = 8  # in a hint
 
 
@@ -98,13 +98,12 @@ class SchemaAdapter:
             if not 0 <= name < len(self.schema):
                 raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)} columns")
             return name, ""
-        top = name
-        while not (ordinals := self.schema.get_all_field_indices(top)):
-            top, dot, _ = top.rpartition(".")
-            if not dot:
-                raise ColumnNotFoundError(
-                    "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
-                )
+        top = top_level(self.schema, name)
+        if top is None:
+            raise ColumnNotFoundError(
+                "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
+            )
+        ordinals = self.schema.get_all_field_indices(top)
         if len(ordinals) > 1:
             raise AmbiguousColumnError(
                 f"{len(ordinals)} columns of the dataset have this name",
@@ -132,8 +131,8 @@ class SchemaAdapter:
         :meth:`ordinals`.
 
         ``dictionaries`` are the ordinals of columns to read as dictionary arrays. Raises ColumnNotFoundError if a part
-        does not exist, AmbiguousColumnError if several parts match or, if ``unique``, a part is requested twice, and
-        SchemaMismatchError if there is no exact cast.
+        does not exist, AmbiguousColumnError if ``unique`` and a part is requested twice, and SchemaMismatchError if
+        there is no exact cast. (Paths of several fields are refused by :meth:`ordinals`.)
         """
         matches = self.match(version, list(asked))
         columns: list[AdaptedColumn] = []
@@ -152,12 +151,11 @@ class SchemaAdapter:
         if value is None:
             (match,) = self.match(version, [ordinal]) if path else (None,)
             return None if match is None else _lacking(match, path)
-        while path and isinstance(value.type, pa.StructType):
-            child, _, path = path.partition(".")
-            if value.type.get_field_index(child) < 0:
+        for child in struct_path(value.type, path) if path else ():
+            if not isinstance(value.type, pa.StructType) or value.type.get_field_index(child) < 0:
                 return None
             value = pc.struct_field(constant_array(value, 1), child)[0]
-        return None if path else value
+        return value
 
     def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
         """Return two things: the file's leaf column whose statistics are bounds of the dataset's column ``name`` (None
@@ -239,30 +237,25 @@ def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Matc
 
 def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
     """Return the ordinal of the child of ``type_`` that the dotted ``path`` begins with, and the rest of the path."""
-    fields: list[tuple[int, str]] = []
-    if isinstance(type_, pa.StructType):
-        fields = [(index, type_.field(index).name) for index in range(type_.num_fields)]
-    elif is_list(type_):
-        fields = [(0, _ELEMENT)]
-    elif isinstance(type_, pa.MapType):
-        fields = [(1, f"{_ENTRY}.value")]
-        if path == f"{_ENTRY}.key":
-            raise UnsupportedFeatureError(
-                "asyncpq does not support reading the keys of a map without the values",
-                column=f"{name}.{path}",
-                hint="Select the whole column.",
-            )
-    matching = [(index, part) for index, part in fields if path == part or path.startswith(f"{part}.")]
+    if isinstance(type_, pa.MapType) and path == f"{ENTRY}.key":
+        raise UnsupportedFeatureError(
+            "asyncpq does not support reading the keys of a map without the values",
+            column=f"{name}.{path}",
+            hint="Select the whole column.",
+        )
+    matching = beginning(type_, path)
+    if len(matching) > 1:  # names have dots of their own: {a, "a.b"} at "a.b" has one meaning, unless `a` has a `b`
+        children = children_of(type_)
+        matching = [(index, rest) for index, rest in matching if _exists(children[index].type, rest)]
     if not matching:
-        known = ", ".join(repr(f"{name}.{part}") for _, part in fields[:_NAMES_SHOWN])
+        known = ", ".join(repr(f"{name}.{part}") for _, part in parts_of(type_)[:_NAMES_SHOWN])
         hint = f"Its parts are {known}." if known else None
         raise ColumnNotFoundError("the dataset's column has no part with this path", column=f"{name}.{path}", hint=hint)
-    if len(matching) > 1:
-        raise AmbiguousColumnError(
-            "several parts of the column have this path", column=f"{name}.{path}", hint="Select the whole column."
-        )
-    index, part = matching[0]
-    return index, path[len(part) + 1 :]
+    return matching[0]
+
+
+def _exists(type_: pa.DataType, path: str) -> bool:
+    return next(meanings(type_, path), None) is not None
 
 
 def _leaves(match: Match, schema: ParquetSchema) -> tuple[int, ...]:

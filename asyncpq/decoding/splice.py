@@ -22,7 +22,7 @@ from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
 from asyncpq.parquet.column_chunk import ColumnChunk, PageType
-from asyncpq.parquet.logical_types import PhysicalType, Repetition
+from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Leaf
 from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
@@ -36,6 +36,8 @@ CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: 
 
 _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
+_GEOMETRIES = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
+_REPETITION_FIELD = b"\x05\x06"  # the header of an I32 with the field id 3 in its long form
 _SHARED_VALUES = 1 << 16
 _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
@@ -214,11 +216,14 @@ def _identity_dictionary(codec: int, size: int) -> bytes:
     return page_bytes(PageType.DICTIONARY_PAGE, 4 * size, payload, (size, ENCODING_PLAIN))
 
 
-def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
+def schema_file(
+    metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None, *, geometries: bool = False
+) -> bytes:
     """Return a Parquet file without rows whose schema has the top-level ``fields``, from which pyarrow reads their
-    Arrow types."""
+    Arrow types. ``geometries``: keep the GEOMETRY and GEOGRAPHY annotations (:func:`raw_element`)."""
+    element = stored_element if geometries else raw_element
     elements = [
-        raw_element(metadata, index)
+        element(metadata, index)
         for field in fields
         for index in range(field.element_index, metadata.schema.subtree_stop(field.element_index))
     ]
@@ -235,9 +240,29 @@ def written_by(metadata: FileMetadata) -> str | None:
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:
-    """Return the Thrift struct of the schema element at ``index``, as encoded in the file."""
+    """Return the Thrift struct of the schema element at ``index``, as :func:`stored_element` does, but without the
+    annotations GEOMETRY and GEOGRAPHY: from these pyarrow makes the extension type "geoarrow.wkb", if Python code
+    registered one.
+    """
     element = metadata.schema.elements[index]
-    return metadata.data[element.raw_start : element.raw_stop]
+    logical = element.logical_type
+    if logical is None or logical.kind not in _GEOMETRIES or element.physical_type is None:
+        return stored_element(metadata, index)
+    return schema_element(element.name.encode(), element.repetition, element.physical_type, element.field_id)
+
+
+def stored_element(metadata: FileMetadata, index: int) -> bytes:
+    """Return the Thrift struct of the schema element at ``index``, as encoded in the file, but keys of maps as
+    REQUIRED: Arrow has no other keys, and their values are checked."""
+    element = metadata.schema.elements[index]
+    raw = metadata.data[element.raw_start : element.raw_stop]
+    return _with_repetition(raw, Repetition.REQUIRED) if index in metadata.schema.optional_map_keys else raw
+
+
+def _with_repetition(element: bytes, repetition: Repetition) -> bytes:
+    """Return the Thrift struct of a schema element with another repetition: a field that comes again overrides the one
+    before."""
+    return element[:-1] + _REPETITION_FIELD + zigzag_varint(repetition) + b"\0"
 
 
 def root_element(num_children: int) -> bytes:
@@ -270,12 +295,16 @@ def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
     return b"".join(elements)
 
 
-def schema_element(name: bytes, repetition: Repetition | None, physical_type: PhysicalType) -> bytes:
+def schema_element(
+    name: bytes, repetition: Repetition | None, physical_type: PhysicalType, field_id: int | None = None
+) -> bytes:
     """Encode the schema element of a leaf without a logical type."""
     writer = CompactWriter()
     writer.field_i32(1, physical_type)
     writer.field_i32(3, Repetition.REQUIRED if repetition is None else repetition)
     writer.field_binary(4, name)
+    if field_id is not None:
+        writer.field_i32(9, field_id)
     return writer.getvalue()
 
 
@@ -338,13 +367,20 @@ class LeafContent(NamedTuple):
 
 
 class FieldTemplate:
-    """Makes spliced files of one top-level field: their footer without counts and sizes."""
+    """Makes spliced files of one top-level field: their footer without counts and sizes.
+
+    In a field with a map whose key is OPTIONAL, maps are lists of structs: pyarrow refuses the map, and the pages have
+    the levels of an optional key.
+    """
 
     def __init__(self, metadata: FileMetadata, field: Field, arrow_schema: bytes | None, *, bare: bool = False) -> None:
         self._leaves = metadata.schema.leaves[field.first_leaf : field.leaf_stop]
         first, stop = field.element_index, metadata.schema.subtree_stop(field.element_index)
         element = bare_element if bare else raw_element
         elements = [element(metadata, index) for index in range(first, stop)]
+        if metadata.schema.has_optional_map_key(field):
+            for index in metadata.schema.maps(first, stop):
+                elements[index - first : index - first + 3] = _map_as_list(metadata, index, elements[index - first + 2])
         self._num_elements = len(elements) + 1
         self._elements = root_element(1) + b"".join(elements)
         self._without_pages = [_leaf_chunk(leaf, None, len(MAGIC)) for leaf in self._leaves]
@@ -379,6 +415,23 @@ class FieldTemplate:
             created_by=self._created_by,
         )
         return _joined((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def _map_as_list(metadata: FileMetadata, index: int, key: bytes) -> list[bytes]:
+    """Encode the elements of a map, of its repeated group and of its ``key``, as those of a list of structs."""
+    schema = metadata.schema
+    elements: list[bytes] = []
+    for element, converted in ((schema.elements[index], ConvertedType.LIST), (schema.elements[index + 1], None)):
+        writer = CompactWriter()
+        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
+        writer.field_binary(4, element.name.encode())
+        writer.field_i32(5, element.num_children)
+        if converted is not None:
+            writer.field_i32(6, converted)
+        if element.field_id is not None:
+            writer.field_i32(9, element.field_id)
+        elements.append(writer.getvalue())
+    return [*elements, _with_repetition(key, schema.elements[index + 2].repetition or Repetition.REQUIRED)]
 
 
 def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:

@@ -24,11 +24,13 @@ from asyncpq.decoding.arrow import OF_VIEWS, plain_array, plain_scalar
 from asyncpq.expressions import CompareOp
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
+    Day,
     Duration,
     Moment,
     Scalar,
     TimeOfDay,
     Timestamp,
+    days,
     nanoseconds,
     unscaled_decimal,
 )
@@ -42,7 +44,7 @@ _INT_RANGES.update({type_: (0, (1 << bits) - 1) for type_, bits in _UNSIGNED.ite
 
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
-_EPOCH = dt.date(1970, 1, 1).toordinal()
+_DAY_MILLISECONDS = 86_400_000
 _MOMENTS = (dt.datetime, Timestamp, dt.time, TimeOfDay, dt.timedelta, Duration)
 
 
@@ -57,11 +59,14 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
         return storage_type(type_.storage_type)
     if isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type)):
         return pa.decimal128(type_.precision, type_.scale)
-    return OF_VIEWS.get(type_, type_)
+    # types that Python code registers may not be hashable
+    return type_ if isinstance(type_, pa.BaseExtensionType) else OF_VIEWS.get(type_, type_)
 
 
 def lacks_kernels(type_: pa.DataType) -> bool:
     """Return whether pyarrow cannot compare, find or take all values of ``type_`` (views and small decimals)."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return False
     return type_ in OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
 
 
@@ -69,7 +74,17 @@ def storage_values(array: pa.Array) -> pa.Array:
     """Convert an array to its :func:`storage_type`; a dictionary array is returned unchanged."""
     if isinstance(array.type, pa.BaseExtensionType):
         return storage_values(array.storage)
+    if isinstance(array.type, (pa.Decimal32Type, pa.Decimal64Type)):
+        return _wider_decimals(array)
     return array.cast(storage_type(array.type)) if lacks_kernels(array.type) else array
+
+
+def _wider_decimals(array: pa.Array) -> pa.Array:
+    """Convert decimals of 32 or 64 bits to 128 bits; pyarrow's cast refuses those wider than their precision."""
+    whole = pa.int32() if isinstance(array.type, pa.Decimal32Type) else pa.int64()
+    integers = pa.Array.from_buffers(whole, len(array), array.buffers(), array.null_count, array.offset)
+    wide = integers.cast(pa.decimal128(19, 0))  # 19 digits hold every integer of 64 bits
+    return pa.Array.from_buffers(storage_type(array.type), len(wide), wide.buffers(), wide.null_count, wide.offset)
 
 
 def exact_scalar(value: Scalar, type_: pa.DataType, convert: Convert | None = None) -> pa.Scalar | None:
@@ -119,16 +134,16 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
         if type(value) is not int and not (type(value) is Decimal and value.is_finite()):
             return None
         scale = type_.scale
-        high = 10**type_.precision - 1
-        low = -high
-    elif is_time_of(value, type_):
-        bits = type_.bit_width
-        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+        low, high = _signed_range(type_)
+    elif is_time_of(value, type_) or (pa.types.is_date(type_) and type(value) is Day):
+        low, high = _signed_range(type_)
     else:
         return None
     step: float | Fraction
     if isinstance(value, _MOMENTS):
         step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
+    elif isinstance(value, Day):
+        step = value.days * (1 if pa.types.is_date32(type_) else _DAY_MILLISECONDS)
     else:
         step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
     if op == "==" or op == "!=":
@@ -137,6 +152,13 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
         return (op[0] == "<") is (step > high)
     below = math.floor(step)
     return ("<=" if op[0] == "<" else ">"), plain_scalar(below, type_)
+
+
+def _signed_range(type_: Any) -> tuple[int, int]:
+    """Return the least and the greatest integer that a value of ``type_`` stores. Files hold decimals that are wider
+    than their declared precision."""
+    limit = 1 << type_.bit_width - 1
+    return -limit, limit - 1
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
@@ -158,11 +180,11 @@ def converter(type_: pa.DataType) -> Convert | None:
     The function returns ``_INEXACT`` for a literal that ``type_`` does not represent exactly. None for types whose
     comparisons are left to pyarrow's engine.
     """
-    plain = _PLAIN.get(type_)
+    plain = None if isinstance(type_, pa.BaseExtensionType) else _PLAIN.get(type_)
     if plain is not None:
         return plain
     if pa.types.is_decimal(type_):
-        return partial(_decimal, 10**type_.precision, type_.scale)
+        return partial(_decimal, *_signed_range(type_), type_.scale)
     if pa.types.is_fixed_size_binary(type_):
         return partial(_fixed, type_.byte_width)
     if pa.types.is_timestamp(type_) or pa.types.is_time(type_) or pa.types.is_duration(type_):
@@ -201,8 +223,11 @@ def _instance(type_: type, value: Scalar) -> Any:
     return value if type(value) is type_ else _INEXACT
 
 
-def _date(unit: int, value: Scalar) -> Any:
-    return (value.toordinal() - _EPOCH) * unit if type(value) is dt.date else _INEXACT
+def _date(unit: int, limit: int, value: Scalar) -> Any:
+    if type(value) is not dt.date and type(value) is not Day:
+        return _INEXACT
+    held = days(value) * unit
+    return held if -limit <= held < limit else _INEXACT
 
 
 def _text(value: Scalar) -> Any:
@@ -221,13 +246,13 @@ def _fixed(width: int, value: Scalar) -> Any:
     return value if type(value) is bytes and len(value) == width else _INEXACT
 
 
-def _decimal(bound: int, scale: int, value: Scalar) -> Any:
+def _decimal(low: int, high: int, scale: int, value: Scalar) -> Any:
     if type(value) is int:
         value = Decimal(value)
     if type(value) is not Decimal or not value.is_finite():
         return _INEXACT
     unscaled = unscaled_decimal(value, scale)
-    return unscaled if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
+    return unscaled if isinstance(unscaled, int) and low <= unscaled <= high else _INEXACT
 
 
 def _moment(unit: int, limit: int, type_: pa.DataType, value: Scalar) -> Any:
@@ -246,8 +271,8 @@ _PLAIN: dict[pa.DataType, Convert] = {
     pa.binary(): partial(_instance, bytes),
     pa.large_binary(): partial(_instance, bytes),
     pa.bool_(): partial(_instance, bool),
-    pa.date32(): partial(_date, 1),
-    pa.date64(): partial(_date, 86_400_000),
+    pa.date32(): partial(_date, 1, 1 << 31),
+    pa.date64(): partial(_date, _DAY_MILLISECONDS, 1 << 63),
 }
 
 

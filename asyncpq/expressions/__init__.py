@@ -20,6 +20,7 @@ from asyncpq.expressions.simplify import is_unsatisfiable as is_unsatisfiable
 from asyncpq.expressions.simplify import resolve_times as resolve_times
 from asyncpq.expressions.simplify import simplify as simplify
 from asyncpq.expressions.simplify import with_conditions as with_conditions
+from asyncpq.expressions.simplify import with_key_sets as with_key_sets
 from asyncpq.expressions.simplify import without_contradictions as without_contradictions
 from asyncpq.expressions.tree import And as And
 from asyncpq.expressions.tree import Atom as Atom
@@ -42,5 +43,6 @@ from asyncpq.expressions.tree import Or as Or
 from asyncpq.expressions.tree import StartsWith as StartsWith
 from asyncpq.expressions.tree import atoms as atoms
 from asyncpq.expressions.tree import columns as columns
+from asyncpq.expressions.tree import is_nan as is_nan
 from asyncpq.expressions.tree import replace_atoms as replace_atoms
 from asyncpq.expressions.variant import VariantTest as VariantTest

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
+from asyncpq.checkpoints import paused
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.variant import VariantTest
@@ -222,7 +223,7 @@ def follow(
     if isinstance(expr, tree.Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
     if isinstance(expr, (tree.And, tree.Or)):
-        parts = (follow(arg, truth, atom, all_of, any_of) for arg in expr.args)
+        parts = (follow(arg, truth, atom, all_of, any_of) for arg in paused(expr.args))
         return (all_of if truth is (Truth.TRUE if isinstance(expr, tree.And) else Truth.FALSE) else any_of)(parts)
     if isinstance(expr, tree.Constant):
         result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
@@ -330,6 +331,9 @@ def _in(atom: tree.In, truth: Truth, domain: ValueDomain) -> ResultValues:
 def _membership(atom: tree.In, wanted: bool, domain: ValueDomain) -> ResultValues:
     literals = keys_of(atom, domain)
     null, nan = literals.null is wanted, literals.nan is wanted
+    one_nan = domain.spark or not literals.nan
+    if not one_nan:
+        nan = True  # the list has some NaNs and lacks others: members are compared bit by bit
     if domain.spark and not wanted and atom.values:
         null = False
     if literals.incomparable is not None:
@@ -338,7 +342,7 @@ def _membership(atom: tree.In, wanted: bool, domain: ValueDomain) -> ResultValue
         return _unknown("pyarrow's isin casts literals to the column's type", null=null)
     # 0.0 and -0.0 are two members but one key, so zero proves nothing.
     others = [key for key in literals.keys if key != 0]
-    exact = len(others) == len(literals.keys)
+    exact = one_nan and len(others) == len(literals.keys)
     return ResultValues(Points(literals.keys if wanted else others, not wanted), null, nan, exact)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
+from asyncpq.expressions.simplify import with_key_sets
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression
 from asyncpq.expressions.variant import Path, VariantTest, variant_path, variant_type
@@ -21,12 +22,41 @@ _ACCEPTED = (
 )
 
 
+#: What pandas, pyarrow, Polars and Spark call methods of a column, without underscores and in lower case.
+_MEANT: dict[str, str] = {
+    "isin": "is_in(values)",
+    "in": "is_in(values)",
+    **dict.fromkeys(("isnull", "isna", "isnone"), "is_null()"),
+    **dict.fromkeys(("isnotnull", "notnull", "notna", "isnotna", "isnotnone"), "is_valid()"),
+    **dict.fromkeys(("isbetween",), "between(low, high)"),
+    **dict.fromkeys(("eq", "equals"), "col(...) == value"),
+    **dict.fromkeys(("ne", "neq"), "col(...) != value"),
+}
+
+
+def _no_attribute(subject: Column | VariantPart, name: str, what: str, more: str) -> AttributeError:
+    """Return the error for an attribute that a column, or a part of a variant, does not have. It names the method that
+    another library calls so, or else all methods, and ``more``."""
+    meant = _MEANT.get(name.replace("_", "").lower())
+    hint = f"write {meant}"
+    if meant is None or name.startswith("__"):
+        methods = [method for method in dir(type(subject)) if not method.startswith("_")]
+        hint = f"its methods: {', '.join(methods)}{more}"
+    return AttributeError(f"{what} has no {name}: {hint}", name=name, obj=subject)
+
+
 class Column(tree.NamedColumn):
     """A column, identified by its name. Comparisons with a column return an :class:`Expression`. See :func:`col`."""
 
     __slots__ = ()
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
     __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
+
+    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError with the word that is meant by one of another library."""
+            raise _no_attribute(self, name, "a column", "; a nested column is col('a.b')")
 
     def _compare(self, op: tree.CompareOp, other: object) -> Expression:
         if isinstance(other, Column):
@@ -54,8 +84,8 @@ class Column(tree.NamedColumn):
     def is_in(self, values: Iterable[object]) -> Expression:
         """Return a predicate that is true where the column has one of ``values``, by the rules of pyarrow's ``isin``.
 
-        It is never null. A null column value matches if ``values`` contains None, and NaN if it contains NaN; -0.0 does
-        not match 0.0.
+        It is never null. A null column value matches if ``values`` contains None. Floats match by their bits: -0.0 does
+        not match 0.0, and a NaN matches only a NaN of the same sign and payload.
         """
         return tree.In(self.name, as_scalars(values))
 
@@ -86,7 +116,8 @@ class Column(tree.NamedColumn):
     def like(self, pattern: str | bytes) -> Expression:
         """Return a predicate that is true where a string or binary column matches a pattern of SQL's LIKE.
 
-        ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character.
+        ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character. Raises
+        ExpressionError for a pattern of more than 100 wildcards.
         """
         return tree.Like(self.name, self._text(pattern, "like"))
 
@@ -216,6 +247,12 @@ class VariantPart:
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes a predicate
 
+    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError with the word that is meant by one of another library."""
+            raise _no_attribute(self, name, "a part of a variant", "; a part of it is another variant_get")
+
     def is_in(self, values: Iterable[object]) -> Expression:
         """Return a predicate that is true where the part has one of ``values``, as :meth:`Column.is_in` does."""
         return self._test(self._part.is_in(values))
@@ -279,9 +316,29 @@ def box_predicate(column: str, corners: Sequence[object]) -> Expression:
     return tree.IntersectsBox(column, xmin, ymin, xmax, ymax)
 
 
-def col(name: str) -> Column:
+class _Col:
     """Return the column ``name``; a nested leaf is named by its dotted path, such as ``"address.city"``."""
-    return Column(name)
+
+    __slots__ = ()
+
+    def __call__(self, name: str) -> Column:
+        """Return the column ``name``; a nested leaf is named by its dotted path, such as ``"address.city"``."""
+        return Column(name)
+
+    def __repr__(self) -> str:
+        return "asyncpq.col"
+
+    def __reduce__(self) -> str:
+        return "col"
+
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError with how a column of this name is written, which Polars writes as ``col.id``."""
+            raise AttributeError(f'col has no attribute {name}: write col("{name}")', name=name, obj=self)
+
+
+col = _Col()
 
 
 # -- lists of filters -------------------------------------------------------------------------------
@@ -296,10 +353,11 @@ def parse_filters(filters: object) -> Expression:
             as it is.
 
     Raises:
-        ExpressionError: a tuple is not a filter; the message contains the tuple.
+        ExpressionError: a tuple is not a filter; the message contains the tuple. Or the expression has more than
+            :data:`~asyncpq.expressions.tree.MAX_NESTING` levels.
     """
     if isinstance(filters, Expression):
-        return filters
+        return filters if isinstance(filters, tree.Atom) else tree.require_shallow(filters)
     if isinstance(filters, Column):
         raise tree.not_a_predicate(filters)
     if not isinstance(filters, (list, tuple)):
@@ -316,10 +374,10 @@ def parse_filters(filters: object) -> Expression:
 def parse_where(where: object) -> Expression:
     """Return ``where=`` of a read as an expression: a condition in SQL, or what :func:`parse_filters` takes."""
     if not isinstance(where, str):
-        return parse_filters(where)
+        return with_key_sets(parse_filters(where))
     from asyncpq.expressions.sql import parse_sql  # few programs write SQL
 
-    return parse_sql(where)
+    return with_key_sets(parse_sql(where))
 
 
 def _conjunction(group: object) -> Expression:

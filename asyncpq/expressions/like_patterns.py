@@ -20,7 +20,7 @@ def like(column: str, pattern: str, escape: str | None) -> Expression:
     if not any("\\" in text for text in texts):
         return tree.Like(column, _joined(pieces))
     # pyarrow takes two backslashes for two characters in the patterns "a%", "%a" and "%a%", for one in all others
-    begins, ends = pieces[0][0] == "%", pieces[-1][0] == "%"
+    begins, ends = pieces[0] == ("%", True), pieces[-1] == ("%", True)
     inner = pieces[begins : len(pieces) - ends]
     if any(wildcard for _, wildcard in inner):
         return tree.Like(column, _joined(pieces))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import struct
 import uuid
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from fractions import Fraction
 from typing import Any, TypeAlias, get_args
 
@@ -19,11 +20,59 @@ from asyncpq.records import dataclass
 NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in each unit of Arrow and Parquet."""
 
+_DOUBLE = struct.Struct("<d")
 _REPR_VALUES = 8
 _REPR_CHARACTERS = 200
+_DAYS_OF_400_YEARS = 146_097
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_LAST_DAY = dt.date.max.toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A date outside of the years 1 to 9999, which ``date`` cannot represent. It is ordered among ``date`` objects."""
+
+    days: int  # since 1970-01-01, in the proleptic Gregorian calendar
+
+    def __lt__(self, other: object) -> bool:
+        return self.days < days(other) if type(other) in (Day, dt.date) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self.days <= days(other) if type(other) in (Day, dt.date) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self.days > days(other) if type(other) in (Day, dt.date) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self.days >= days(other) if type(other) in (Day, dt.date) else NotImplemented
+
+    def __str__(self) -> str:
+        cycles, inside = divmod(self.days, _DAYS_OF_400_YEARS)
+        date = dt.date.fromordinal(_EPOCH_DAY + inside)
+        year = date.year + 400 * cycles
+        return f"{'-' if year < 0 else ''}{abs(year):04}-{date.month:02}-{date.day:02}"
+
+
+def days(value: Any) -> int:
+    """Return the days from 1970-01-01 to a ``date`` or a :class:`Day`."""
+    return value.days if type(value) is Day else value.toordinal() - _EPOCH_DAY
+
+
+def day(since_epoch: int) -> dt.date | Day:
+    """Convert days since 1970-01-01 to a ``date``; to a :class:`Day` outside of the years 1 to 9999."""
+    ordinal = _EPOCH_DAY + since_epoch
+    return dt.date.fromordinal(ordinal) if 1 <= ordinal <= _LAST_DAY else Day(since_epoch)
+
+
+def days_of(year: int, month: int, day_of_month: int) -> int:
+    """Return the days from 1970-01-01 to a date of the proleptic Gregorian calendar, which repeats every 400 years and
+    has a year 0. Raises ValueError if there is no such date."""
+    cycles, inside = divmod(year, 400)
+    inside += 400  # into Python's range of years
+    return dt.date(inside, month, day_of_month).toordinal() - _EPOCH_DAY + (cycles - 1) * _DAYS_OF_400_YEARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +163,7 @@ Scalar: TypeAlias = (
     | dt.time
     | dt.timedelta
     | uuid.UUID
+    | Day
     | Timestamp
     | TimeOfDay
     | Duration
@@ -241,8 +291,12 @@ def _from_arrow(value: Any) -> Scalar:
         return duration(inner * NANOSECONDS[kind.unit])
     if family == "timestamp":
         return _from_arrow_timestamp(value, inner * NANOSECONDS[kind.unit])
-    if family == "date64" and inner % _DAY_MILLISECONDS:
-        raise ValueError("a date64 must be a midnight, but this value has a time of day")
+    if family == "date32":
+        return day(inner)
+    if family == "date64":
+        if inner % _DAY_MILLISECONDS:
+            raise ValueError("a date64 must be a midnight, but this value has a time of day")
+        return day(inner // _DAY_MILLISECONDS)
     return as_scalar(value.as_py())
 
 
@@ -271,6 +325,8 @@ def _from_numpy_time(value: Any) -> Scalar:
             f"literal {value!r} has a unit that columns cannot be compared with",
             hint="Convert the literal to numpy's unit ns, us, ms or s.",
         )
+    if is_moment and held[2] == "D":
+        return day(inner * int(held[1] or 1))
     since_epoch = inner * int(held[1] or 1) * unit
     return timestamp(since_epoch, None) if is_moment else duration(since_epoch)
 
@@ -350,7 +406,7 @@ def _elements(values: Any) -> Iterable[Any]:
     elements: Iterable[Any] = values
     if hasattr(values, "to_pylist"):
         name = str(values.type)
-        if "[ns" not in name and "date64" not in name:
+        if not any(text in name for text in _CHANGED_BY_ARROW):
             try:
                 elements = values.to_pylist()
             except (ValueError, OverflowError):  # of a value that is no Python object as_scalar() says so
@@ -360,10 +416,35 @@ def _elements(values: Any) -> Iterable[Any]:
     return elements
 
 
+_CHANGED_BY_ARROW = ("[ns", "date64", "time32", "time64")
+"""What the types have in their names whose values ``as_py()`` may change: it cuts nanoseconds, and takes times of day
+beyond a day for those of another day."""
+
+_FAR = 10_000  # digits
+
+
 def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
-    """Return ``value * 10**scale`` exactly, regardless of the decimal context. ``value`` must be finite."""
+    """Return ``value * 10**scale`` exactly, regardless of the decimal context. ``value`` must be finite.
+
+    A value of more than 10,000 digits before the point, or of as many zeros behind it, stands for a nearer one: it
+    compares equally with all values of columns, and the exact number would fill the memory.
+    """
+    if value and abs(value.adjusted()) > _FAR:
+        value = Decimal((int(value.is_signed()), (1,), _FAR if value.adjusted() > 0 else -_FAR))
     unscaled = Fraction(value) * Fraction(10) ** scale
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
+
+
+def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
+    """Return ``value`` with ``scale`` digits after the point, equal to it and of at most ``precision`` digits.
+
+    Raises ArithmeticError if there is no such value. Decimals from outside are checked before pyarrow converts them:
+    pyarrow 26 does not check how far it moves the point, and ``Decimal("1e-100000000")`` crashes the process.
+    """
+    if not value.is_finite():
+        raise InvalidOperation(f"{value} is not finite")
+    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
+    return value.quantize(Decimal((0, (1,), -scale)), context=exact)
 
 
 def nanoseconds(value: Moment) -> int:
@@ -383,10 +464,10 @@ def nanoseconds(value: Moment) -> int:
 
 
 def literal_key(value: Scalar) -> tuple[object, ...]:
-    """Return a hashable key: two literals have equal keys if they have the same type and exact value. Keys of NaN are
-    equal."""
+    """Return a hashable key: two literals have equal keys if they have the same type and exact value; two
+    NaNs, if they have the same bits."""
     if type(value) is float:
-        return (float, value.hex())  # tells -0.0 from 0.0, and NaN equals itself
+        return (float, value.hex() if value == value else _DOUBLE.pack(value))  # tells -0.0 from 0.0
     if type(value) is Decimal:
         return (Decimal, str(value))  # 1.0 and 1.00 compare as other decimal types
     if isinstance(value, (dt.datetime, dt.time)):
@@ -398,7 +479,7 @@ def show(value: Scalar) -> str:
     """Return the text of a literal for messages and ``explain()``."""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, TimeOfDay, Duration, RelativeTime, Untyped)):
+    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, Day, TimeOfDay, Duration, RelativeTime, Untyped)):
         return str(value)
     return "null" if value is None else repr(value)
 

@@ -33,8 +33,10 @@ from asyncpq.expressions.analysis import (
     result_values,
     unite,
 )
-from asyncpq.expressions.scalars import Duration, RelativeTime, Scalar, Timestamp, Untyped, nanoseconds, show
+from asyncpq.expressions.scalars import Day, Duration, RelativeTime, Scalar, Timestamp, Untyped, nanoseconds, show
 from asyncpq.expressions.tree import Expression, parts
+
+_MANY_KEYS: Final = 16  # comparisons of one column that are worth a set
 
 
 def simplify(expr: Expression) -> Expression:
@@ -72,6 +74,38 @@ def _simplify_junction(expr: tree.And | tree.Or) -> Expression:
     if not args:
         return tree.Constant(neutral)
     return tree.join(node, list(args))
+
+
+def with_key_sets(expr: Expression) -> Expression:
+    """Return ``expr`` with comparisons of one column with many values (``x == 1 or x == 2 or ...``, and ``x != 1 and
+    x != 2 and ...``) as one set of keys, which takes the time of one comparison. The results are the same for each row.
+    """
+    if isinstance(expr, tree.Not):
+        arg = with_key_sets(expr.arg)
+        return expr if arg is expr.arg else tree.Not(arg)
+    if not isinstance(expr, (tree.And, tree.Or)):
+        return expr
+    if len(expr.args) < _MANY_KEYS:
+        args = tuple([with_key_sets(arg) for arg in expr.args])
+        return expr if all(map(operator.is_, args, expr.args)) else type(expr)(args)
+    op = "==" if isinstance(expr, tree.Or) else "!="
+    parts_of: dict[object, list[Expression]] = {}  # by column, or by the part itself: in the order of appearance
+    for arg in expr.args:
+        if isinstance(arg, tree.Comparison) and arg.op == op and arg.value is not None:
+            parts_of.setdefault(arg.column, []).append(arg)
+        else:
+            parts_of[id(arg)] = [arg]
+    args = tuple([part for parts in parts_of.values() for part in _key_set(parts, op)])
+    return args[0] if len(args) == 1 else type(expr)(args)
+
+
+def _key_set(comparisons: list[Any], op: str) -> list[Expression]:
+    if len(comparisons) == 1:
+        return [with_key_sets(comparisons[0])]
+    if len(comparisons) < _MANY_KEYS or not any(comparison.value == comparison.value for comparison in comparisons):
+        return comparisons  # a set of NaN alone is false, where a comparison with it is null for null
+    keys = tree.KeyIn(comparisons[0].column, tuple([comparison.value for comparison in comparisons]))
+    return [keys if op == "==" else tree.Not(keys)]
 
 
 def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) -> Expression | None:
@@ -340,6 +374,7 @@ _KINDS: Final[dict[type, str]] = {
     bytes: "binary",
     uuid.UUID: "UUID",
     dt.date: "date",
+    Day: "date",
     dt.timedelta: "duration",
     Duration: "duration",
 }

@@ -13,13 +13,17 @@ reads columns and literals.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Final
 
-from asyncpq.errors import ExpressionError, UsageError
+from asyncpq.checkpoints import checkpoint
+from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import tree
 from asyncpq.expressions.builder import box_predicate
 from asyncpq.expressions.like_patterns import like
@@ -37,6 +41,7 @@ from asyncpq.expressions.sql_operands import (
     operand_of,
     path_of,
     refuse,
+    refuse_column,
     with_parts,
 )
 from asyncpq.expressions.tokens import tokens
@@ -60,10 +65,26 @@ _OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
+_JOINTS: Final = re.compile(r"\b(?:AND|OR|BETWEEN)\b", re.IGNORECASE)
+_BRACKETS: Final = re.compile(r"[()]")
+_MAX_BRACKETS: Final = 200  # inside of each other: sqlglot follows them by recursion, and ends at fewer
 _HEX_NUMBER: Final = re.compile(r"\b0[xX][0-9a-fA-F]")
-_INSTALL: Final = "Install sqlglot, as the extra asyncpq[cli] does."
+#: Parts of a query before and after its condition.
+_LEADING: Final = re.compile(r"\s*(SELECT\b.*\bFROM|WHERE)\s+[\w(]", re.IGNORECASE | re.DOTALL)
+_TRAILING: Final = re.compile(r"(?:^|\s)(LIMIT|OFFSET|ORDER\s+BY|GROUP\s+BY|HAVING|QUALIFY)\s+[\w(-]", re.IGNORECASE)
 _RESERVED: Final = 'Write names that are keywords of SQL in double quotes: "from" = 1.'
 _BEFORE: Final = "SELECT 1 WHERE "
+_MANY: Final = 64  # equalities that are parsed as a list
+_LITERAL: Final = r"(?:-?\d+(?:\.\d+)?(?![\w.])|'[^'\\]*'(?!'))"
+#: Quoted text; or equalities of one column joined by OR, which are all of a text or of what brackets enclose.
+_EQUALITIES: Final = re.compile(
+    r"""'[^']*'|"[^"]*"|(?:(?<=\()|\A)\s*(?P<name>[A-Za-z_]\w*)\s*=\s*LITERAL"""
+    r"""(?:\s+(?i:OR)\s+(?P=name)\s*=\s*LITERAL){MOST,}\s*(?=\)|\Z)""".replace("LITERAL", _LITERAL).replace(
+        "MOST", str(_MANY - 1)
+    )
+)
+_EQUAL_TO: Final = re.compile(rf"=\s*({_LITERAL})")
+_COMMENT: Final = re.compile(r"--|/\*|\$\$|#")
 
 
 def parse_sql(text: str) -> Expression:
@@ -74,17 +95,33 @@ def parse_sql(text: str) -> Expression:
         UsageError: sqlglot is not installed.
     """
     try:
-        import sqlglot.errors
+        import sqlglot.errors  # noqa: F401  # for its error
     except ModuleNotFoundError as error:
         raise UsageError(
-            "a condition in SQL requires the package sqlglot, which is not installed", hint=_INSTALL
+            "a condition in SQL requires the package sqlglot, which is not installed",
+            hint=install_hint("sqlglot", "cli"),
         ) from error
     if not text.strip():
         raise ExpressionError("the SQL condition is empty", hint="Pass None for all rows.")
-    if _HEX_NUMBER.search(_QUOTED.sub("''", text)):
+    unquoted = _QUOTED.sub("''", text)
+    if _HEX_NUMBER.search(unquoted):
         raise ExpressionError(
             f"SQL condition {cut(text)}: 0x... may mean a number or bytes", hint="Write X'1F' for bytes."
         )
+    levels = accumulate(1 if bracket == "(" else -1 for bracket in _BRACKETS.findall(unquoted))
+    if max(levels, default=0) > _MAX_BRACKETS:
+        raise _too_deep(text)
+    shorter = _with_lists(text)
+    if shorter != text:
+        with contextlib.suppress(ExpressionError):  # whose text the user did not write
+            return _parsed(shorter)
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Expression:
+    import sqlglot.errors
+
+    statements: list[Any] = []
     try:
         # In a query, since a text alone may be taken for a statement, such as SET x = 1.
         statements = sqlglot.parse(f"{_BEFORE}{text}", dialect=dialect())
@@ -92,16 +129,68 @@ def parse_sql(text: str) -> Expression:
         clauses = set() if query is None else {name for name, part in query.args.items() if part}
         is_condition = len(statements) == 1 and kind_of(query) == "Select" and clauses == {"expressions", "where"}
         if not is_condition or text.rstrip().endswith(","):
-            raise ExpressionError(f"{cut(text)} is not one SQL condition", hint=FORM)
-        return with_parts(_condition(query.args["where"].this))  # type: ignore[union-attr]  # it is a query
+            raise ExpressionError(f"{cut(text)} is not one SQL condition", hint=_more_than_condition(text) or FORM)
+        condition = _condition(query.args["where"].this)  # type: ignore[union-attr]  # it is a query
+        return with_parts(tree.require_shallow(condition))
     except sqlglot.errors.SqlglotError as error:
         raise ExpressionError(
-            f"SQL condition {cut(text)}: {_syntax_error(error)}", hint=f"{FORM} {_RESERVED} {VARIANT_FORM}"
+            f"SQL condition {cut(text)}: {_syntax_error(error)}",
+            hint=_more_than_condition(text) or f"{FORM} {_RESERVED} {VARIANT_FORM}",
         ) from error
     except RecursionError as error:
-        raise ExpressionError(
-            f"SQL condition {cut(text)}: it is nested too deeply", hint="Write x IN (...) for many values."
-        ) from error
+        raise _too_deep(text) from error
+    finally:
+        _unlink(statements)
+
+
+def _unlink(statements: list[Any]) -> None:
+    """Cut the links of sqlglot's nodes to their parents. Else each tree would stay until the garbage collector runs,
+    and make it run often."""
+    for statement in statements:
+        for node in () if statement is None else statement.walk():
+            node.parent = None
+
+
+def _with_lists(text: str) -> str:
+    """Write ``x = 1 OR x = 2 OR ...`` of many terms as ``x IN (1, 2, ...)``, which means the same: sqlglot takes
+    several times as long for an equality as for an element of a list."""
+    if _COMMENT.search(text) or "\\" in text:
+        return text
+    return _EQUALITIES.sub(_with_list, text)
+
+
+def _with_list(match: re.Match[str]) -> str:
+    name = match["name"]
+    return match[0] if name is None else f"{name} IN ({', '.join(_EQUAL_TO.findall(match[0]))})"
+
+
+def num_joined(text: str) -> int:
+    """Return how many conditions AND and OR join in a text of SQL, without parsing it."""
+    words = Counter(map(str.upper, _JOINTS.findall(_QUOTED.sub("", text))))
+    return words["AND"] + words["OR"] - words["BETWEEN"] + 1
+
+
+def _too_deep(text: str) -> ExpressionError:
+    return ExpressionError(
+        f"SQL condition {cut(text)}: it is nested too deeply",
+        hint="Write fewer brackets and NOTs inside one another; and x IN (...) for many values.",
+    )
+
+
+def _more_than_condition(text: str) -> str | None:
+    """Return a hint for a condition with other parts of a query around it; None if there is none."""
+    unquoted = re.split("['\"]", _QUOTED.sub("x", text), maxsplit=1)[0]
+    if _LEADING.match(unquoted):
+        return "Leave out the words up to WHERE: only the condition after it is expected."
+    clause = _TRAILING.search(unquoted)
+    if clause is None:
+        return None
+    name = " ".join(clause[1].upper().split())
+    return (
+        "Leave out LIMIT, and pass limit= for it."
+        if name == "LIMIT"
+        else f"Leave out {name}: only the condition is expected."
+    )
 
 
 def _syntax_error(error: Any) -> str:
@@ -119,6 +208,7 @@ def _syntax_error(error: Any) -> str:
 
 
 def _condition(node: Any) -> Expression:
+    checkpoint()
     make = _CONDITIONS.get(kind_of(node))
     if make is not None:
         return make(node)
@@ -194,8 +284,9 @@ def _in(node: Any) -> Expression:
     _only(node, "this", "expressions")
     path = column_of(node, node.this)
     values = [operand_of(item) for item in node.expressions]
-    if any(isinstance(value, ColumnPath) for value in values):
-        refuse(node, "has a column among the values", "Write x = y OR x = z.")
+    named = next((value for value in values if isinstance(value, ColumnPath)), None)
+    if named is not None:
+        refuse_column(node, "has a column among the values", named, "Write x = y OR x = z for columns.")
     if not values:
         refuse(node, "has no values", "Write FALSE, or at least one value.")
     keys = tuple([value for value in values if value is not None])
@@ -238,10 +329,14 @@ def _like(node: Any, escape: str | None = None) -> Expression:
     path, pattern = column_of(node, node.this), operand_of(node.expression)
     if pattern is None:
         return tree.Constant(None)
+    if isinstance(pattern, ColumnPath):
+        refuse_column(node, "has a pattern that is not text in quotes", pattern, "Write LIKE 'a%'.")
     if not isinstance(pattern, Untyped) or pattern.is_number:
         refuse(node, "has a pattern that is not text in quotes", "Write LIKE 'a%'.")
     try:
         matches = like(path, pattern.text, escape)
+    except ExpressionError as error:
+        refuse(node, f"has a wrong pattern: {error.message}", error.hint or FORM)
     except ValueError as error:
         refuse(node, f"has a wrong pattern: {error}", "Escape only %, _ and the escape character itself.")
     return tree.Not(matches) if node.args.get("negate") else matches
@@ -263,6 +358,8 @@ def _text_function(make: Callable[[str, str], Expression]) -> Callable[[Any], Ex
     def read(node: Any) -> Expression:
         arguments = node.expressions if kind_of(node) == "Anonymous" else [node.this, node.expression]
         path, text = column_of(node, arguments[0]), operand_of(arguments[1])
+        if isinstance(text, ColumnPath):
+            refuse_column(node, "needs text in quotes", text, "Write starts_with(name, 'a').")
         if not isinstance(text, Untyped) or text.is_number:
             refuse(node, "needs text in quotes", "Write starts_with(name, 'a').")
         return make(path, text.text)
@@ -283,15 +380,17 @@ def _words(node_type: type[tree.HasTokens | tree.HasPhrase]) -> Callable[[str, s
 def _has(node: Any) -> Expression:
     arguments = node.expressions if kind_of(node) == "Anonymous" else [node.this, node.expression]
     path, value = column_of(node, arguments[0]), operand_of(arguments[1])
-    if value is None or isinstance(value, ColumnPath):
+    if isinstance(value, ColumnPath):
+        refuse_column(node, "needs a literal", value, "Write list_contains(tags, 'a').")
+    if value is None:
         refuse(node, "needs a literal", "Write list_contains(tags, 'a').")
     return tree.Has(path, value)
 
 
 def _box(node: Any) -> Expression:
-    column, *corners = node.expressions
+    column, *corners = node.expressions or [None]
     numbers = [operand_of(corner) for corner in corners]
-    if not all(
+    if len(numbers) != 4 or not all(
         isinstance(number, (int, float)) or (isinstance(number, Untyped) and number.is_number) for number in numbers
     ):
         refuse(node, "needs four numbers", "Write intersects_box(geometry, xmin, ymin, xmax, ymax).")
@@ -312,7 +411,7 @@ def _function(node: Any) -> Expression:
     if part is not None:  # a part of a variant that is a boolean
         return tree.Comparison(part.name, "==", True)
     make = _FUNCTIONS.get(str(node.this).lower())
-    if make is None or len(node.expressions) != (5 if make is _box else 2):
+    if make is None or (make is not _box and len(node.expressions) != 2):
         known = ", ".join(["starts_with", "contains", "isnan", "array_contains", *_FUNCTIONS, *VARIANT_FUNCTIONS])
         refuse(node, "is a function that conditions do not have", f"Use one of {known}, or a comparison.")
     return make(node)

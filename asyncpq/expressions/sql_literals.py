@@ -13,15 +13,24 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from asyncpq.expressions.scalars import NANOSECONDS, Scalar, Timestamp, Untyped, time_of_day, timestamp
+from asyncpq.expressions.scalars import (
+    NANOSECONDS,
+    Day,
+    Scalar,
+    Timestamp,
+    Untyped,
+    day,
+    days_of,
+    time_of_day,
+    timestamp,
+)
 
-_DATE: Final = r"(\d{4})-(\d\d)-(\d\d)"
+_DATE: Final = r"([+-]?\d{4,7})-(\d\d)-(\d\d)"
 _CLOCK: Final = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
 _ZONE: Final = r"(?: ?(?:(Z|UTC)|([+-])(\d\d)(?::?(\d\d))?))?"
 _DATE_TEXT: Final = re.compile(_DATE, re.ASCII)
 _CLOCK_TEXT: Final = re.compile(_CLOCK, re.ASCII)
 _MOMENT_TEXT: Final = re.compile(f"{_DATE}(?:[ T]{_CLOCK}{_ZONE})?", re.ASCII)
-_EPOCH: Final = dt.date(1970, 1, 1)
 _DAY: Final = 86_400 * NANOSECONDS["s"]
 _BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "INT128": 128}
 _UNITS: Final = {
@@ -62,12 +71,12 @@ def typed_literal(target: str, value: Any, lengths: Sequence[int] = ()) -> Scala
     return make(value.text)
 
 
-def date(text: str) -> dt.date:
-    """Parse a date of the form 2024-05-01."""
+def date(text: str) -> dt.date | Day:
+    """Parse a date of the form 2024-05-01. The year may have a sign and up to seven digits."""
     parts = _DATE_TEXT.fullmatch(text)
     if parts is None:
         raise ValueError(f"{text!r} is not a date such as 2024-05-01")
-    return dt.date(*map(int, parts.groups()))
+    return day(days_of(*map(int, parts.groups())))
 
 
 def moment(text: str) -> dt.datetime | Timestamp:
@@ -76,8 +85,9 @@ def moment(text: str) -> dt.datetime | Timestamp:
     parts = _MOMENT_TEXT.fullmatch(text)
     if parts is None:
         raise ValueError(f"{text!r} is not a time such as 2024-05-01 12:30:00")
-    days = (dt.date(*map(int, parts.groups()[:3])) - _EPOCH).days
-    since_epoch = days * _DAY + (_nanoseconds(*parts.groups()[3:7]) if parts[4] else 0)
+    since_epoch = days_of(*map(int, parts.groups()[:3])) * _DAY + (
+        _nanoseconds(*parts.groups()[3:7]) if parts[4] else 0
+    )
     if not (parts[8] or parts[9]):
         return timestamp(since_epoch, None)
     offset = (int(parts[10]) * 60 + int(parts[11] or 0)) * 60 if parts[9] else 0
@@ -171,7 +181,7 @@ def _decimal(number: Decimal, lengths: Sequence[int]) -> Decimal:
 
 def _text(value: Any, lengths: Sequence[int]) -> str:
     text = value.text if isinstance(value, Untyped) else str(value)
-    if isinstance(value, (float, dt.date, dt.timedelta)) or (isinstance(value, Untyped) and value.is_number):
+    if isinstance(value, (float, dt.date, Day, dt.timedelta)) or (isinstance(value, Untyped) and value.is_number):
         raise ValueError("SQL engines disagree on how to write the value as text")
     if lengths and len(text) > lengths[0]:
         raise ValueError(f"the text has more than {lengths[0]} characters")

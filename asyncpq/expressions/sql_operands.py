@@ -6,6 +6,7 @@ A number or quoted text without a type becomes an :class:`asyncpq.expressions.sc
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
+from asyncpq.expressions.quotes import text_hint
 from asyncpq.expressions.scalars import RelativeTime, Scalar, Untyped
 from asyncpq.expressions.sql_literals import interval, typed_literal
 from asyncpq.expressions.tree import Expression
@@ -103,12 +106,27 @@ def dialect() -> Any:
     class Tokenizer(sqlglot.Tokenizer):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012  # as sqlglot declares it
 
-    return type("AsyncpqSql", (sqlglot.Dialect,), {"Tokenizer": Tokenizer})
+    parts: dict[str, Any] = {"Tokenizer": Tokenizer}
+    with contextlib.suppress(TypeError):  # the extra sqlglot[c] compiles it, which leaves little to wait for
+
+        class Parser(sqlglot.Parser):
+            def _advance(self, times: int = 1) -> None:
+                checkpoint()
+                super()._advance(times)
+
+        parts["Parser"] = Parser
+    return type("AsyncpqSql", (sqlglot.Dialect,), parts)
 
 
 def cut(text: str) -> str:
     """Return the text of a condition, or of a part of it, for an error message: in quotes and shortened."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def refuse_column(node: Any, why: str, operand: ColumnPath, hint: str) -> NoReturn:
+    """Raise ExpressionError about a node with a column where a text is expected; ``why`` and ``hint`` are as in
+    :func:`refuse`."""
+    refuse(node, why, hint if isinstance(operand, VariantOperand) else f"{hint} {text_hint(operand)}")
 
 
 def refuse(node: Any, why: str, hint: str) -> NoReturn:
@@ -132,7 +150,7 @@ def name_parts(node: Any) -> list[str] | None:
         outer, parts = [], list(node.parts)
     else:
         return None
-    if outer is None or any(kind_of(part) != "Identifier" or not part.name for part in parts):
+    if outer is None or any(kind_of(part) != "Identifier" or not (part.name or part.quoted) for part in parts):
         return None
     return [*outer, *[part.name for part in parts]]
 

@@ -7,7 +7,7 @@ A predicate is true, false or null for a row; rows come out where it is true. Nu
     ~(col("a") == 1)            null where a is null: drops them, as does ``!=``
     ~col("a").is_in([1])        true where a is null: keeps them
     col("a").is_in([1, None])   true where a is null
-    col("x") == nan             never true;   col("x").is_in([nan]) is true for NaN
+    col("x") == nan             never true;   col("x").is_in([nan]) is true for a NaN of the same bits
     col("x") == 0.0             true for -0.0; col("x").is_in([0.0]) is not
 
 The tree knows no types: the compiled filter checks that a literal fits its column.
@@ -15,12 +15,14 @@ The tree knows no types: the compiled filter checks that a literal fits its colu
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import field
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
+from asyncpq.checkpoints import paused
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.scalars import Scalar, literal_key, show, show_many
 from asyncpq.records import dataclass
@@ -33,22 +35,32 @@ T = TypeVar("T")
 _LIKE_PREFIX: Final = re.compile(rb"(?:[^%_\\]|\\[%_])*", re.DOTALL)
 _LIKE_PIECE: Final = re.compile(rb"((?:[^%_\\]|\\[%_])+)|[%_]", re.DOTALL)
 _LIKE_ESCAPED: Final = re.compile(rb"\\([%_])")
+_LIKE_PLAIN_WILDCARDS: Final = re.compile(rb"%+|_")
+_LIKE_WILDCARDS: Final = re.compile(rb"\\[%_]|(%+|_)", re.DOTALL)
+
+MAX_NESTING: Final = 100
+"""The most levels of a predicate: ANDs, ORs and NOTs inside one another. The number of their arguments has no limit.
+Predicates are followed by recursion, with up to five calls a level, of which Python allows 1,000."""
+
+MAX_WILDCARDS: Final = 100
+"""The most wildcards of a pattern of LIKE; several ``%`` in a row count once. Beyond that, the time to match a text is
+no longer that of reading it: 300 take a hundred times as long."""
 
 
 class Expression:
     """The base class of all nodes of predicates. Nodes are immutable and hashable.
 
     Equal nodes have the same form and literals. The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and
-    ``-0.0``; NaN equals NaN.
+    ``-0.0``; a NaN equals those of the same bits.
     """
 
     __slots__ = ()
 
     def __and__(self, other: Expression | bool) -> Expression:
-        return And((*parts(self, And), *parts(_operand(other, "&"), And)))
+        return _joined(And, self, _operand(other, "&"))
 
     def __or__(self, other: Expression | bool) -> Expression:
-        return Or((*parts(self, Or), *parts(_operand(other, "|"), Or)))
+        return _joined(Or, self, _operand(other, "|"))
 
     def __rand__(self, other: bool) -> Expression:
         return _operand(other, "&") & self
@@ -200,7 +212,8 @@ class _AnyOf(Atom):
 class In(_AnyOf):
     """Whether the column has one of ``values``; never null.
 
-    A null column value matches if ``values`` contains None, and NaN if it contains NaN; -0.0 does not match 0.0.
+    A null column value matches if ``values`` contains None. Floats match by their bits: -0.0 does not match 0.0, and a
+    NaN matches only a NaN of the same sign and payload (:func:`is_nan` finds every NaN).
     """
 
     operator: ClassVar[str] = "in"
@@ -264,11 +277,30 @@ class Like(Atom):
 
     ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character. Null where
     the column is null. In binary columns ``_`` matches any byte.
+
+    Raises:
+        ExpressionError: the pattern has more than :data:`MAX_WILDCARDS` wildcards.
     """
 
     operator: ClassVar[str] = "like"
     column: str
     pattern: str | bytes
+
+    def __post_init__(self) -> None:
+        if (count := self.num_wildcards) > MAX_WILDCARDS:
+            raise ExpressionError(
+                f"a pattern of LIKE has {count} wildcards, but at most {MAX_WILDCARDS} are allowed",
+                column=self.column,
+                hint="Ask for the texts that matter with several conditions.",
+            )
+
+    @property
+    def num_wildcards(self) -> int:
+        """The number of wildcards in the pattern; several ``%`` in a row count once."""
+        raw = self._raw()
+        if b"\\" not in raw:
+            return len(_LIKE_PLAIN_WILDCARDS.findall(raw))
+        return sum(1 for match in _LIKE_WILDCARDS.finditer(raw) if match[1])
 
     @property
     def literals(self) -> tuple[Scalar, ...]:
@@ -284,12 +316,18 @@ class Like(Atom):
     @property
     def texts(self) -> tuple[str | bytes, ...]:
         """The texts between the wildcards: every match contains them."""
-        raw, texts, end = self._raw(), [], 0
+        raw = self._raw()
+        if b"\\" not in raw:
+            texts = filter(None, _LIKE_PLAIN_WILDCARDS.split(raw))
+            if isinstance(self.pattern, str):
+                return tuple([text.decode("utf-8", "surrogatepass") for text in texts])
+            return tuple(texts)
+        found, end = [], 0
         while (piece := _LIKE_PIECE.match(raw, end)) is not None:
             if piece[1]:
-                texts.append(self._unescaped(piece[1]))
+                found.append(self._unescaped(piece[1]))
             end = piece.end()
-        return tuple(texts)
+        return tuple(found)
 
     def _raw(self) -> bytes:
         # Only ASCII counts here, so bytes that are no characters stay as they are.
@@ -377,8 +415,44 @@ class IntersectsBox(Atom):
         return (self.xmin, self.ymin, self.xmax, self.ymax)
 
 
+class _Chain(Expression):
+    """The arguments of a junction that grew by ``|`` or ``&``. A loop of 10,000 steps would copy 50 million arguments
+    if each step had its own, so the steps share one list, which each appends to, and a junction makes the tuple of its
+    own arguments when it is first looked at."""
+
+    # Unset in a junction that was made of a tuple. `_shared`: the list, and how many of it are this junction's.
+    # `_end`: the list again, until a junction that is made of this one takes it to append to; others copy.
+    __slots__ = ("_end", "_shared")
+    _end: list[list[Expression]]
+    _shared: tuple[list[Expression], int]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "args":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        shared, count = self._shared
+        args = tuple(shared[:count])
+        object.__setattr__(self, "args", args)
+        return args
+
+
+def _joined(node: type[And | Or], left: Expression, right: Expression) -> Expression:
+    """Join two predicates; the arguments of those that are a ``node`` (the class And or Or) become its own."""
+    more = parts(right, node)
+    if not isinstance(left, node):
+        return node((left, *more))
+    try:
+        shared: list[Expression] = left._end.pop()  # noqa: SLF001 -- one junction gets it, also of those made by other threads
+    except (AttributeError, IndexError):
+        shared = [*left.args]
+    shared.extend(more)
+    joined = object.__new__(node)
+    object.__setattr__(joined, "_shared", (shared, len(shared)))
+    object.__setattr__(joined, "_end", [shared])
+    return joined
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Junction(Expression):
+class _Junction(_Chain):
     args: tuple[Expression, ...]
 
     def _key(self) -> tuple[object, ...]:
@@ -476,6 +550,29 @@ def atoms(expr: Expression) -> Iterator[Atom]:
         yield expr  # type: ignore[misc]  # all other nodes are atoms
 
 
+def require_shallow(expr: Expression) -> Expression:
+    """Return ``expr``. Raises ExpressionError if it has more than :data:`MAX_NESTING` levels, before a function that
+    follows it by recursion does."""
+    level = [expr]
+    for _ in range(MAX_NESTING + 1):
+        level = [arg for node in level if not isinstance(node, Atom) for arg in _args(node)]
+        if not level:
+            return expr
+    raise ExpressionError(
+        f"the predicate has more than {MAX_NESTING} levels of ANDs, ORs and NOTs inside one another",
+        hint="Write is_in(...) for many values, and join conditions with | or & alone.",
+    )
+
+
+def _args(expr: Expression) -> tuple[Expression, ...]:
+    return expr.args if isinstance(expr, (And, Or)) else (expr.arg,) if isinstance(expr, Not) else ()
+
+
+def is_nan(column: str) -> Expression:
+    """Return a predicate on a column of floats that is true for NaN of any sign and payload, null for null."""
+    return Not(Comparison(column, "<=", math.inf))
+
+
 def columns(expr: Expression) -> tuple[str, ...]:
     """Return the names of the columns that ``expr`` reads, in order of appearance."""
     if isinstance(expr, Atom) and expr.column is not None:
@@ -492,7 +589,7 @@ def columns(expr: Expression) -> tuple[str, ...]:
 def replace_atoms(expr: Expression, replace: Callable[[Atom], Expression]) -> Expression:
     """Return ``expr`` with each comparison replaced by ``replace``; ``expr`` itself if nothing changes."""
     if isinstance(expr, (And, Or)):
-        args = tuple([replace_atoms(arg, replace) for arg in expr.args])
+        args = tuple([replace_atoms(arg, replace) for arg in paused(expr.args)])
         return expr if all(map(operator.is_, args, expr.args)) else type(expr)(args)
     if isinstance(expr, Not):
         arg = replace_atoms(expr.arg, replace)

@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, install_hint
 
 if find_spec("fsspec.implementations.chained") is None:
-    raise UsageError(
-        "asyncpq.fsspec needs fsspec 2025.10 or newer",
-        hint="Install a newer fsspec, as the extra asyncpq[fsspec] does.",
-    )
+    raise UsageError("asyncpq.fsspec needs fsspec 2025.10 or newer", hint=install_hint("a newer fsspec", "fsspec"))
 
 from asyncpq.fsspec.filesystem import AsyncpqFileSystem
 

@@ -27,6 +27,7 @@ from asyncpq.events import Operation, OperationName
 from asyncpq.fsspec.open_files import AsyncObjectFile, ObjectFile, file_info, info_of
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.byte_ranges import present_version, read_ranges
+from asyncpq.objects.loop_threads import wait_in
 from asyncpq.objects.opening import open_source
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import ObjectVersion
@@ -118,7 +119,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     def wait_for(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **options: Any) -> T:
         """Run ``work()`` in the event loop of the blocking calls, wait, and return its result.
 
-        (``fsspec.asyn.sync`` would turn DeadlineExceededError into an error of its own.)
+        (``fsspec.asyn.sync`` would turn DeadlineExceededError into an error of its own, and wait without end when the
+        interpreter ends.)
         """
         if self.asynchronous:
             raise UsageError(
@@ -131,12 +133,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
                 "a blocking method was called inside the event loop that has to run it, which would never end",
                 hint="Call the method in another thread, such as by asyncio.to_thread().",
             )
-        future = asyncio.run_coroutine_threadsafe(work(*arguments, **options), loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return wait_in(loop, work(*arguments, **options))
 
     async def session(self) -> Session:
         """Return the session of the running event loop. The first call creates it."""

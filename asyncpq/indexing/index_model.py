@@ -23,6 +23,9 @@ import pyarrow as pa
 from asyncpq.events import Operation
 from asyncpq.records import dataclass
 
+#: Greatest number of a snapshot: this one and the next are 64-bit numbers in every backend.
+MAX_SNAPSHOT: Final = (1 << 63) - 2
+
 UNKNOWN_KEY: Final = b""
 NULL_KEY: Final = b"\x00"
 VALUE_TAG: Final = b"\x01"  # an encoded value follows

@@ -176,7 +176,7 @@ def _component(keys: pa.BinaryArray, type_: pa.DataType) -> pa.BinaryArray:
 
 
 def _stored(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    values = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    values = storage_values(array)
     return values if values.type == kind else values.cast(kind)
 
 

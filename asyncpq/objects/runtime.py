@@ -6,9 +6,8 @@ import asyncio
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,9 +21,11 @@ from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.fair_threads import FairThreads
+from asyncpq.objects.loop_turns import LoopTurns
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
-from asyncpq.storage import client_module, open_store
+from asyncpq.storage import client_module, open_store, place_of
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import import_whole, is_imported
 from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
@@ -32,6 +33,7 @@ from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 T = TypeVar("T")
 
 _MAX_OUTDATED = 4096
+_MAX_PLAIN_FOLDERS = 4096
 INLINE_STEPS = 100
 
 
@@ -86,13 +88,16 @@ class ByteBudget:
 class TailSizes:
     """Guesses the size of the first GET of an object, from the tails (footer and indexes) of similar objects.
 
-    Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is the
-    largest recent tail with that hint plus a quarter; for a new hint it is the option's default.
+    Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is one of
+    the recent tails with that hint plus a quarter: that with which these would have cost least, in bytes fetched and
+    second requests. So one large footer does not make all others fetch as much. For a new hint it is the option's
+    default.
     """
 
     MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
     _MAX_FOLDERS = 1024
     _RECENT = 16
+    _SECOND_REQUEST_BYTES = 2 << 20  # fetched in the time that a second request takes, at 20 ms and 100 MB/s
 
     def __init__(self, default: int) -> None:
         self._default = default
@@ -103,7 +108,14 @@ class TailSizes:
         seen = self._seen.get(tail_hint)
         if not seen:
             return self._default
-        return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
+        guess = min(
+            {-(-size * 5 // 4 // 4096) * 4096 for size in seen}, key=lambda guess: (self._cost(guess, seen), guess)
+        )
+        return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
+
+    def _cost(self, guess: int, seen: Iterable[int]) -> int:
+        """Return what the tails of the sizes ``seen`` would have cost with this guess."""
+        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size in seen])
 
     def learn(self, tail_hint: str, needed: int) -> None:
         """Record that footer and indexes of an object with this hint were in its last ``needed`` bytes."""
@@ -112,6 +124,22 @@ class TailSizes:
         self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)
+
+
+def _store_key(protocol: str, place: Mapping[str, Any]) -> str:
+    return repr((protocol, sorted(place.items()))) if place else protocol
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """Return asyncio's running loop. Raises UsageError if there is none, as under trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "no event loop of asyncio is running",
+            hint="Run the coroutine with asyncio.run(...); under trio or without an event loop, use asyncpq.blocking "
+            "(with trio, in a thread).",
+        ) from None
 
 
 class Runtime:
@@ -143,14 +171,18 @@ class Runtime:
         self.flights: SingleFlight = SingleFlight()
         # digest of the validator that an object was seen not to have any more
         self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
+        # urls of folders that were seen to be no tables
+        self.plain_folders: LRUCache[str, bool] = LRUCache(_MAX_PLAIN_FOLDERS)
         self._stores: dict[str, Store] = {}
         self._namespaces: dict[str, str] = {}
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: FairThreads | None = None
+        self.turns: LoopTurns = LoopTurns()
         self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._closed = False
+        self._ended = False  # closing has ended
         self._deadlines = _Deadlines(options.retry.read_timeout_s)
 
     # -- life -------------------------------------------------------------------------------------
@@ -159,7 +191,7 @@ class Runtime:
         """Bind the session to the running event loop."""
         if self._closed:
             raise UsageError("the session is closed", hint="Make a new Session.")
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         if self._loop is None:
             self._process = os.getpid()
         if self._loop is not None and self._loop is not loop:
@@ -172,13 +204,22 @@ class Runtime:
         """Raise UsageError unless the session is open, and the caller runs in its event loop and process."""
         if self._closed:
             raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
-        if self._loop is not asyncio.get_running_loop() or self._process != os.getpid():
+        if self._loop is not _running_loop() or self._process != os.getpid():
             raise UsageError(
                 "a Session belongs to the event loop and process it was entered in"
                 if self._loop is not None
                 else "the session has not been entered",
                 hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it; in a notebook, "
                 "`session = await asyncpq.Session()`.",
+            )
+
+    def check_place(self, what: str, block: str) -> None:
+        """Raise UsageError if ``what``, which ``block`` closes, is closed in another event loop or process than the
+        session's."""
+        if self._loop is not None and (self._loop is not _running_loop() or self._process != os.getpid()):
+            raise UsageError(
+                f"{what} belongs to the event loop and process it was entered in",
+                hint=f"Close it there: `{block}` does.",
             )
 
     @property
@@ -194,11 +235,17 @@ class Runtime:
 
     async def close(self) -> None:
         """End every scan, fetch, thread and connection. Idempotent. A step that fails does not stop the others, and a
-        cancelled close can be called again."""
+        cancelled close can be called again.
+
+        Raises UsageError in another event loop or process than the session's, unless it was closed in its own.
+        """
+        if self._ended:
+            return
+        self.check_place("a Session", "async with asyncpq.Session() as session:")
         self._closed = True
         self._deadlines.close()
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
-            stack.push_async_callback(self._close_pool)
+            stack.push_async_callback(self._close_threads)
             stack.push_async_callback(self.tiers.close)
             for store in self._stores.values():
                 stack.push_async_callback(store.close)
@@ -206,6 +253,7 @@ class Runtime:
             stack.push_async_callback(self._close_tasks)
             for close_owner in list(self._closers.values()):
                 stack.push_async_callback(close_owner)
+        self._ended = True
 
     async def _close_tasks(self) -> None:
         tasks = list(self._tasks)
@@ -214,11 +262,9 @@ class Runtime:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _close_pool(self) -> None:
-        if self._pool is not None:
-            # threads end by themselves once their page is decoded; do not block the loop for them
-            await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
-            self._pool = None
+    async def _close_threads(self) -> None:
+        if self._threads is not None:
+            await self._threads.close()
 
     def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Register ``closer``, which the session calls when it closes, to end the work of ``owner``."""
@@ -274,7 +320,9 @@ class Runtime:
 
     def _store(self, url: str) -> tuple[Store, str]:
         protocol, _ = split_url(url)
-        store = self._stores.get(protocol)
+        place = place_of(protocol, url)
+        key = _store_key(protocol, place)
+        store = self._stores.get(key)
         if store is None:
             options = options_for(protocol, self.storage_options)
             limits = self.options.limits
@@ -282,11 +330,16 @@ class Runtime:
                 protocol,
                 options,
                 retry=self.options.retry,
-                limits=StoreLimits(limits.max_connections, limits.max_connections - limits.lookup_connections),
+                limits=StoreLimits(
+                    limits.max_connections,
+                    limits.max_connections - limits.lookup_connections,
+                    limits.max_listed_objects,
+                ),
+                place=place,
             )
-            self._stores[protocol] = store
-            self._namespaces[protocol] = self.options.cache_namespace or storage_namespace(protocol, options)
-        return store, self._namespaces[protocol]
+            self._stores[key] = store
+            self._namespaces[key] = self.options.cache_namespace or storage_namespace(protocol, {**options, **place})
+        return store, self._namespaces[key]
 
     async def load(self, module: str) -> None:
         """Import a module in a thread, as that may take some tenths of a second. Raises UsageError if the session
@@ -299,7 +352,8 @@ class Runtime:
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
         store, _ = self._store(url)
-        self._stores[split_url(url)[0]] = wrap(store)
+        protocol, _ = split_url(url)
+        self._stores[_store_key(protocol, place_of(protocol, url))] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its
@@ -314,15 +368,9 @@ class Runtime:
             return work()
         if self._closed:
             raise closed_while_reading()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="asyncpq-decode")
-        running = self._pool.submit(work)
-        try:
-            return await asyncio.wrap_future(running)
-        except asyncio.CancelledError:
-            if not running.cancel():
-                await _ended(running)
-            raise
+        if self._threads is None:
+            self._threads = FairThreads(threads, "asyncpq-decode")
+        return await self._threads.run(work)
 
     async def in_threads(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]:
         """Run ``works`` in up to ``threads`` decode threads, started in their order; return their results in order. If
@@ -418,23 +466,13 @@ class _Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._deadlines.running.pop(self, None)
-        if not self._expired or self._task is None:
+        task, self._task = self._task, None  # its error's frames have this deadline
+        if not self._expired or task is None:
             return
-        ended = self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        ended = task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
         if ended or (isinstance(error, TimeoutError) and not isinstance(error, AsyncpqError)):
             raise DeadlineExceededError(
                 f"the call did not end within {self._deadlines.timeout_s} s",
                 url=self._url,
                 hint="Raise RetryOptions.read_timeout_s if the store is slow.",
             ) from error
-
-
-async def _ended(running: Future[Any]) -> None:
-    """Wait until the thread work ``running`` has ended, even if the wait is cancelled, since the work still uses the
-    read's data."""
-    waiting = asyncio.wrap_future(running)
-    while not waiting.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait((waiting,))
-    if not waiting.cancelled():
-        waiting.exception()  # retrieved only: the cancellation is raised

@@ -30,7 +30,15 @@ from asyncpq.objects.prices import Burst, Measured, Prices
 from asyncpq.objects.runtime import Runtime, TailSizes
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion, ObjectVersion
 from asyncpq.options import CachePolicy
-from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes, decode_file_metadata
+from asyncpq.parquet.metadata import (
+    MAGIC,
+    TRAILER_BYTES,
+    FooterDecoder,
+    FooterFound,
+    NeedBytes,
+    check_last_chunk,
+    decode_file_metadata,
+)
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
 
 _INLINE_FOOTER_BYTES = 128 * 1024  # decoded on the event loop, in about 3 ms
@@ -348,6 +356,7 @@ class ObjectSource:
             max_schema_elements=limits.max_schema_elements,
         )
         metadata = await self.runtime.in_thread(decode, small=len(data) <= _INLINE_FOOTER_BYTES)
+        check_last_chunk(metadata, found.start)
         metadata.int96_unit = self.runtime.options.read.int96_unit
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none

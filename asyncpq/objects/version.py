@@ -169,6 +169,8 @@ class FileVersion(ObjectVersion):
         self._recent: dict[Hashable, Weighable] = {}
         self.drops: dict[int, dict[str, None]] = {}  # see drop(); by leaf
         self.all_rows: ResolvedAccess | None = None  # once a scan has used them
+        # whether the footer's ARROW:schema is used or missing, as far as known (decoding.field_types)
+        self.arrow_schema_checked: bool = False
         self.has_grown: bool = True  # its weight may have changed since it was put into the memory cache
         self.chunks: dict[tuple[int, int], Any] = {}  # kept by objects.page_indexes, by row group and leaf
         self._recent_weight = 0

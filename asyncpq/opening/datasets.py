@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -24,17 +24,17 @@ from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.index_source import is_committed
-from asyncpq.indexing.query.file_selection import FileIndex
-from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables import Format, Version
+from asyncpq.tables.own_store import OwnStore, check_store
+
+if TYPE_CHECKING:  # loaded where an index is found or passed
+    from asyncpq.indexing.query.file_selection import FileIndex
+    from asyncpq.indexing.query.index_query import OpenIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +87,16 @@ _DEFAULTS: Final = DatasetOptions()
 async def open_table(
     runtime: Runtime, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
 ) -> Dataset:
-    """Open the files of a table's snapshot. Raises UnsupportedFeatureError if asyncpq does not support the table.
+    """Open the files of a table's snapshot. Raises UnsupportedFeatureError if asyncpq does not support the table,
+    InvalidOptionError if the table was loaded from another store than the session reads.
 
     Args:
         url: the table's url, without secrets; None for a table without a url, which its description then names.
         skips: leave out bad files (damaged or unreadable) instead of raising an error.
     """
+    store = getattr(catalog, "store", None)
+    if isinstance(store, OwnStore):
+        check_store(store, runtime.storage_options)
     async with runtime.deadline(operation.url):
         snapshot = await catalog.snapshot(providers.CatalogReader(runtime, operation))
     url = url or snapshot.description.partition(", ")[0]
@@ -133,18 +137,11 @@ async def open_files(
     partitioning, plain, skips = options.path_layout(), options.format == "parquet", options.skips
     async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
-        listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
+        listing = await list_files(runtime, target, context, commits, partitioning=partitioning, plain=plain)
     cost = None if target.urls is not None else providers.listing_cost(operation.metrics, before, began)
     on_listing(listing)
-    if listing.table_format is not None and not plain:
-        table = f"an {listing.table_format}" if listing.table_format == "Iceberg" else f"a {listing.table_format}"
-        name = listing.table_format.lower()
-        own = f'Pass format="{name}" to read the table; or ' if name in ("delta", "iceberg") else "To ignore that, "
-        raise InvalidOptionError(
-            f"these files belong to {table} table: some may have rows that are deleted or replaced",
-            url=shown,
-            hint=f'{own}pass format="parquet" to read every listed file.',
-        )
+    if listing.table is not None and not plain:
+        raise listing.table.error(shown)
     if partitioning is not None:  # partition values of files that appear later must have the same types
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
         partitioning = replace(partitioning, types={**partitioning.types, **types})
@@ -153,8 +150,10 @@ async def open_files(
         nonlocal listing
         began = time.monotonic()
         listing = await list_files(
-            store, target, context, commits, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
+            runtime, target, context, commits, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
         )
+        if listing.table is not None and not plain:  # another program made a table of the files since
+            raise listing.table.error(shown)
         return _file_set(listing, began, skips=skips)
 
     first = _file_set(listing, began, skips=skips)._replace(cost=cost)
@@ -170,7 +169,7 @@ async def open_files(
         ]
         source = providers.GivenFiles(files, first.bad)
     state = DatasetState(runtime, shown, source, DatasetColumns(pa.schema([]), None, object()), skips)
-    if target.urls is None and target.pattern is None:
+    if target.urls is None and target.pattern is None and listing.table is None:
         state.prefix = f"{shown.rstrip('/')}/"
     schema = options.schema
     if schema is None:
@@ -243,6 +242,9 @@ async def _schema_of(
 def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
     """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the
     index is not finished. ``own`` are indexes that the caller implements; with ``skips``, bad files are left out."""
+    from asyncpq.indexing.build.index_source import is_committed
+    from asyncpq.indexing.query.snapshot_files import SnapshotFiles
+
     manifest = index.manifest
     if not manifest.is_built:
         raise InvalidOptionError(
@@ -266,5 +268,7 @@ def open_indexed(
     ``base`` may have any view; if "snapshot", another index lists its files. Paths in the indexes are relative to the
     url ``folder``.
     """
+    from asyncpq.indexing.query.indexed_files import IndexedFiles
+
     partitions = base.state.partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

@@ -130,17 +130,18 @@ async def open_existing(
         )
     operation = runtime.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation:
-        backend = await open_backend(runtime, place_of(at, "at"), create=False)
-        look = _look_of(runtime, backend, None, catalog, options, at)
-        try:
-            return await open_index(runtime, backend, look, operation, building, snapshot, executor)
-        except ObjectNotFoundError as error:
-            if isinstance(at, (str, os.PathLike)):
-                with suppress(AsyncpqError):  # the original error is raised in any case
-                    below = f"{str(os.fspath(at)).rstrip('/')}/{INDEX_FOLDER}"
-                    if await latest(await open_backend(runtime, below, create=False), operation) is not None:
-                        error.hint = f"The index of this folder is in {INDEX_FOLDER} below it: pass that url."
-            raise
+        async with runtime.deadline(operation.url):
+            backend = await open_backend(runtime, place_of(at, "at"), create=False)
+            look = _look_of(runtime, backend, None, catalog, options, at)
+            try:
+                return await open_index(runtime, backend, look, operation, building, snapshot, executor)
+            except ObjectNotFoundError as error:
+                if isinstance(at, (str, os.PathLike)):
+                    with suppress(AsyncpqError):  # the original error is raised in any case
+                        below = f"{str(os.fspath(at)).rstrip('/')}/{INDEX_FOLDER}"
+                        if await latest(await open_backend(runtime, below, create=False), operation) is not None:
+                            error.hint = f"The index of this folder is in {INDEX_FOLDER} below it: pass that url."
+                raise
 
 
 def _look_of(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
 
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.errors import InvalidOptionError, nearest
 from asyncpq.events import Event
 from asyncpq.options import (
     CachePolicy,
@@ -17,6 +19,7 @@ from asyncpq.options import (
     RetryOptions,
     SharedCacheOptions,
 )
+from asyncpq.storage.urls import as_storage_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +80,67 @@ class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
 
 
 def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
-    """Split keyword arguments into those of the session and those of the dataset."""
+    """Split keyword arguments into those of the session and those of the dataset. Raises InvalidOptionError for an
+    unknown argument."""
     given = dict(options)
+    check_keywords("open_dataset()", given, DatasetSessionKeywords, others=("index", "view"))
     dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
     return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
+
+
+_GROUPS: Final[Mapping[str, Any]] = {
+    "retry": RetryOptions,
+    "requests": RequestOptions,
+    "limits": LimitOptions,
+    "read": ReadOptions,
+}
+#: Names that other libraries give to options of sessions.
+_MEANT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("retries", "max_retries", "num_retries", "attempts", "retry_count"), "max_attempts"),
+    **dict.fromkeys(("timeout", "timeout_s", "read_timeout", "request_timeout"), "read_timeout_s"),
+    "connect_timeout": "connect_timeout_s",
+    **dict.fromkeys(("concurrency", "max_concurrency", "connections", "pool_size"), "max_connections"),
+    **dict.fromkeys(("max_pool_connections", "connection_limit"), "max_connections"),
+    **dict.fromkeys(("threads", "max_threads", "num_threads", "max_workers"), "decode_threads"),
+    **dict.fromkeys(("cache", "cache_dir", "cache_path", "cache_folder", "cache_storage"), "disk_cache"),
+    **dict.fromkeys(("redis", "redis_url", "valkey", "valkey_url"), "shared_cache"),
+    **dict.fromkeys(("cache_bytes", "cache_size", "memory_bytes"), "memory_cache_bytes"),
+    **dict.fromkeys(("ttl", "etag", "immutable"), "cache_policy"),
+}
+_OF_READS: Final = frozenset({"columns", "where", "filter", "filters", "limit"})
+
+
+def check_keywords(call: str, given: Mapping[str, object], known: type, *, others: Sequence[str] = ()) -> None:
+    """Raise InvalidOptionError for a keyword argument that a call does not have, with a hint at what is meant.
+
+    Args:
+        call: what is called, for the message.
+        given: the keyword arguments of the caller.
+        known: the TypedDict of all that are allowed.
+        others: further arguments of the call, for the hint.
+    """
+    names = known.__annotations__
+    for name in given:
+        if name not in names:
+            raise InvalidOptionError(f"{call} has no argument {name}", hint=_hint(name, [*names, *others]))
+
+
+def _hint(name: str, known: Sequence[str]) -> str | None:
+    meant = _MEANT.get(name.lower(), name)
+    where = "" if "memory_cache_bytes" in known else " to the Session"
+    verb = "Pass" if where else "Write"
+    for group, options in _GROUPS.items():
+        if meant in [option.name for option in fields(options)]:
+            return f"{verb} {group}=asyncpq.{options.__name__}({meant}=...){where}."
+    if meant in SessionKeywords.__annotations__ and meant not in known:
+        return f"Pass {meant}= to the Session."
+    if meant in known:
+        return f"Write {meant}=...."
+    option = as_storage_option(name)
+    if option is not None:
+        return f"{verb} {option}{where}."
+    if name in _OF_READS:
+        return f"Pass {'where' if name.startswith('filter') else name}= to read(), scan() or another read."
+    if name in DatasetKeywords.__annotations__:
+        return f"Pass {name}= to open_dataset()."
+    return nearest(name, known, f"Its arguments: {', '.join(known)}.")

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import wraps
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from asyncpq.errors import UsageError
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class OneOff(AbstractAsyncContextManager[T], Generic[T]):
     """The result of ``asyncpq.open_file(...)`` or ``open_dataset(...)``: an async context manager, which raises a
-    UsageError with a hint if it is awaited or used in a plain ``with``."""
+    UsageError with a hint if it is awaited or used in a plain ``with``.
 
-    def __init__(self, name: str, manager: AbstractAsyncContextManager[T]) -> None:
+    ``enter`` returns what was opened; leaving the block closes what it has put on the stack. (It is no async generator,
+    since asyncio ends all suspended ones at once, also one inside of another.)
+    """
+
+    def __init__(self, name: str, enter: Callable[[AsyncExitStack], Awaitable[T]]) -> None:
         self._name = name
-        self._manager = manager
+        self._enter = enter
+        self._stack = AsyncExitStack()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"asyncpq.{self._name}(...) cannot be pickled or copied: call it in each process")
 
     async def __aenter__(self) -> T:
-        return await self._manager.__aenter__()
+        try:
+            return await self._enter(self._stack)
+        except BaseException:
+            await self._stack.aclose()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        return await self._manager.__aexit__(kind, error, traceback)
+        return await self._stack.__aexit__(kind, error, traceback)
 
     if not TYPE_CHECKING:  # type checkers find these mistakes themselves
 
@@ -47,14 +57,3 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
 
         def __exit__(self, *exc_info: object) -> None:
             """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""
-
-
-def one_off(function: Callable[P, AsyncIterator[T]]) -> Callable[P, OneOff[T]]:
-    """Make an async generator function return a :class:`OneOff`, as :func:`contextlib.asynccontextmanager` does."""
-    make = asynccontextmanager(function)
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> OneOff[T]:
-        return OneOff(function.__name__, make(*args, **kwargs))
-
-    return call

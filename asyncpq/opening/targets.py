@@ -20,14 +20,6 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build import index_source
-from asyncpq.indexing.index_model import IndexBackend
-from asyncpq.indexing.manifest.commits import Head, latest
-from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_selection import FileIndex
-from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
 from asyncpq.records import dataclass
@@ -36,14 +28,12 @@ from asyncpq.tables import catalog_of
 
 if TYPE_CHECKING:
     from asyncpq.indexing.index import Index
+    from asyncpq.indexing.index_model import IndexBackend
+    from asyncpq.indexing.manifest.manifest import Manifest
+    from asyncpq.indexing.query.file_selection import FileIndex
+    from asyncpq.indexing.query.index_query import OpenIndex
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-def names_many(url: str) -> bool:
-    """Return whether the text of ``url`` shows that it names many files: a prefix, a pattern, a local folder or an
-    Iceberg table's metadata."""
-    return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
 
 
 NOT_BUILT: Final = f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it."
@@ -63,22 +53,27 @@ async def open_target(
     files = parse_target(target) if catalog is None else None
     operation = runtime.operation("open", shown_url(target, files))
     with operation:
-        if catalog is not None:
-            if view not in (None, View.TABLE):
-                raise InvalidOptionError(
-                    f"view={str(view)!r} is not possible for a table, whose only view is 'table'",
-                    hint="Leave out view=.",
-                )
-            dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
-        else:
-            assert files is not None
-            dataset = await _FilesOpening(runtime, files, backend, own, index is None, view, options, operation).open()
+        async with runtime.deadline(operation.url):
+            if own:
+                await _load_indexing(runtime)
+            if catalog is not None:
+                if view not in (None, View.TABLE):
+                    raise InvalidOptionError(
+                        f"view={str(view)!r} is not possible for a table, whose only view is 'table'",
+                        hint="Leave out view=.",
+                    )
+                dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
+            else:
+                assert files is not None
+                opening = _FilesOpening(runtime, files, backend, own, index is None, view, options, operation)
+                dataset = await opening.open()
     dataset.metrics = dataset.opening = operation.metrics
     # log which files reads see, the cost of the listing, and an option that would save it
     source = dataset.state.source
     cost = None if source.known is None else source.known.cost
     listing = "" if cost is None else f"; the listing took {cost}"
-    if cost is not None and isinstance(source, IndexedFiles) and source.index is not None:
+    # only a source with an index has the attribute; its class would load the code of indexes
+    if cost is not None and getattr(source, "index", None) is not None:
         listing += ", which view='snapshot' would save"
     logger.info("%s: view %s, %s%s", dataset.url, dataset.view, dataset.description, listing)
     return dataset
@@ -99,6 +94,8 @@ async def _open_table(
     if backend is None:
         return open_indexed(runtime, dataset, None, own) if own else dataset
     index = await _open(runtime, backend, operation, options.listing_max_age_s)
+    from asyncpq.indexing.build import index_source
+
     index_source.check_columns(index.manifest, dataset.state)
     return open_indexed(runtime, dataset, index, own)
 
@@ -135,6 +132,8 @@ class _FilesOpening:
             )
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
+        from asyncpq.indexing.build import index_source
+
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
             handle = _handle(self.place)
             at = self.place if handle is None else handle.url
@@ -168,8 +167,10 @@ class _FilesOpening:
 
         async def commits(other: str) -> bool:
             if other != folder:
-                return await index_source.committing_index(self.runtime, other) is not None
+                return await _is_committing(self.runtime, other)
             index = await find()
+            from asyncpq.indexing.build import index_source
+
             return index is not None and index_source.is_committed(index.manifest)
 
         def on_listing(listing: Listing) -> None:
@@ -198,6 +199,8 @@ class _FilesOpening:
     def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
         """Return the dataset of the listed files, pruned by the index if it fits. If asyncpq wrote the files, so
         that only the index knows which are committed, return the dataset of the files that the index lists."""
+        from asyncpq.indexing.build import index_source
+
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if index_source.is_committed(index.manifest) and dataset.state.is_written:
@@ -214,6 +217,8 @@ class _FilesOpening:
 
     def _is_list_of_files(self, manifest: Manifest) -> bool:
         """Whether reads see the files that the index lists, and not those of a listing."""
+        from asyncpq.indexing.build import index_source
+
         return self.view is View.SNAPSHOT or (self.view is None and index_source.is_committed(manifest))
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
@@ -222,7 +227,7 @@ class _FilesOpening:
         ``index`` option would ignore that index."""
         state = dataset.state
         may_be = state.has_index and state.is_written
-        if not may_be or await index_source.committing_index(self.runtime, self.files.folder) is None:
+        if not may_be or not await _is_committing(self.runtime, self.files.folder):
             return None
         if self.view is not None or (self.place is None and not self.own):
             raise self._not_all_count()
@@ -254,6 +259,9 @@ class _FilesOpening:
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
     async def _index(self, backend: object, *, strict: bool) -> OpenIndex:
+        await _load_indexing(self.runtime)
+        from asyncpq.indexing.build import index_source
+
         root = index_source.root_of(self.files) if self.files.pattern is None else ""
         return await _open(
             self.runtime, backend, self.operation, self.options.listing_max_age_s, root or None, strict=strict
@@ -286,7 +294,8 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     """Split an ``index`` option into the place or handle of an asyncpq index (None if there is none) and the caller's
     own indexes."""
     given = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
-    own = [item for item in given if _handle(item) is None and isinstance(item, FileIndex)]
+    # by its method, as the class FileIndex would load the code of indexes
+    own = [item for item in given if _handle(item) is None and hasattr(item, "prune")]
     backends = [item for item in given if item not in own]
     if len(backends) > 1:
         raise InvalidOptionError(
@@ -306,6 +315,27 @@ def _handle(index: object) -> Index | None:
     return index if isinstance(index, Index) else None
 
 
+#: What reads through an index need. They are loaded, in a thread, when there is one: most folders have none.
+_INDEXING: Final = (
+    "asyncpq.indexing.build.index_source",
+    "asyncpq.indexing.query.indexed_files",
+    "asyncpq.indexing.query.snapshot_files",
+)
+
+
+async def _load_indexing(runtime: Runtime) -> None:
+    for module in _INDEXING:
+        await runtime.load(module)
+
+
+async def _is_committing(runtime: Runtime, folder: str) -> bool:
+    """Return whether only the index of a folder knows which of its files are committed."""
+    await _load_indexing(runtime)
+    from asyncpq.indexing.build import index_source
+
+    return await index_source.committing_index(runtime, folder) is not None
+
+
 async def _open(
     runtime: Runtime,
     index: object,
@@ -323,6 +353,11 @@ async def _open(
         root: url of the folder whose files are read with the index; None for files of several folders.
         strict: the index must cover exactly that folder; else it may cover a folder inside ``root`` or around it.
     """
+    await _load_indexing(runtime)
+    from asyncpq.indexing.backends import open_backend
+    from asyncpq.indexing.manifest.commits import Head, latest
+    from asyncpq.indexing.query.index_query import OpenIndex
+
     handle = _handle(index)
     if handle is not None:
         backend, manifest, pinned, at = handle.backend, handle.manifest, handle.head.pinned, cast("object", handle.url)
@@ -340,6 +375,8 @@ async def _open(
 
 def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> bool:
     """Whether an index covers a folder inside or around ``root``, which is not the same folder under another url."""
+    from asyncpq.indexing.build import index_source
+
     known = manifest.root
     if root is None or not known or root == known or index_source.folder_around(at) == root:
         return False

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, install_hint
 from asyncpq.page_map import palette
 from asyncpq.page_map.layouts import Layout, Requests
 from asyncpq.page_map.picture_data import Picture, bytes_text, counted, picture, seconds_text
@@ -58,9 +58,7 @@ def render_png(document: Document, *, scale: int = 2) -> bytes:
     try:
         import resvg_py
     except ModuleNotFoundError:
-        raise InvalidOptionError(
-            "a PNG requires resvg-py", hint="Install resvg-py, as the extra asyncpq[png] does."
-        ) from None
+        raise InvalidOptionError("a PNG requires resvg-py", hint=install_hint("resvg-py", "png")) from None
     return bytes(resvg_py.svg_to_bytes(svg_string=render_svg(document), zoom=scale, background="#ffffff"))
 
 

@@ -238,7 +238,8 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     offsets = [value if type(value) is int else None for value in map(meta.get, (10, 11, 14, 15))]
     encodings = meta.get(2)
     return ColumnChunk(
-        file_path.decode("utf-8", "backslashreplace") if isinstance(file_path, bytes) else None,
+        # older writers (cuDF) set an empty path, which means this file
+        file_path.decode("utf-8", "backslashreplace") if isinstance(file_path, bytes) and file_path else None,
         places[0] or 0,
         8 in chunk,
         _PHYSICAL_TYPES[physical_type],

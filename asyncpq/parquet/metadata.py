@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Literal
 
-from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, FormatError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder
@@ -42,6 +42,8 @@ from asyncpq.records import dataclass
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
 _MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
+#: The orders by the bytes of their union: the header of a field that is a struct, which is empty, and the end.
+_ORDERS: Final = {bytes([order.value << 4 | STRUCT, 0, 0]): order for order in ColumnOrder if order.value}
 
 
 @dataclass(slots=True, eq=False, kw_only=True, repr=False)
@@ -118,6 +120,27 @@ def decode_file_metadata(
     return footer.metadata()
 
 
+def check_last_chunk(metadata: FileMetadata, footer_start: int) -> None:
+    """Raise CorruptFileError if the last column chunk ends after ``footer_start``, the footer's offset in the file:
+    bytes of the data are then missing, and every later chunk is in another place than the footer says.
+
+    Other chunks are checked when they are read.
+    """
+    if not metadata.row_groups or not metadata.schema.leaves:
+        return
+    try:
+        chunk = metadata.row_groups[-1].parse_chunk(len(metadata.schema.leaves) - 1)
+    except FormatError:
+        return  # a read of the column raises it
+    if chunk.num_values and chunk.file_path is None and chunk.stop > footer_start:
+        raise CorruptFileError(
+            f"the footer locates the last column chunk at the bytes {chunk.start} to {chunk.stop}, outside the file's "
+            f"data (4 to {footer_start})",
+            column=metadata.schema.leaves[-1].dotted,
+            hint=_AGAIN,
+        )
+
+
 class _Footer:
     """The fields of the Thrift struct FileMetaData, collected while it is decoded."""
 
@@ -160,7 +183,7 @@ class _Footer:
             self._key_value_start = reader.pos
             reader.skip(LIST)
         else:
-            self._column_orders = tuple([_order(union) for union in _structs(reader.value(LIST))])
+            self._column_orders = _column_orders(reader)
 
     def metadata(self) -> FileMetadata:
         """Return the metadata; raise CorruptFileError if required fields are missing or row counts disagree."""
@@ -275,6 +298,19 @@ def _sorting_columns(structs: list[Fields]) -> tuple[SortingColumn, ...]:
             break
         columns.append(SortingColumn(index, fields.get(2) is True, fields.get(3) is True))
     return tuple(columns)
+
+
+def _column_orders(reader: CompactReader) -> tuple[ColumnOrder, ...]:
+    """Decode the list of column orders, which usually are all the same; each union holds one empty struct."""
+    at = reader.pos
+    element_type, length = reader.list_header()
+    first = reader.data[reader.pos : reader.pos + 3]
+    order = _ORDERS.get(first)
+    if order is not None and element_type == STRUCT and reader.data.startswith(first * length, reader.pos):
+        reader.pos += len(first) * length
+        return (order,) * length
+    reader.pos, reader.elements_left = at, reader.elements_left + length
+    return tuple([_order(union) for union in _structs(reader.value(LIST))])
 
 
 def _order(union: Fields) -> ColumnOrder:

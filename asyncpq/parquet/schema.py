@@ -18,6 +18,7 @@ from asyncpq.errors import (
     CorruptFileError,
     ResourceLimitError,
     UnsupportedFeatureError,
+    ambiguous_path,
     first_columns,
     nearest,
     shown,
@@ -25,6 +26,7 @@ from asyncpq.errors import (
 from asyncpq.parquet.logical_types import (
     UNRECOGNISED,
     ConvertedType,
+    LogicalKind,
     LogicalType,
     PhysicalType,
     Repetition,
@@ -272,6 +274,39 @@ class ParquetSchema:
         return any(element.physical_type is None and not element.num_children for element in elements)
 
     @functools.cached_property
+    def optional_map_keys(self) -> frozenset[int]:
+        """Ordinals of the elements that are OPTIONAL keys of maps. The format asks for REQUIRED keys; some writers
+        declare all fields OPTIONAL."""
+        elements = self.elements
+        return frozenset(
+            [
+                index + 2
+                for index in self.maps(0, len(elements))
+                if elements[index + 2].repetition is Repetition.OPTIONAL
+            ]
+        )
+
+    def maps(self, start: int, stop: int) -> list[int]:
+        """Return the ordinals of the elements from ``start`` to ``stop`` that are maps with a key and a value."""
+        elements = self.elements
+        return [
+            index
+            for index in range(start, stop)
+            if (logical := elements[index].logical_type) is not None
+            and logical.kind is LogicalKind.MAP
+            and elements[index].num_children == 1
+            and elements[index + 1].repetition is Repetition.REPEATED
+            and elements[index + 1].num_children == 2
+        ]
+
+    def has_optional_map_key(self, field: Field) -> bool:
+        """Return whether a top-level field is, or contains, a map whose key is OPTIONAL."""
+        keys = self.optional_map_keys
+        return bool(keys) and any(
+            index in keys for index in range(field.element_index, self.subtree_stop(field.element_index))
+        )
+
+    @functools.cached_property
     def _leaves_by_name(self) -> dict[str, list[Leaf]]:
         return _by_name((leaf.dotted, leaf) for leaf in self.leaves)
 
@@ -310,12 +345,15 @@ class ParquetSchema:
         if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
             return self.whole_fields[self.field(key).index]
         leaves = self._leaves_by_path[key]
-        if len({leaf.field_index for leaf in leaves}) > 1 or sum(leaf.dotted == key for leaf in leaves) > 1:
-            raise AmbiguousColumnError(
-                f"{len(leaves)} columns of the file have this path",
-                column=key,
-                hint="Select the whole top-level column by its ordinal.",
-            )
+        paths: dict[int, tuple[str, ...]] = {}  # by the element that has the path
+        in_lists = False
+        for leaf in leaves:
+            depth = next(depth for depth in range(2, len(leaf.path) + 1) if ".".join(leaf.path[:depth]) == key)
+            way = (*leaf.ancestor_indexes, leaf.element_index)[:depth]
+            paths[way[-1]] = leaf.path[:depth]
+            in_lists |= any(self.elements[index].repetition is Repetition.REPEATED for index in way)
+        if len(paths) > 1:
+            raise ambiguous_path(key, list(paths.values()), in_lists=in_lists)
         return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
 
     def ordinals(self, name: str) -> list[int]:

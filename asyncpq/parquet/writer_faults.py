@@ -11,12 +11,13 @@ import enum
 import re
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
+from asyncpq.parquet.flatbuffers import FlatBuffer
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.records import dataclass
@@ -60,73 +61,40 @@ def dictionary_columns(value: str | None) -> frozenset[str] | None:
         return None
 
 
-class _Message:
+class _Message(FlatBuffer):
     """Reads an Arrow schema from an IPC message: a length, then a flatbuffer."""
 
     def __init__(self, data: bytes) -> None:
         (word,) = struct.unpack_from("<I", data)
-        self._data = data
-        self._start = 8 if word == _CONTINUATION else 4
+        super().__init__(data, 8 if word == _CONTINUATION else 4)
         # A valid message spends at least one byte on each field and on each byte of a name. A message that needs
         # more refers to the same bytes repeatedly, perhaps to exhaust memory.
         self._remaining = len(data)
 
     def dictionaries(self) -> frozenset[str]:
-        header = self._table(self._target(self._start), _MESSAGE_HEADER)
+        header = self.table(self.root, _MESSAGE_HEADER)
         if header is None:
             raise ValueError("the Arrow IPC message has no schema")
         names = set()
-        for child in self._fields(header, _SCHEMA_FIELDS):
+        for child in self.tables(header, _SCHEMA_FIELDS):
             if self._has_dictionary(child, 0):
-                names.add(self._name(child))
+                name = self.text(child, _FIELD_NAME)
+                self._take(len(name))
+                names.add(name.decode())
         return frozenset(names)
 
     def _has_dictionary(self, field: int, depth: int) -> bool:
         self._take(1)
         if depth > _MAX_DEPTH:
             raise ValueError(f"the fields are nested deeper than {_MAX_DEPTH} levels")
-        if self._slot(field, _FIELD_DICTIONARY) is not None:
+        if self.slot(field, _FIELD_DICTIONARY) is not None:
             return True
-        return any(self._has_dictionary(child, depth + 1) for child in self._fields(field, _FIELD_CHILDREN))
-
-    def _name(self, field: int) -> str:
-        start = self._table(field, _FIELD_NAME)
-        if start is None:
-            return ""
-        (length,) = struct.unpack_from("<I", self._data, start)
-        self._take(length)
-        return self._data[start + 4 : start + 4 + length].decode()
+        return any(self._has_dictionary(child, depth + 1) for child in self.tables(field, _FIELD_CHILDREN))
 
     def _take(self, num_bytes: int) -> None:
         self._remaining -= num_bytes
         if self._remaining < 0:
             raise ValueError("the message refers to more bytes than it has")
-
-    def _fields(self, table: int, slot: int) -> Iterator[int]:
-        """Yield the positions of the flatbuffer tables in the vector that the slot ``slot`` of a table refers to."""
-        vector = self._table(table, slot)
-        if vector is not None:
-            (length,) = struct.unpack_from("<I", self._data, vector)
-            for i in range(length):
-                yield self._target(vector + 4 + 4 * i)
-
-    def _table(self, table: int, slot: int) -> int | None:
-        """Return the position that the slot ``slot`` of a flatbuffer table refers to; None if the slot is empty."""
-        position = self._slot(table, slot)
-        return None if position is None else self._target(position)
-
-    def _target(self, position: int) -> int:
-        return position + int(struct.unpack_from("<I", self._data, position)[0])
-
-    def _slot(self, table: int, slot: int) -> int | None:
-        vtable = table - struct.unpack_from("<i", self._data, table)[0]
-        if vtable < 0:
-            raise ValueError("the message refers to a table in front of its first byte")
-        (size,) = struct.unpack_from("<H", self._data, vtable)
-        if 4 + 2 * slot + 2 > size:
-            return None
-        (offset,) = struct.unpack_from("<H", self._data, vtable + 4 + 2 * slot)
-        return table + offset if offset else None
 
 
 class WriterVersion(NamedTuple):

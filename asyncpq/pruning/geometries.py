@@ -9,10 +9,12 @@ antimeridian, which the coordinates do not show: files with signs of such boxes 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncpq.expressions import And, Comparison, Expression, IntersectsBox, Or
+from asyncpq.parquet.column_chunk import Box
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
@@ -24,6 +26,7 @@ GEO: Final = "geo"
 CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")  # in the order of all sides here
 _FLOATS: Final = (PhysicalType.FLOAT, PhysicalType.DOUBLE)
 _ROUNDED: Final = 2.0**-23  # of floats of 32 bits, the greatest relative distance between neighbours
+_SPHERE_PAD: Final = 2.0**-40  # relative: libraries compute boxes on a sphere from sines and cosines
 _LEAST: Final = 2.0**-149  # the distance between those next to zero
 
 
@@ -98,6 +101,35 @@ def box_condition(atom: IntersectsBox, sides: Sequence[tuple[str, bool]], *, by_
         right = Comparison(xmax, ">=", -_above(-atom.xmin, right_rounded))
         conditions += [Or((left, right))] if atom.xmin > atom.xmax else [left, right]
     return And(tuple(conditions))
+
+
+def sphere_box(box: Box) -> Box:
+    """Return a box that has the coordinates of a GEOGRAPHY's values, whose statistics have the box ``box``.
+
+    Statistics of a sphere are not bounds of coordinates: latitudes may lie a rounding error inside, the meridians -180
+    and 180 are one, and a longitude of 190 counts as -170. So the box is padded, and spans all x unless it lies
+    strictly between -180 and 180. Only boxes that do so as well compare with it by x (:func:`is_inside_sphere`).
+    """
+    xmin, ymin, xmax, ymax = box
+    x_pad, y_pad = (_SPHERE_PAD * max(1.0, abs(low), abs(high)) for low, high in ((xmin, xmax), (ymin, ymax)))
+    left, right = xmin - x_pad, xmax + x_pad
+    if not -180.0 < left <= right < 180.0:
+        left, right = -math.inf, math.inf
+    return Box(left, ymin - y_pad, right, ymax + y_pad)
+
+
+def is_inside_sphere(asked: IntersectsBox) -> bool:
+    """Return whether the box lies strictly between the meridians -180 and 180, where x of GEOGRAPHY statistics are
+    those of the coordinates."""
+    return -180.0 + 180.0 * _SPHERE_PAD < asked.xmin <= asked.xmax < 180.0 - 180.0 * _SPHERE_PAD
+
+
+def may_meet_on_sphere(asked: IntersectsBox, box: Box | None) -> bool:
+    """Return whether a GEOGRAPHY value may meet ``asked``, if the statistics of its row group have the box ``box``."""
+    if box is None:
+        return True
+    xmin, ymin, xmax, ymax = sphere_box(box)
+    return asked.meets(*((xmin, ymin, xmax, ymax) if is_inside_sphere(asked) else (-math.inf, ymin, math.inf, ymax)))
 
 
 def _above(value: float, is_rounded: bool) -> float:

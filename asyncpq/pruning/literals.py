@@ -27,10 +27,12 @@ from asyncpq.errors import UsageError
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey, ValueDomain
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
+    Day,
     RelativeTime,
     Scalar,
     TimeOfDay,
     Timestamp,
+    days,
     nanoseconds,
     unscaled_decimal,
 )
@@ -128,7 +130,6 @@ def _describe(leaf: Leaf) -> str:
 Key: TypeAlias = int | float | Fraction | bytes | bool
 
 _SINGLE: Final = struct.Struct("<f")
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400 * NANOSECONDS["s"]
 
 
@@ -213,8 +214,8 @@ def _decimal(scale: int) -> ToKey:
 
 
 def _date(value: Scalar) -> Comparable | Incomparable:
-    if type(value) is dt.date:
-        return Comparable(value.toordinal() - _EPOCH_DAY)
+    if type(value) is dt.date or type(value) is Day:
+        return Comparable(days(value))
     if type(value) is dt.datetime and value.tzinfo is None:
         return _in_units(nanoseconds(value), _DAY)._replace(same_type=False)
     return _mismatch(value)
@@ -228,8 +229,8 @@ def _timestamp(unit: int, zoned: bool | None) -> ToKey:
             if zoned is not None and zoned is (zone is None):
                 return Incomparable("instants are not compared with times of no zone")
             return _in_units(nanoseconds(value), unit)
-        if type(value) is dt.date:
-            return Comparable((value.toordinal() - _EPOCH_DAY) * (_DAY // unit), same_type=False)
+        if type(value) is dt.date or type(value) is Day:
+            return Comparable(days(value) * (_DAY // unit), same_type=False)
         return _mismatch(value)
 
     return convert

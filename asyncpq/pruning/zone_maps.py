@@ -24,6 +24,7 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
+from asyncpq.pruning.geometries import may_meet_on_sphere
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
@@ -36,7 +37,7 @@ _GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 class RowGroupZones:
     """The bounds of one leaf column in all row groups of a file. Expensive to make: callers cache the object."""
 
-    __slots__ = ("boxes", "domain", "holding", "proves", "reason", "weight", "zones")
+    __slots__ = ("_is_sphere", "boxes", "domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
         """Decode the statistics of the leaf's column chunks in ``metadata``, and of no other column.
@@ -63,10 +64,12 @@ class RowGroupZones:
         )
         self.domain: ValueDomain = self.zones.domain
         self.holding: Callable[[ResultValues], RowRanges] = self.zones.holding
+        self._is_sphere: bool = False  # whether the boxes are those of GEOGRAPHY
         self.boxes: list[Box | None] = []  # of the geometries in each row group; empty for other columns
         logical = leaf.element.logical_type
         if logical is not None and logical.kind in _GEOMETRIES:
             self.boxes = [group.chunk(leaf.index).box for group in metadata.row_groups]
+            self._is_sphere = logical.kind is LogicalKind.GEOGRAPHY
             self.holding = self._meeting
         # why the bounds of a row group are not used although the file has them; None if all are used
         self.reason: str | None = next((reason for _, reason in known if reason is not None), None)
@@ -81,7 +84,8 @@ class RowGroupZones:
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows
-        return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not _may_meet(wanted.box, box)])
+        may_meet = may_meet_on_sphere if self._is_sphere else _may_meet
+        return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not may_meet(wanted.box, box)])
 
 
 def _may_meet(asked: IntersectsBox, box: Box | None) -> bool:

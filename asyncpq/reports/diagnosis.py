@@ -44,6 +44,7 @@ _PACKAGES: Final = (
 _SMALL: Final = 8  # GETs that measure latency
 _SMALL_BYTES: Final = 64
 _LARGE_BYTES: Final = 8 * MIB
+MEASURED_BYTES: Final = MIB  # the least size of an object whose GET measures bandwidth
 _PARALLEL: Final = 8
 _CONCERNED: Final = ("AWS_", "GOOGLE_", "AZURE_", "ASYNCPQ_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUESTS_CA_")
 
@@ -139,7 +140,7 @@ async def _measure(handle: StoredObject, report: StoreDiagnosis, context: Reques
     if has_statuses:
         supports["ranges"] = log[-1].status == 206
         supports["If-Match"] = await _refuses_another_version(handle, version, context)
-    if version.size < MIB:
+    if version.size < MEASURED_BYTES:
         return
     size = min(version.size, _LARGE_BYTES)
     start = time.perf_counter()

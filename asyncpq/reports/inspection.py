@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import leaf_types
-from asyncpq.decoding.field_types import file_schema
+from asyncpq.decoding.field_types import check_arrow_schema, file_schema
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
@@ -49,6 +49,7 @@ async def report_on(
             if known is None:
                 known = await source.version(RequestContext(metrics, round=metrics.rounds + 1))
             source.describe(metrics)
+            await check_arrow_schema(known, source.runtime, operation)
             report = await make(known)
             await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
             return known, report

@@ -12,9 +12,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from asyncpq.checkpoints import checkpoint
+from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import plain_array, plain_scalar
+from asyncpq.decoding.kernels import kernel
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
+_SLICE_BYTES: Final = 16 << 10  # of an array, as Arrow holds it
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -131,8 +136,8 @@ def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.
     for number, (name, column) in enumerate(zip(unique_names(batch.schema.names), batch.columns, strict=True)):
         pieces += [_scalar(f"{', ' if number else begin}{json_text(name)}: "), _json_texts(column)]
     if not pieces:
-        return pa.array([f"{begin}{end}"] * batch.num_rows, pa.large_string())
-    return pc.binary_join_element_wise(*pieces, _scalar(end), _scalar(""))
+        return plain_array([f"{begin}{end}"] * batch.num_rows, pa.large_string())
+    return _join([*pieces, _scalar(end), _scalar("")])
 
 
 def json_text(value: Any) -> str:
@@ -141,30 +146,49 @@ def json_text(value: Any) -> str:
 
 
 def _scalar(text: str) -> pa.Scalar:
-    return pa.scalar(text, pa.large_string())
+    return plain_scalar(text, pa.large_string())
+
+
+def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return kernel("coalesce")([texts, _scalar("null")])
+
+
+def _join(pieces: list[Any]) -> pa.LargeStringArray:
+    """Join texts row by row; the last of ``pieces`` stands between the others."""
+    return kernel("binary_join_element_wise")(pieces)
 
 
 def _json_texts(array: pa.Array) -> pa.LargeStringArray:
     """Return the JSON text of each value, "null" for null."""
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return array.cast(pa.large_string()).fill_null("null")
-    if pa.types.is_float64(kind) and array.null_count == 0 and pc.all(pc.is_finite(array)).as_py():
-        return pa.array(list(map(repr, array.to_pylist())), pa.large_string())
+        return _or_null(pc.cast(array, pa.large_string()))
     if kind in (pa.string(), pa.large_string()):
         texts = _unescaped(array)
         if texts is not None:
             return texts
-    return pa.array([json_text(value) for value in json_values(array)], pa.large_string())
+    # Python's objects are made with Python's lock held
+    rows = max(1, len(array) * _SLICE_BYTES // max(1, array.nbytes))
+    pieces: list[pa.Array] = []
+    for start in range(0, len(array), rows):
+        checkpoint()
+        pieces.append(plain_array(_python_texts(array.slice(start, rows)), pa.large_string()))
+    return pa.concat_arrays(pieces) if pieces else plain_array([], pa.large_string())
+
+
+def _python_texts(array: pa.Array) -> list[str]:
+    if pa.types.is_float64(array.type) and array.null_count == 0 and pc.all(pc.is_finite(array)).as_py():
+        return list(map(repr, array.to_pylist()))
+    return [json_text(value) for value in json_values(array)]
 
 
 def _unescaped(array: pa.Array) -> pa.LargeStringArray | None:
     """Return strings in double quotes; None if a string has a character that JSON must escape, or is not UTF-8."""
     try:
-        texts = array.cast(pa.large_binary()).cast(pa.large_string())
+        texts = pc.cast(pc.cast(array, pa.large_binary()), pa.large_string())
     except pa.ArrowInvalid:
         return None
-    if pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+    if pc.any(pc.match_substring_regex(texts, pattern=_ESCAPED)).as_py():
         return None
     quote = _scalar('"')
-    return pc.binary_join_element_wise(quote, texts, quote, _scalar("")).fill_null("null")
+    return _or_null(_join([quote, texts, quote, _scalar("")]))

@@ -224,6 +224,7 @@ async def _readable_rows(
     source, version = layout.source, layout.version
     access = None if rows is None else AccessPlan.row_ranges(rows)
     part = operation.part(source.handle.url, operation.metrics.rounds)
+    part.metrics.fall_back_all(operation.metrics.fallbacks)  # what was told of the file is not told again
     request = ScanRequest(columns=list(columns), access=access)
     file = OneFile(ScanPlanner(source, request, version, lambda version: None, part), scan=False)
     try:

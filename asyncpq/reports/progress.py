@@ -1,16 +1,17 @@
 """Show the progress of a long call on stderr, with rate and remaining time, for ``progress=True`` and the command line.
 
 Nothing is shown if stderr is neither a terminal nor a notebook, or during the first second. The package rich draws the
-bars.
+bars; it is loaded after that second.
 """
 
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, install_hint
 from asyncpq.events import Event, FileEnded, Progress
 
 if TYPE_CHECKING:
@@ -27,14 +28,11 @@ class ProgressBars:
     """
 
     def __init__(self) -> None:
-        try:
-            from rich.console import Console
-        except ModuleNotFoundError as error:
+        if find_spec("rich") is None:
             raise UsageError(
-                "progress=True requires the package rich, which is not installed",
-                hint="Install rich, as the extra asyncpq[cli] does.",
-            ) from error
-        self._console = Console(stderr=True)
+                "progress=True requires the package rich, which is not installed", hint=install_hint("rich", "cli")
+            )
+        self._console: Console | None = None
         self._began = time.monotonic()
         self._closed = False
         self._drawn: bars.Progress | None = None
@@ -61,8 +59,11 @@ class ProgressBars:
             self._drawn.stop()
 
     def _show(self, step: str, unit: str, done: int, total: int | None) -> None:
-        shown = self._console.is_terminal or self._console.is_jupyter
-        if self._closed or not shown or time.monotonic() - self._began < _WAIT_S:
+        if self._closed or time.monotonic() - self._began < _WAIT_S:
+            return
+        if self._console is None:
+            self._console = _console()
+        if not (self._console.is_terminal or self._console.is_jupyter):
             return
         if self._drawn is None:
             self._drawn = _bars(self._console)
@@ -70,6 +71,12 @@ class ProgressBars:
         if step not in self._steps:
             self._steps[step] = self._drawn.add_task(step, total=total, unit=unit)
         self._drawn.update(self._steps[step], completed=done, total=total)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 def _bars(console: Console) -> bars.Progress:

@@ -1,21 +1,25 @@
 """Write rows as JSON, NDJSON, CSV, Arrow or Parquet, batch by batch, to any object that has ``write`` and ``flush``.
 
-A writer holds at most one batch in memory; the Parquet writer holds a row group.
+A writer holds at most one batch in memory; the Parquet writer holds a row group, the writer of Arrow files 64 batches.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import tempfile
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import OF_VIEWS
+from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import OF_VIEWS, children_of, with_children
+from asyncpq.decoding.compact import compact, compact_batch, has_dictionary
 from asyncpq.reports.json_values import json_objects, json_text, json_values, unique_names
 
 _ROW_GROUP_ROWS: Final = 1 << 20
+_UNITED: Final = 64  # batches whose dictionaries are united at a time
 
 
 class RowWriter(Protocol):
@@ -129,30 +133,130 @@ def _csv_text(value: Any) -> str | None:
 
 
 class ArrowWriter(_Abandoned):
-    """Writes an Arrow IPC stream; with ``file``, an Arrow IPC file."""
+    """Writes an Arrow IPC stream of compact batches (:mod:`asyncpq.decoding.compact`, which has ``hidden_rows``)."""
 
-    def __init__(self, sink: Any, schema: pa.Schema, *, file: bool = False) -> None:
-        make = pa.ipc.new_file if file else pa.ipc.new_stream
-        self._writer = make(pa.PythonFile(sink, "w"), schema)
+    def __init__(self, sink: Any, schema: pa.Schema, *, hidden_rows: bool = False) -> None:
+        self._writer = pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema)
         self._sink = sink
+        self._hidden_rows = hidden_rows
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        self._writer.write_batch(compact_batch(batch, hidden_rows=self._hidden_rows))
         self._sink.flush()
 
     def finish(self) -> None:
         self._writer.close()
 
 
-class ParquetWriter:
-    """Writes Parquet with page indexes. A row group ends at a million rows or ``row_group_bytes`` bytes in memory."""
+class ArrowFileWriter:
+    """Writes an Arrow IPC file.
 
-    def __init__(self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20) -> None:
+    Such a file has one dictionary for each column, while those of batches differ. So batches with dictionaries go to a
+    temporary stream first, and to the file at the end, with the values of all. (Polars 2.1 and others do not read files
+    whose dictionaries grow.) If these are more than the type of the indices counts, the file gets plain values.
+    """
+
+    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._file = pa.ipc.new_file(pa.PythonFile(sink, "w"), schema) if not _has_dictionaries(schema) else None
+        self._sink = sink
+        self._spool: IO[bytes] | None = None
+        if self._file is None:
+            pa.ipc.new_file(pa.BufferOutputStream(), schema).close()  # raises if the format cannot hold the columns
+            self._spool = tempfile.TemporaryFile()  # noqa: SIM115  # finish and abandon close it
+            self._stream = pa.ipc.new_stream(pa.PythonFile(self._spool, "w"), schema)
+            self._dictionaries: list[pa.RecordBatch] = []  # batches without rows; the first has the values so far
+            self._is_plain = False  # the file gets plain values
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._file is not None:
+            self._file.write_batch(batch)
+            self._sink.flush()
+            return
+        replaced = self._stream.stats.num_replaced_dictionaries
+        self._stream.write_batch(batch)
+        if self._is_plain:
+            return
+        if not self._dictionaries or self._stream.stats.num_replaced_dictionaries > replaced:
+            self._dictionaries.append(batch.slice(0, 0))
+            if len(self._dictionaries) == _UNITED:
+                self._unite()
+
+    def finish(self) -> None:
+        if self._file is None:
+            self._copy()
+        else:
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Remove the temporary file."""
+        if self._spool is not None:
+            self._spool.close()
+
+    def _unite(self) -> None:
+        """Unite the dictionaries so far."""
+        try:
+            self._dictionaries = _united(self._dictionaries)[:1]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # more values than the indices' type counts
+            plain = [field.with_type(_without_dictionaries(field.type)) for field in self._schema]
+            self._schema, self._is_plain = pa.schema(plain, self._schema.metadata), True
+            self._dictionaries = []
+
+    def _copy(self) -> None:
+        """Write the batches of the temporary stream to the file."""
+        assert self._spool is not None
+        replaced = self._stream.stats.num_replaced_dictionaries
+        self._stream.close()
+        if replaced and not self._is_plain:
+            self._unite()
+        self._spool.seek(0)
+        with self._spool, pa.ipc.new_file(pa.PythonFile(self._sink, "w"), self._schema) as file:
+            batches = iter(pa.ipc.open_stream(self._spool))
+            while some := list(itertools.islice(batches, _UNITED)):
+                if self._is_plain:
+                    some = [batch.cast(self._schema) for batch in some]
+                elif replaced:
+                    some = _united([*self._dictionaries, *some])[1:]
+                for batch in some:
+                    file.write_batch(batch)
+
+
+def _united(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the batches with the dictionaries of all, those of the first batch first. Raises ArrowInvalid if their
+    values are more than the type of the indices counts."""
+    table = pa.Table.from_batches(batches).unify_dictionaries()
+    columns = zip(*[column.chunks for column in table.columns], strict=True)
+    return [pa.RecordBatch.from_arrays(list(arrays), schema=table.schema) for arrays in columns]
+
+
+def _has_dictionaries(schema: pa.Schema) -> bool:
+    return any(has_dictionary(field.type) for field in schema)
+
+
+def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain values in place of dictionaries, at any depth."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    children = children_of(kind)
+    if isinstance(kind, pa.BaseExtensionType) or not children:
+        return kind
+    return with_children(kind, [field.with_type(_without_dictionaries(field.type)) for field in children])
+
+
+class ParquetWriter:
+    """Writes Parquet with page indexes. A row group ends at a million rows or ``row_group_bytes`` bytes in memory. Its
+    dictionaries are compact (:mod:`asyncpq.decoding.compact`, which has ``hidden_rows``); nothing else that an array
+    holds beyond its rows is written to Parquet."""
+
+    def __init__(
+        self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20, hidden_rows: bool = False
+    ) -> None:
         import pyarrow.parquet as pq
 
         # pyarrow 26 writes no views in structs ("Slicing not implemented for BinaryView")
         self._schema = pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
         self._row_group_bytes = row_group_bytes
+        self._hidden_rows = hidden_rows
         out = pa.PythonFile(sink, "w")
         self._writer = pq.ParquetWriter(out, self._schema, compression="zstd", write_page_index=True)
         self._batches: list[pa.RecordBatch] = []
@@ -161,7 +265,7 @@ class ParquetWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch if batch.schema.equals(self._schema) else batch.cast(self._schema))
         self._rows += batch.num_rows
-        self._bytes += batch.nbytes
+        self._bytes += sum(_own_bytes(column) for column in batch.columns)
         if self._rows >= _ROW_GROUP_ROWS or self._bytes >= self._row_group_bytes:
             self._write()
 
@@ -175,13 +279,44 @@ class ParquetWriter:
         self._writer.is_open = False
 
     def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=_ROW_GROUP_ROWS)
+        table = pa.Table.from_batches(self._batches, self._schema)
         self._batches, self._rows, self._bytes = [], 0, 0
+        self._write_rows(table)
+
+    def _write_rows(self, table: pa.Table) -> None:
+        """Write a row group; several if a dictionary would have more values than its indices can count."""
+        try:
+            columns = [self._compact(column) if has_dictionary(column.type) else column for column in table.columns]
+        except pa.ArrowInvalid:
+            half = table.num_rows // 2
+            self._write_rows(table.slice(0, half))
+            self._write_rows(table.slice(half))
+            return
+        if columns:
+            table = pa.Table.from_arrays(columns, schema=self._schema)
+        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+    def _compact(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a column with one dictionary. Raises pa.ArrowInvalid if the indices' type cannot count its values."""
+        hidden_rows = self._hidden_rows
+        try:
+            whole = compact(column.combine_chunks(), hidden_rows=hidden_rows)  # in the order of the dictionary
+        except pa.ArrowInvalid:
+            if column.num_chunks == 1:
+                raise
+            whole = pa.concat_arrays([compact(chunk, hidden_rows=hidden_rows) for chunk in column.chunks])
+        return pa.chunked_array([whole], column.type)
+
+
+def _own_bytes(column: pa.Array) -> int:
+    """Return the bytes of a column's rows, of the dictionaries only those that the rows use."""
+    own = compact(column, hidden_rows=True) if has_dictionary(column.type) else column
+    return int(own.nbytes)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
     """Replace string views and binary views in a type by plain strings and binary, at any depth."""
-    if kind in OF_VIEWS:
+    if not isinstance(kind, pa.BaseExtensionType) and kind in OF_VIEWS:
         return OF_VIEWS[kind]
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_views(field.type)) for field in kind])

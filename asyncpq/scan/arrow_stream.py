@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -12,10 +11,10 @@ from typing import Any, Final, Generic, Self, TypeVar
 import pyarrow as pa
 
 from asyncpq.errors import AsyncpqError, QueryError, UsageError
+from asyncpq.objects.loop_threads import LoopCall, ended_error, post, runs
 
 T = TypeVar("T")
 
-_LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
 _ELSEWHERE: Final = (
     "Consume in another thread, such as `await asyncio.to_thread(pa.table, scan)`; or await scan.to_table(); or use "
     "asyncpq.blocking."
@@ -33,7 +32,7 @@ class OtherThread:
     @property
     def runs(self) -> bool:
         """Whether the loop is running in this process."""
-        return self._process == os.getpid() and self._loop.is_running()
+        return self._process == os.getpid() and runs(self._loop)
 
     def check(self, hint: str = _ELSEWHERE) -> None:
         """Raise UsageError, with ``hint``, if this is the loop's own thread, or if the loop has ended."""
@@ -42,7 +41,7 @@ class OtherThread:
                 "the scan's stream was consumed in the thread of its own event loop, which blocks it", hint=hint
             )
         if not self.runs:
-            raise _ended()
+            raise ended_error()
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine that ``make`` returns in the loop, wait for it, and return its result.
@@ -52,31 +51,16 @@ class OtherThread:
             AsyncpqError: reading failed.
         """
         self.check()
-        began = False
-
-        async def run() -> T:
-            nonlocal began
-            began = True
-            return await make()
-
-        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        call = LoopCall(self._loop, make())
         blocked_at = time.monotonic() + BLOCKED_S
-        try:
-            while True:
-                try:
-                    return future.result(_LOOK_S)
-                except concurrent.futures.CancelledError:
-                    raise _ended() from None
-                except TimeoutError:  # the wait's, or that of the read
-                    if future.done():
-                        return future.result()
-                    if not self._loop.is_running():
-                        raise _ended() from None
-                    if not began and time.monotonic() > blocked_at:
-                        raise _blocked() from None
-        except BaseException:
-            future.cancel()
-            raise
+
+        def look() -> None:
+            if not self.runs:
+                raise ended_error()
+            if not call.begun and time.monotonic() > blocked_at:
+                raise _blocked()
+
+        return call.result(look)
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Schedule the coroutine that ``work`` returns in the loop, without waiting. Does nothing if the loop is not
@@ -143,33 +127,11 @@ def stream_capsule(reader: pa.RecordBatchReader, requested_schema: object) -> ob
         ) from error
 
 
-def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Schedule the coroutine that ``work`` returns in ``loop``, without waiting. For destructors, which may run in any
-    thread."""
-
-    def start() -> None:
-        task = loop.create_task(work())
-        _running.add(task)
-        task.add_done_callback(_running.discard)
-
-    try:
-        loop.call_soon_threadsafe(start)
-    except RuntimeError:  # it was closed since: nothing is left to end
-        return
-
-
-_running: set[asyncio.Task[None]] = set()
-
-
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:  # none runs in this thread
         return False
-
-
-def _ended() -> UsageError:
-    return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
 
 
 def _blocked() -> UsageError:

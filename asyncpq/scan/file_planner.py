@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from asyncpq.decoding.field_types import file_schema
+from asyncpq.decoding.field_types import check_arrow_schema, file_schema
 from asyncpq.decoding.filter import Filter, compile_filter, fold_constants
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.decoding.leaf import DecodeLimits
@@ -41,6 +41,7 @@ from asyncpq.expressions import (
     with_conditions,
     without_contradictions,
 )
+from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -54,7 +55,7 @@ from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.page_planner import PagePlanner, row_group_zone, row_group_zones
-from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.request import ScanRequest, where_steps
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class ScanPlanner:
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)
-        self._simplified = where if plain or where is None else simplify(where)
+        self._simplified = where if plain else request.simple_where
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
         self._prune = None if request.prune is None else simplify(request.prune)
@@ -135,6 +136,8 @@ class ScanPlanner:
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
             else:
+                if not plan.version.arrow_schema_checked:
+                    await check_arrow_schema(plan.version, self.source.runtime, self.operation)
                 if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
                     trace.on_plan(self, plan)
                 return plan
@@ -161,8 +164,11 @@ class ScanPlanner:
                 num_columns = len(request.columns or ())
             else:
                 num_columns = len(version.metadata.schema.leaves)
+            asked = where if request.unbound is None else request.unbound
+            # most lookups have a single comparison
+            steps = num_columns if type(asked) is Comparison else num_columns + where_steps(asked)
             resolve = partial(self._resolve, version)
-            resolved, shape = resolve() if num_columns <= INLINE_STEPS else await source.runtime.in_thread(resolve)
+            resolved, shape = resolve() if steps <= INLINE_STEPS else await source.runtime.in_thread(resolve)
             request = self.request  # its predicate may be bound now
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
@@ -244,7 +250,7 @@ class ScanPlanner:
     def _bind(self, version: FileVersion, unbound: ArrowExpression) -> None:
         """Translate the request's pyarrow expression to a predicate. Its literals are cast to the types of this
         version's columns."""
-        from asyncpq.decoding.substrait import from_pyarrow
+        from asyncpq.decoding.arrow_expressions import from_pyarrow
 
         schema = version.metadata.schema
         view, extensions = self.request.view, self.source.runtime.options.read.extension_types
@@ -399,9 +405,12 @@ class ScanPlanner:
         names = None if asked is None else tuple(asked)
         wanted = WantedColumns(names, tuple(request.keys), named, pruning, tuple(request.read_dictionary), extensions)
         view = request.view
-        if view is None:
-            return version.recent(wanted, lambda: resolve(version, wanted))
-        resolved = version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
+        try:
+            if view is None:
+                return version.recent(wanted, lambda: resolve(version, wanted))
+            resolved = version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
+        except ColumnNotFoundError as error:
+            raise hint_at_text(error, where) from error.__cause__
         return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, before: pa.Schema, schema: pa.Schema) -> None:

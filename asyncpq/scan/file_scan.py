@@ -226,6 +226,8 @@ class FileScan:
         threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
         few = size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS
         room = limits.inline_decode_bytes * _INLINE_GROWTH
+        if self._shape.filter is not None:
+            room //= self._shape.filter.cost
         if late or threads > 1:
             # each piece in one step, if these are enough for all threads; else its columns concurrently
             finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from asyncpq.decoding.arrow import plain_array
+from asyncpq.decoding.kernels import cast
+from asyncpq.decoding.paths import top_level, type_at
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+
+_SHOWN: Final = 100  # characters of a key in a message
 
 
 def key_value(name: str, text: str, schema: pa.Schema) -> Any:
@@ -18,6 +23,7 @@ def key_value(name: str, text: str, schema: pa.Schema) -> Any:
     Raises:
         InvalidOptionError: the text is not a value of the column's type.
         ColumnNotFoundError: ``schema`` has no such column.
+        AmbiguousColumnError: several fields have the path.
     """
     kind = _type(name, schema)
     if pa.types.is_dictionary(kind):
@@ -25,17 +31,17 @@ def key_value(name: str, text: str, schema: pa.Schema) -> Any:
     try:
         return _value(text, kind)
     except (ValueError, pa.ArrowException) as error:
-        raise InvalidOptionError(f"{text!r} is not a value of type {kind}", column=name) from error
+        shown = repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}... ({len(text)} characters)"
+        raise InvalidOptionError(f"{shown} is not a value of type {kind}", column=name) from error
 
 
 def _type(name: str, schema: pa.Schema) -> pa.DataType:
     """Return the type of a column, or of the leaf of struct columns that ``name`` is the dotted path of."""
-    for field in schema:
-        if field.name == name:
-            return field.type
-    for field in schema:
-        if name.startswith(f"{field.name}.") and pa.types.is_struct(field.type):
-            return _type(name[len(field.name) + 1 :], pa.schema(field.type))
+    top = top_level(schema, name)
+    if top is not None:
+        kind = type_at(top, schema.field(schema.get_all_field_indices(top)[0]).type, name)
+        if kind is not None:
+            return kind
     raise ColumnNotFoundError(f"there is no column {name!r}", column=name, hint=nearest_column(name, schema.names))
 
 
@@ -50,16 +56,21 @@ def _value(text: str, kind: pa.DataType) -> Any:
         return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
     if pa.types.is_floating(kind):
         # As the column has it: 0.1 of a float32 is not 0.1.
-        return pa.scalar(float(text), kind).as_py()
+        return float(text) if pa.types.is_float64(kind) else pa.scalar(float(text), kind).as_py()
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _instant(text, kind)
     if pa.types.is_time(kind):  # Arrow casts no text to times of day
         return pa.scalar(f"1970-01-01 {text}").cast(pa.timestamp("ns")).cast(kind)
-    return pa.scalar(text).cast(kind)
+    return _cast(text, kind)
+
+
+def _cast(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Cast as ``pa.scalar(text).cast(kind)`` does, without loading pandas and pyarrow.compute."""
+    return cast(plain_array([text], pa.string()), kind)[0]
 
 
 def _instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
     try:
-        return pa.scalar(text).cast(kind)
+        return _cast(text, kind)
     except pa.ArrowInvalid:  # the text has no zone
         return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(pa.timestamp(kind.unit, "UTC")).cast(kind)

@@ -47,6 +47,7 @@ from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones
 from asyncpq.pruning.zones import KnownValues, rows_where
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
+from asyncpq.scan.request import predicate_steps
 from asyncpq.storage.base import RequestContext
 
 
@@ -99,7 +100,8 @@ class PagePlanner:
         if self.prune is None or self.where is None:
             self.prune = self.where
         in_thread = self.source.runtime.in_thread
-        num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded)
+        steps = predicate_steps(self.prune) if isinstance(self.prune, (And, Or)) else 0
+        num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded) + steps
         kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
         proven, rows_known = _NONE, 0
@@ -120,7 +122,7 @@ class PagePlanner:
         for ordinal, rows in candidates:
             to_filter.append((ordinal, rows, filtered and (proven is _NONE or ordinal not in proven)))
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
-        num_chunks = len(to_filter) * len(self.columns.leaves)
+        num_chunks = len(to_filter) * (len(self.columns.leaves) + steps)
         values = None if statistics is None else statistics.values
         make_plans = partial(self._row_group_plans, to_filter, indexes, values)
         groups, late = make_plans() if num_chunks <= INLINE_STEPS else await in_thread(make_plans)

@@ -76,7 +76,7 @@ class Plan:
         metadata_requests: the number of requests that planning sent.
         fates: what would become of each row group, and of the pages of row groups that would be read.
         funnel: the steps from row groups to pages and rows, and how many each mechanism rules out.
-        layout: returns the layout of the file from metadata in memory; None if memory has none.
+        layout: returns the layout of the file from metadata in memory; None if memory has none, and in a pickled plan.
     """
 
     url: str
@@ -101,6 +101,11 @@ class Plan:
     fates: FileFates
     funnel: tuple[FunnelStep, ...]
     layout: Callable[[], Inspection] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> list[object]:
+        """Return the fields for pickling and copying; without ``layout``, which reads the session's memory."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return [None if name == "layout" else getattr(self, name) for name in names]
 
     @property
     def num_requests(self) -> int:

@@ -218,10 +218,10 @@ class Pipeline:
         """Give back the budget of the unit that :meth:`next` returned last. Call it once the unit's tables were
         consumed."""
         running, self._head = self._head, None
-        if running is None:
-            raise UsageError("the pipeline has no unit that is being consumed")
         if self._closed:  # which has given its bytes back
             raise closed_while_reading()
+        if running is None:
+            raise UsageError("the pipeline has no unit that is being consumed")
         self._running.remove(running)
         self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)
@@ -259,6 +259,9 @@ class Pipeline:
             self._end(running.task, running.job.unit.num_bytes)
         if self._ending:
             await asyncio.wait(self._ending)
+        # A cancelled task holds its traceback, whose frames hold this pipeline, and all that it has fetched.
+        self._ending.clear()
+        self._pump = self._head = None
 
     def _end(self, task: asyncio.Task[Any], size: int) -> None:
         def ended(task: asyncio.Task[Any]) -> None:

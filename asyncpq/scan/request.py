@@ -5,7 +5,7 @@ of lookups.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
@@ -13,15 +13,18 @@ import pyarrow as pa
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.paths import struct_path
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError, RowIndexError
 from asyncpq.expressions import (
     And,
+    Atom,
     Comparison,
     Constant,
     Expression,
     KeyIn,
     Or,
+    atoms,
     has_open_literals,
     parse_where,
     simplify,
@@ -36,6 +39,11 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
     the error. Raises InvalidOptionError if it is not such a list."""
     if columns is None:
         return None
+    if isinstance(columns, Mapping):
+        raise InvalidOptionError(
+            f"{argument}={columns!r}: must be a list of names",
+            hint="Keys belong to lookup(), or to lookup= of plan() and why().",
+        )
     if type(columns) is not list and (isinstance(columns, str) or not isinstance(columns, Iterable)):
         raise InvalidOptionError(
             f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
@@ -75,6 +83,18 @@ def predicate(where: object) -> Predicate:
         return {"unbound": where}
     parsed = parse_where(where)
     return {"where": parsed, "unresolved": parsed} if has_open_literals(parsed) else {"where": parsed}
+
+
+def where_steps(where: object) -> int:
+    """Return how long ``where`` takes to be converted to a predicate and compiled, at most: in steps of
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    if isinstance(where, Expression):
+        return predicate_steps(where)
+    if isinstance(where, str):
+        return len(where)
+    if isinstance(where, pc.Expression):
+        return _UNKNOWN_STEPS
+    return _ATOM_STEPS * len(where) if isinstance(where, Sized) else 0
 
 
 def access_plan(access: Any) -> AccessPlan | None:
@@ -138,6 +158,10 @@ def row_places(rows: Any) -> list[tuple[str, int]]:
     return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]
 
 
+_ATOM_STEPS = 5
+_UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
+
+
 class ScanRequest(NamedTuple):
     """The checked arguments of a read of one file or of a dataset, before names are resolved to columns."""
 
@@ -160,11 +184,25 @@ class ScanRequest(NamedTuple):
     # the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made for one
     # version: no other is read.
     view: SchemaAdapter | None = None
+    known_simple: tuple[Expression, Expression] | None = None  # a predicate and its simple form, which files share
+
+    @property
+    def simple_where(self) -> Expression | None:
+        """The predicate, simplified."""
+        known, where = self.known_simple, self.where
+        if known is not None and known[0] is where:
+            return known[1]
+        return None if where is None else simplify(where)
+
+    def simplified(self) -> ScanRequest:
+        """Return the same request, whose copies need not simplify the predicate again."""
+        where, simple = self.where, self.simple_where
+        return self if where is None or simple is None else self._replace(known_simple=(where, simple))
 
     @property
     def matches_nothing(self) -> bool:
         """Whether the predicate is never true, whatever the rows are."""
-        where = None if self.where is None else simplify(self.where)
+        where = self.simple_where
         return isinstance(where, Constant) and where.value is not True
 
 
@@ -289,7 +327,7 @@ def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
     """Return a column, or the leaf of a struct column that ``name`` is the dotted path of."""
     path = name[len(table.field(position).name) + 1 :]
     column = table.column(position)
-    return pc.struct_field(column, path.split(".")) if path else column
+    return pc.struct_field(column, struct_path(column.type, path)) if path else column
 
 
 def _values(name: str, value: Any) -> tuple[Scalar, ...]:
@@ -351,3 +389,9 @@ def _equals(name: str, value: Scalar) -> Expression:
 
 def _and(parts: Sequence[Expression]) -> Expression:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def predicate_steps(where: Expression | None) -> int:
+    """Return how long a predicate takes to be compiled for a file, or searched in its statistics, at most: in steps of
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    return 0 if where is None or isinstance(where, Atom) else _ATOM_STEPS * sum(1 for _ in atoms(where))

@@ -19,11 +19,12 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.arrow_stream import BatchPuller, OtherThread, stream_capsule
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.file_planner import ScanPlanner
+from asyncpq.storage.base import Unpicklable
 
 _MAX_COMBINED: Final = 64  # tables that are combined to one
 
 
-class RecordBatchStream:
+class RecordBatchStream(Unpicklable):
     """The batches of a scan. Enter it once and iterate inside; leaving the block, an error or a cancellation ends the
     scan.
 
@@ -105,12 +106,15 @@ class RecordBatchStream:
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        self._require_entered()
+        return self
+
+    def _require_entered(self) -> None:
         if self._state == "new":
             raise UsageError(
                 "a scan is iterated inside `async with`",
                 hint=f"Write `async with {self._of}.scan(...) as scan:`, or await {self._of}.read(...) for one table.",
             )
-        return self
 
     async def __anext__(self) -> pa.RecordBatch:
         """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers may take turns.
@@ -119,6 +123,7 @@ class RecordBatchStream:
             ObjectChangedError: a file was replaced after rows of it were delivered.
             AsyncpqError: reading failed; the scan is over.
         """
+        self._require_entered()
         if self._state == "open":
             self._runtime.check()  # in another loop or process it would wait for ever
         async with self._pulling:
@@ -253,7 +258,10 @@ class RecordBatchStream:
             self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
     async def close(self) -> None:
-        """End the scan and cancel its tasks. Idempotent."""
+        """End the scan and cancel its tasks. Idempotent. Raises UsageError in another event loop or process than that
+        in which the scan runs."""
+        if self._state not in ("new", "done", "closed"):
+            self._runtime.check_place("a scan", f"async with {self._of}.scan(...) as scan:")
         await self._end("closed", None)
 
     async def _end(self, state: str, error: BaseException | None) -> None:

@@ -10,7 +10,7 @@ runs it with uvicorn, and ``demo.py`` makes demo data.
 
 from __future__ import annotations
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, install_hint
 from asyncpq.serve.configuration import Configuration as Configuration
 from asyncpq.serve.configuration import load_configuration as load_configuration
 
@@ -20,6 +20,5 @@ except ModuleNotFoundError as _error:
     if (_error.name or "").partition(".")[0] != "starlette":
         raise
     raise UsageError(
-        "the service requires the package starlette, which is not installed",
-        hint="Install starlette, as the extra asyncpq[serve] does.",
+        "the service requires the package starlette, which is not installed", hint=install_hint("starlette", "serve")
     ) from _error

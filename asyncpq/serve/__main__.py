@@ -3,54 +3,66 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import secrets
 import sys
 import tempfile
 
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve.configuration import load_configuration, token_digest
 from asyncpq.serve.demo import greeting, make_demo
 from asyncpq.serve.server import listening, run
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments of :func:`start`, which ``asyncpq serve`` takes, too."""
+    made = argparse.ArgumentParser(prog="python -m asyncpq.serve", description="Serve datasets over HTTP.")
+    made.add_argument("configuration", nargs="?", help="a TOML file (docs/serve.md)")
+    made.add_argument("--demo", action="store_true", help="serve data that is made for it")
+    made.add_argument("--new-token", action="store_true", help="print a new token and its sha256, and end")
+    made.add_argument("--host", help="address to listen at, instead of that of the configuration")
+    made.add_argument("--port", type=int, help="port to listen at, instead of that of the configuration")
+    return made
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the service until a signal ends it; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m asyncpq.serve", description="Serve datasets over HTTP.")
-    parser.add_argument("configuration", nargs="?", help="a TOML file (docs/serve.md)")
-    parser.add_argument("--demo", action="store_true", help="serve data that is made for it")
-    parser.add_argument("--new-token", action="store_true", help="print a new token and its sha256, and end")
-    parser.add_argument("--host", help="address to listen at, instead of that of the configuration")
-    parser.add_argument("--port", type=int, help="port to listen at, instead of that of the configuration")
-    given = parser.parse_args(arguments)
-    if given.new_token:
-        token = secrets.token_urlsafe(32)
-        sys.stdout.write(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
-        return 0
-    if given.demo == (given.configuration is not None):
-        parser.error("name a configuration, or pass --demo")
-    return serve(given.configuration, given.host, given.port)
+    return start(**vars(parser().parse_args(arguments)))
 
 
-def serve(path: str | None, host: str | None = None, port: int | None = None) -> int:
+def start(
+    configuration: str | None,
+    *,
+    demo: bool = False,
+    new_token: bool = False,
+    host: str | None = None,
+    port: int | None = None,
+) -> int:
     """Run the service until a signal ends it; return the exit code.
 
     Args:
-        path: the configuration file; None to serve demo data.
+        configuration: the configuration file, unless ``demo``.
+        demo: serve data that is made for it.
+        new_token: only print a new token and its sha256.
         host, port: address to listen at, instead of that of the configuration; None keeps it.
     """
+    if new_token:
+        token = secrets.token_urlsafe(32)
+        sys.stdout.write(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
+        return 0
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        if path is not None:
-            asyncio.run(run(listening(load_configuration(path), host, port), path))
+        if demo == (configuration is not None):
+            raise InvalidOptionError("name a configuration, or pass --demo")
+        if configuration is not None:
+            run(listening(load_configuration(configuration), host, port), configuration)
             return 0
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
-            configuration, tokens = make_demo(folder)
-            configuration = listening(configuration, host, port)
-            sys.stdout.write(f"{greeting(configuration, tokens)}\n")
+            made, tokens = make_demo(folder)
+            made = listening(made, host, port)
+            sys.stdout.write(f"{greeting(made, tokens)}\n")
             sys.stdout.flush()
-            asyncio.run(run(configuration))
+            run(made)
     except AsyncpqError as error:
         sys.stderr.write(f"asyncpq: {' '.join(str(error).split())}\n")
         return 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 
@@ -75,12 +76,11 @@ def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None
         AmbiguousColumnError: a name occurs twice.
     """
     visible = visible_schema(schema, grant)
-    for name in names:
-        output_schema(visible, [name], (), ())
+    output_schema(visible, [], names, ())
     if grant.columns is None:
         return
-    shown = frozenset(visible.names)
+    hidden = frozenset(schema.names) - frozenset(visible.names)
     for name in names:
         # "a.b" is the column of that name before it is a leaf of "a", and either may be hidden
-        if any(name == top or name.startswith(f"{top}.") for top in schema.names if top not in shown):
+        if not hidden.isdisjoint(accumulate(name.split("."), "{}.{}".format)):
             raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=nearest_column(name, visible.names))

@@ -10,8 +10,9 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -21,21 +22,23 @@ from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
 from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
-from asyncpq.serve.datasets import Inquiry, ServedDataset, plan_document, schema_document
+from asyncpq.serve.datasets import BoundRequest, ServedDataset, plan_document, requested_rows, schema_document
 from asyncpq.serve.exchange import ClientGoneError, Receive, Scope, ServerExchange
 from asyncpq.serve.limits import Slots
 from asyncpq.serve.metrics import ServiceMetrics
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
 from asyncpq.serve.pinning import NotModifiedError
 from asyncpq.serve.problems import Problem, no_dataset, problem_of
-from asyncpq.serve.requests import FORMATS, Question, chosen_format, from_body, from_query
+from asyncpq.serve.requests import FORMATS, SMALL, RowsRequest, chosen_format, from_body, from_query, query_parameters
 from asyncpq.serve.responses import AbortedError, Send, cost_headers, send_rows
 from asyncpq.session import Session
+from asyncpq.storage.threads import work_owner
 
 JSON: Final = "application/json"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Handler = Callable[[ServerExchange], Awaitable[None]]
 
 
@@ -51,6 +54,10 @@ class _Endpoint:
             await self._handler(exchange)
         except ClientGoneError:
             return
+        except asyncio.CancelledError:  # the server ends, and waits no longer
+            if not exchange.reply.status:
+                await exchange.fail(_not_running())
+            raise
         except AbortedError as error:
             logger.error("an answer was cut off: %s", error)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client gets a response
@@ -94,6 +101,15 @@ class Service:
         self._datasets = {}
         if session is not None:
             await session.close()
+
+    async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
+        """Return the result of ``work``, which is run in the session's threads unless it is ``small``. There, and on
+        the event loop, tokens have their turns one after the other."""
+        if self._session is None:
+            raise _not_running()
+        if small:
+            await self._session.runtime.turns.turn()
+        return await self._session.runtime.in_thread(work, small=small)
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration for new requests; running requests keep the old one. Changes of the address and
@@ -206,9 +222,16 @@ class Service:
             status = "error"
             self.metrics.in_flight.inc()
             try:
-                with self._slots.taken_by(token, self.configuration.server.concurrent) as free:
-                    exchange.reply.before_last = free
+                exchange.reply.before_last = free = self._slots.take(token, self.configuration.server.concurrent)
+                try:
                     await call.run()
+                finally:
+                    work = exchange.unfinished
+                    if work is None:
+                        free()
+                    else:  # the slot is free when the work has ended, not when it is given up
+                        exchange.reply.before_last = None
+                        work.add_done_callback(lambda _: free())
                 status = str(exchange.reply.status)
             except ClientGoneError:
                 status = "gone"
@@ -240,19 +263,19 @@ class _Call:
         self._name = served.configuration.name
         self._verb = verb
         self._began = time.perf_counter()
+        self._in_thread = service.in_thread
+        self._parameters: list[tuple[str, str]] = []
 
     async def run(self) -> None:
         """Run the verb and send the answer, within the token's limits."""
-        exchange, seconds = self._exchange, self._token.limits.seconds
+        exchange, limits = self._exchange, self._token.limits
+        seconds = limits.seconds
         time_limit = asyncio.timeout(seconds)
+        work_owner.set(self._token.name)
         try:
             async with time_limit:
                 body = await exchange.body()
-                if exchange.method == "POST":
-                    question = from_body(self._verb, body)
-                else:
-                    question = from_query(self._verb, exchange.parameters)
-                await exchange.while_client_waits(self._answer(question))
+                await exchange.while_client_waits(self._answer(body))
         except TimeoutError:
             if not time_limit.expired():
                 raise
@@ -260,28 +283,39 @@ class _Call:
                 raise AbortedError(f"the answer took more than {seconds:g} s") from None
             raise Problem(504, f"the answer took more than {seconds:g} s") from None
 
-    async def _answer(self, question: Question) -> None:
+    async def _rows_request(self, body: bytes) -> RowsRequest:
+        limits = self._token.limits
+        self._parameters = query_parameters(self._exchange.query, limits)
+        if self._exchange.method != "POST":
+            return from_query(self._verb, self._parameters)
+        parse = partial(from_body, self._verb, body, limits)
+        return await self._in_thread(parse, small=len(body) <= SMALL)
+
+    async def _answer(self, body: bytes) -> None:
+        request = await self._rows_request(body)
         dataset = await self._served.dataset()
         if self._verb == "schema":
             document = schema_document(self._name, visible_schema(dataset.schema, self._grant))
             await self._send_document(document, {})
             return
-        inquiry = Inquiry(dataset, question, self._grant, self._token.limits)
         format_ = "json"
         if self._verb in ("lookup", "scan"):
-            format_ = chosen_format(self._exchange.parameters, self._exchange.header("accept"))
-        identity = self._identity(question, format_) if inquiry.is_stable and self._verb != "explain" else None
+            format_ = chosen_format(self._parameters, self._exchange.header("accept"))
+        asked = partial(requested_rows, dataset, request, self._grant, self._token.limits)
+        rows = await self._in_thread(asked, small=request.is_small)
+        bound = BoundRequest(dataset, request, rows, self._grant, self._token.limits)
+        identity = self._identity(request, format_) if bound.is_stable and self._verb != "explain" else None
         try:
-            await self._pinned(inquiry, format_, identity)
+            await self._pinned(bound, format_, identity)
         except ObjectChangedError:
             if self._exchange.reply.status:
                 raise
             # an object was replaced between its listing and its read: read what is there, and name no versions
-            await self._read(inquiry, inquiry.unpinned(), format_, lambda: None)
+            await self._read(bound, bound.unpinned(), format_, lambda: None)
 
-    async def _pinned(self, inquiry: Inquiry, format_: str, identity: bytes | None) -> None:
+    async def _pinned(self, bound: BoundRequest, format_: str, identity: bytes | None) -> None:
         if identity is None:
-            await self._read(inquiry, inquiry.unpinned(), format_, lambda: None)
+            await self._read(bound, bound.unpinned(), format_, lambda: None)
             return
         wanted = self._exchange.header("if-none-match")
         # weak and strong tags are alike to If-None-Match
@@ -295,34 +329,34 @@ class _Call:
         def etag() -> str | None:
             return None if files.digest is None else _etag(identity, files.digest)
 
-        dataset, files = inquiry.pinned(is_known)
+        dataset, files = bound.pinned(is_known)
         try:
-            await self._read(inquiry, dataset, format_, etag)
+            await self._read(bound, dataset, format_, etag)
         except NotModifiedError:
             headers = self._headers(FORMATS[format_], files.metrics, matched[0])
             await self._exchange.reply.whole(304, headers)
 
-    async def _read(self, inquiry: Inquiry, dataset: Dataset, format_: str, etag: Callable[[], str | None]) -> None:
+    async def _read(self, bound: BoundRequest, dataset: Dataset, format_: str, etag: Callable[[], str | None]) -> None:
         if self._verb == "count":
-            rows = await inquiry.count(dataset)
-            document = {"document": "count", "dataset": self._name, "where": inquiry.question.where, "rows": rows}
+            rows = await bound.count(dataset)
+            document = {"document": "count", "dataset": self._name, "where": bound.request.where, "rows": rows}
             self._service.metrics.read(self._name, self._verb, dataset.metrics, 0)
             await self._send_document(document, self._headers(JSON, dataset.metrics, etag()))
         elif self._verb == "explain":
-            plan = await inquiry.plan(dataset)
-            document = plan_document(self._name, inquiry, plan, self._grant)
+            plan = await bound.plan(dataset)
+            document = plan_document(self._name, bound, plan, self._grant)
             await self._send_document(document, self._headers(JSON, dataset.metrics, None))
         else:
-            await self._send_rows(inquiry, dataset, format_, etag)
+            await self._send_rows(bound, dataset, format_, etag)
 
     async def _send_rows(
-        self, inquiry: Inquiry, dataset: Dataset, format_: str, etag: Callable[[], str | None]
+        self, bound: BoundRequest, dataset: Dataset, format_: str, etag: Callable[[], str | None]
     ) -> None:
-        scan = inquiry.scan(dataset)
+        scan = bound.scan(dataset)
 
         def headers(num_rows: int | None) -> dict[str, str]:
             lines = self._headers(FORMATS[format_], scan.metrics, etag())
-            lines["asyncpq-limit"] = str(inquiry.limit)
+            lines["asyncpq-limit"] = str(bound.limit)
             if num_rows is not None:
                 lines["asyncpq-rows"] = str(num_rows)
             return lines
@@ -331,7 +365,11 @@ class _Call:
             if self._exchange.method == "HEAD":
                 await self._exchange.reply.whole(200, headers(None))
                 return
-            rows = await send_rows(self._exchange.reply, scan, format_, self._name, self._token.limits, headers)
+            hidden = self._grant.rows is not None
+            reply, limits = self._exchange.reply, self._token.limits
+            rows = await send_rows(
+                reply, scan, format_, self._name, limits, headers, self._in_thread, hidden_rows=hidden
+            )
         self._service.metrics.read(self._name, self._verb, scan.metrics, rows)
 
     def _headers(self, media_type: str, metrics: ReadMetrics, etag: str | None) -> dict[str, str]:
@@ -346,12 +384,12 @@ class _Call:
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
         await self._exchange.reply.whole(200, {**_headers(JSON), **headers}, body)
 
-    def _identity(self, question: Question, format_: str) -> bytes:
+    def _identity(self, request: RowsRequest, format_: str) -> bytes:
         """Return a digest of all that the answer depends on except the versions of the files: the request, the
         token's rights and the format."""
         grant = self._grant
-        parts = [self._name, format_, question.canonical(), repr(grant.columns), repr(grant.rows_text)]
-        if question.limit is None:
+        parts = [self._name, format_, request.canonical(), repr(grant.columns), repr(grant.rows_text)]
+        if request.limit is None:
             parts.append(str(self._token.limits.rows))
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 

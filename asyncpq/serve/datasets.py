@@ -7,26 +7,28 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import BoundPredicate, Dataset
 from asyncpq.datasets.dataset_files import DatasetScan
 from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.errors import ObjectNotFoundError
+from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.expressions import And, Expression, atoms, columns, parse_where
+from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.expressions.scalars import RelativeTime
-from asyncpq.opening.targets import names_many
+from asyncpq.expressions.sql import num_joined
+from asyncpq.opening.names import names_many
 from asyncpq.scan.request import LookupKeys
 from asyncpq.serve.access import check_columns, visible_schema
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
 from asyncpq.serve.pinning import PinnedFiles, pinned_dataset, unpinned_dataset
 from asyncpq.serve.problems import Problem, clients_errors
-from asyncpq.serve.requests import Question
+from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest
+from asyncpq.serve.responses import batch_rows
 from asyncpq.session import Session
-
-BATCH_ROWS = 8192
+from asyncpq.storage.threads import shared_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class ServedDataset:
         if self._opening is not None and self._opening.done():
             self._opening = None
         if self._opening is None and time.monotonic() - self._opened_at >= self.configuration.reopen_s:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
+            self._opening = asyncio.get_running_loop().create_task(self._open(), context=shared_context())
             self._opening.add_done_callback(self._opened)
         if self._dataset is not None:
             return self._dataset
@@ -86,55 +88,84 @@ class ServedDataset:
             await asyncio.wait((task,))
 
 
-class Inquiry:
-    """One request to a dataset with the rights of one token. The request is checked against the columns that the token
-    may see, and reads only the rows that it may see.
+class RequestedRows(NamedTuple):
+    """The rows that a request asks for.
+
+    ``is_stable``: they depend only on the files, not on the current time.
+    """
+
+    predicate: BoundPredicate
+    is_stable: bool
+
+
+def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits: Limits) -> RequestedRows:
+    """Return the rows that a request asks for, as far as the token may see them. Checks all columns that the request
+    names. Runs in any thread, since a condition may take long.
+
+    Raises:
+        Problem: status 400: the request does not fit the visible columns, or its condition has too many comparisons.
+    """
+    with clients_errors():
+        where = _condition(request, dataset.schema, grant, limits)
+        dataset.bind(where)  # the request alone: its errors cannot tell of hidden rows
+    conditions = [part for part in (where, grant.rows) if part is not None]
+    both = And(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
+    times = () if both is None else (value for atom in atoms(both) for value in atom.literals)
+    return RequestedRows(dataset.bind(both), not any(isinstance(value, RelativeTime) for value in times))
+
+
+def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> Expression | None:
+    check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    keys, text = request.typed_keys(visible_schema(schema, grant), limits), request.where
+    if keys:
+        return LookupKeys(keys).predicate
+    if text is None:
+        return None
+    _check_comparisons(num_joined(text))  # before it is parsed, which may take 100 ms
+    where = parse_where(text)
+    _check_comparisons(sum(1 for _ in atoms(where)))
+    try:
+        check_columns(schema, grant, columns(where))
+    except ColumnNotFoundError as error:
+        raise hint_at_text(error, where) from error.__cause__
+    return where
+
+
+def _check_comparisons(count: int) -> None:
+    if count > MAX_COMPARISONS:
+        raise Problem(
+            400,
+            f"where has {count} comparisons, but at most {MAX_COMPARISONS} are allowed",
+            hint="Write many values of one column as a list: id IN (1, 2, 3).",
+        )
+
+
+class BoundRequest:
+    """One request to a dataset with the rights of one token. It reads only ``rows``, those of :func:`requested_rows`.
 
     Raises:
         Problem: status 400: the request does not fit the visible columns.
     """
 
-    def __init__(self, dataset: Dataset, question: Question, grant: Grant, limits: Limits) -> None:
+    def __init__(
+        self, dataset: Dataset, request: RowsRequest, rows: RequestedRows, grant: Grant, limits: Limits
+    ) -> None:
         self.dataset = dataset
-        self.question = question
-        self._rows = grant.rows
-        schema = dataset.schema
-        self.visible: Any = visible_schema(schema, grant)
+        self.request = request
+        self.visible: Any = visible_schema(dataset.schema, grant)
+        self.is_stable: bool = rows.is_stable
+        self._predicate = rows.predicate
         with clients_errors():
-            named = question.columns or ()
-            check_columns(schema, grant, [*named, *question.keys])
-            self._where = self._asked(limits)
-            check_columns(schema, grant, () if self._where is None else columns(self._where))
             restricted = None if grant.columns is None else self.visible.names
-            self._columns = restricted if question.columns is None else list(question.columns)
+            self._columns = restricted if request.columns is None else list(request.columns)
             self.limit: int = self._checked_limit(limits)
-            self._scan(dataset, self._where)  # the question alone: its errors cannot tell of hidden rows
-        conditions = [part for part in (self._where, grant.rows) if part is not None]
-        self._predicate = conditions[0] if len(conditions) == 1 else And(tuple(conditions)) if conditions else None
-
-    def _asked(self, limits: Limits) -> Expression | None:
-        keys, where = self.question.typed_keys(self.visible, limits), self.question.where
-        if keys:
-            return LookupKeys(keys).predicate
-        return None if where is None else parse_where(where)
+            self.scan(dataset)  # for its errors
 
     def _checked_limit(self, limits: Limits) -> int:
-        limit = self.question.limit
+        limit = self.request.limit
         if limit is not None and limit > limits.rows:
             raise Problem(400, f"limit is {limit}, but may be at most {limits.rows}")
         return limits.rows if limit is None else limit
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether the answer depends only on the files, not on the current time."""
-        if self._predicate is None:
-            return True
-        return not any(isinstance(value, RelativeTime) for atom in atoms(self._predicate) for value in atom.literals)
-
-    def _scan(self, dataset: Dataset, where: Expression | None) -> DatasetScan:
-        if self.question.keys:
-            return dataset.lookup_scan(self._columns, where, limit=self.limit, batch_size=BATCH_ROWS)
-        return dataset.scan(self._columns, where, limit=self.limit, batch_size=BATCH_ROWS)
 
     def pinned(self, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
         """Return a copy of the dataset that reads fixed versions of its files, and the provider of these; see
@@ -147,7 +178,11 @@ class Inquiry:
 
     def scan(self, dataset: Dataset) -> DatasetScan:
         """Return the scan that gives the rows of the answer."""
-        return self._scan(dataset, self._predicate)
+        num_columns = len(self.visible if self._columns is None else self._columns)
+        rows = batch_rows(num_columns)
+        if self.request.keys:
+            return dataset.lookup_scan(self._columns, self._predicate, limit=self.limit, batch_size=rows)
+        return dataset.scan(self._columns, self._predicate, limit=self.limit, batch_size=rows)
 
     async def count(self, dataset: Dataset) -> int:
         """Return the number of rows that match the request."""
@@ -164,7 +199,7 @@ def schema_document(name: str, schema: pa.Schema) -> dict[str, Any]:
     return {"document": "schema", "dataset": name, "columns": described}
 
 
-def plan_document(name: str, inquiry: Inquiry, plan: DatasetPlan, grant: Grant) -> dict[str, Any]:
+def plan_document(name: str, bound: BoundRequest, plan: DatasetPlan, grant: Grant) -> dict[str, Any]:
     """Return a plan as a JSON document.
 
     Unless the token may see whole plans, the document has no urls, and nothing about hidden columns, rows and indexes.
@@ -176,8 +211,8 @@ def plan_document(name: str, inquiry: Inquiry, plan: DatasetPlan, grant: Grant) 
         "document": "plan",
         "dataset": name,
         "columns": list(plan.columns),
-        "where": inquiry.question.where,
-        "limit": inquiry.limit,
+        "where": bound.request.where,
+        "limit": bound.limit,
     }
     if grant.costs:
         document["funnel"] = [

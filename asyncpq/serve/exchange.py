@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 
@@ -14,6 +14,9 @@ from asyncpq.serve.responses import Reply, Send
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+GRACE_S: Final = 1.0  # that cancelled work may take before its client is answered
 
 
 class ClientGoneError(Exception):
@@ -27,7 +30,8 @@ class ServerExchange:
         self.request: Request = Request(scope, receive)
         self.method: str = scope["method"]
         self.reply: Reply = Reply(send, with_body=self.method != "HEAD")
-        self.parameters: list[tuple[str, str]] = self.request.query_params.multi_items()
+        self.query: bytes = scope.get("query_string", b"")
+        self.unfinished: asyncio.Future[None] | None = None  # cancelled work that has not ended yet; else None
         self._receive = receive
 
     def header(self, name: str) -> str | None:
@@ -59,8 +63,12 @@ class ServerExchange:
 
     async def while_client_waits(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work``. If the client closes the connection meanwhile, cancel ``work`` and raise ClientGoneError.
-        The request's body must have been read before."""
+        The request's body must have been read before.
+
+        Work that does not end within :data:`GRACE_S` after its cancellation goes on, as :attr:`unfinished`.
+        """
         task = asyncio.ensure_future(work)
+        task.add_done_callback(self._ended)
         watch = asyncio.ensure_future(self._gone())
         try:
             await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -68,12 +76,16 @@ class ServerExchange:
                 raise ClientGoneError
             task.result()
         finally:
-            for one in (task, watch):
-                if not one.done():
-                    one.cancel()
-            await asyncio.wait((task, watch))
-            if task.done() and not task.cancelled():
-                task.exception()  # retrieved, since asyncio would log it
+            watch.cancel()
+            if not task.done():
+                self.unfinished = task
+                task.cancel()
+                await asyncio.wait((task,), timeout=GRACE_S)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self.unfinished = None  # its error has the frames of the work, and what they hold
+        if not task.cancelled():
+            task.exception()  # else asyncio would log it
 
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from asyncpq.serve.configuration import Token
 from asyncpq.serve.problems import Problem
@@ -24,10 +23,9 @@ class Slots:
         """The number of running requests."""
         return self._taken.total()
 
-    @contextmanager
-    def taken_by(self, token: Token, concurrent: int) -> Iterator[Callable[[], None]]:
-        """Count one request of ``token`` as running during the block. Yields a function that ends this before the block
-        does.
+    def take(self, token: Token, concurrent: int) -> Callable[[], None]:
+        """Count one request of ``token`` as running, until the returned function is called. Further calls of it do
+        nothing.
 
         Raises Problem 429 if the token has reached its own limit, or all tokens together have ``concurrent`` running
         requests.
@@ -43,10 +41,7 @@ class Slots:
             if held:
                 self._taken[held.pop()] -= 1
 
-        try:
-            yield free
-        finally:
-            free()
+        return free
 
 
 def _busy(detail: str) -> Problem:

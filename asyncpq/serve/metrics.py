@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, install_hint
 from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.responses import tier_of
 
@@ -20,7 +20,7 @@ class ServiceMetrics:
         except ModuleNotFoundError as error:
             raise UsageError(
                 "the service requires the package prometheus-client, which is not installed",
-                hint="Install prometheus-client, as the extra asyncpq[serve] does.",
+                hint=install_hint("prometheus-client", "serve"),
             ) from error
         self._prometheus: Any = prometheus
         self.registry: Any = prometheus.CollectorRegistry()

@@ -79,10 +79,10 @@ class PinnedFiles:
         if len(unknown) > _MAX_ASKED:
             return found
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
-        pinned = await self._pinned(files, unknown, context, validate=False)
+        pinned = await self._pinned(found, unknown, context, validate=False)
         if pinned is not None and self._is_known(pinned.digest) and unknown:
             # cached versions are validated with the store, as a read does
-            pinned = await self._pinned(files, unknown, context, validate=True)
+            pinned = await self._pinned(found, unknown, context, validate=True)
         if pinned is None:
             return found
         if self._is_known(pinned.digest):
@@ -91,7 +91,7 @@ class PinnedFiles:
         return found._replace(files=pinned.files, rounds=operation.metrics.rounds)
 
     async def _pinned(
-        self, files: Sequence[DataFile], unknown: Sequence[int], context: RequestContext, *, validate: bool
+        self, found: FileSet, unknown: Sequence[int], context: RequestContext, *, validate: bool
     ) -> _Pinned | None:
         """Return the files fixed to their versions; None if the version of a file stays unknown.
 
@@ -99,8 +99,11 @@ class PinnedFiles:
             unknown: positions of the files whose versions are not known yet.
             validate: ask the store for these versions, if the cache policy requires it.
         """
+        files = found.files
         versions = await asyncio.gather(*[self._version(files[at], context, validate=validate) for at in unknown])
-        return None if None in versions else pin(files, dict(zip(unknown, versions, strict=True)))
+        if None in versions:
+            return None
+        return pin(files, dict(zip(unknown, versions, strict=True)), num_rows=found.num_rows)
 
     async def _version(self, file: DataFile, context: RequestContext, *, validate: bool) -> Validator | None:
         source = await open_source(self._runtime, file.url)
@@ -131,10 +134,10 @@ def unpinned_dataset(dataset: Dataset) -> Dataset:
     return Dataset(copy)
 
 
-def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> _Pinned:
+def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None], *, num_rows: int = 0) -> _Pinned:
     """Return ``files``, each fixed to its version, and a digest of all versions. ``versions`` has, by position,
-    those that the files themselves do not state."""
-    digest = hashlib.sha256()
+    those that the files themselves do not state. ``num_rows``: rows of other files, which are only counted."""
+    digest = hashlib.sha256(str(num_rows).encode() if num_rows else b"")
     pinned = []
     for at, file in enumerate(files):
         validator = versions.get(at, file.validator)

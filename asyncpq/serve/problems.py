@@ -29,6 +29,7 @@ from asyncpq.errors import (
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
+_LONGEST: Final = 1000  # characters of a text: more only repeats the request
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S*")
 _TITLES: Final = {
     400: "The request is wrong",
@@ -46,6 +47,10 @@ _TITLES: Final = {
 }
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
 
 class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
@@ -73,10 +78,11 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
         super().__init__(detail)
         self.status = status
         self.headers: dict[str, str] = dict(headers or {})
-        document = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail}
-        told = {key: value for key, value in (("hint", hint), ("error", error)) if value}
+        document = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": _shortened(detail)}
+        told = {key: _shortened(value) for key, value in (("hint", hint), ("error", error)) if value}
         self.document: dict[str, Any] = {**document, **told}
-        self.document.update(members or {})
+        for key, value in (members or {}).items():
+            self.document[key] = _shortened(value) if isinstance(value, str) else value
 
     @property
     def body(self) -> bytes:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -15,8 +16,15 @@ from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 
 MAX_BODY: Final = 4 << 20  # bytes of a request's body
-MAX_WHERE: Final = 16 << 10  # characters of a condition: so many are parsed in 50 ms, on the event loop
+MAX_WHERE: Final = 16 << 10  # characters of a condition
+MAX_COMPARISONS: Final = 200  # of a condition: each file of a dataset is compared with each of them
 MAX_TUPLES: Final = 256  # keys of several columns
+MAX_TUPLE_VALUES: Final = 1024  # of all keys of several columns: each file of a dataset is compared with each of them
+MAX_KEY_COLUMNS: Final = 32
+MAX_VALUES: Final = 1 << 14  # lists, objects, members and escaped characters of a JSON body, beside the keys
+MAX_PARAMETERS: Final = 64  # of a query string, beside the keys
+_ACCEPT_RANGES: Final = 64  # media ranges of a header Accept that count
+SMALL: Final = 1024  # characters of a request that is parsed on the event loop
 
 FORMATS: Final = {
     "json": "application/json",
@@ -40,7 +48,7 @@ class _Number(str):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class RowsRequest:
     """The arguments of a request to a dataset, from its query string or JSON body. Values of ``keys`` are texts;
     None is null."""
 
@@ -49,6 +57,12 @@ class Question:
     columns: tuple[str, ...] | None = None
     where: str | None = None
     limit: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether keys and condition are converted faster on the event loop than in a thread."""
+        num_values = len(self.columns or ()) + sum(map(len, self.keys.values()))
+        return len(self.where or "") <= SMALL and num_values <= SMALL >> 5
 
     def canonical(self) -> str:
         """Return the arguments as a text that is the same for all equivalent requests."""
@@ -66,7 +80,8 @@ class Question:
             InvalidOptionError: a value does not fit its column's type.
         """
         count = max(map(len, self.keys.values()), default=0)
-        most = limits.keys if len(self.keys) < 2 else min(MAX_TUPLES, limits.keys)
+        num_columns = len(self.keys)
+        most = limits.keys if num_columns < 2 else min(MAX_TUPLES, MAX_TUPLE_VALUES // num_columns, limits.keys)
         if count > most:
             raise QueryError(
                 f"the lookup has {count} keys, but at most {most} are allowed",
@@ -88,7 +103,15 @@ def _typed(name: str, value: str | None, schema: pa.Schema) -> Any:
     return typed
 
 
-def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
+def query_parameters(query: bytes, limits: Limits) -> list[tuple[str, str]]:
+    """Return the names and values of a query string. Raises Problem 400 if it has too many."""
+    most = MAX_PARAMETERS + limits.keys
+    if query.count(b"&") >= most:
+        raise _wrong(f"the request has more than {most} parameters", hint="Send many keys in the body of a POST.")
+    return parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+
+
+def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> RowsRequest:
     """Parse the query string of a request for ``verb``. In a lookup, each parameter with an unknown name is a key
     column.
 
@@ -112,11 +135,15 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
         given["columns"] = [part for name in given["columns"].split(",") if (part := name.strip())]
     if "limit" in given:
         given["limit"] = _limit(given["limit"])
-    return _question(verb, {**given, **({"keys": keys} if keys else {})})
+    return _rows_request(verb, {**given, **({"keys": keys} if keys else {})})
 
 
-def from_body(verb: str, body: bytes) -> Question:
-    """Parse the JSON body of a request for ``verb``. Raises Problem 400 if it is malformed."""
+def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
+    """Parse the JSON body of a request for ``verb``. Raises Problem 400 if it is malformed, or has too many values."""
+    # Parsing holds Python's lock, whichever thread it runs in: so what takes long is counted before.
+    most = MAX_VALUES + 4 * limits.keys
+    if sum(map(body.count, (b",", b"[", b"{", b"\\"))) > most:
+        raise _wrong("the body has too many values", hint=f"Send at most {limits.keys} keys in one request.")
     try:
         document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as error:
@@ -125,6 +152,10 @@ def from_body(verb: str, body: bytes) -> Question:
         raise _wrong(
             "the body must be a JSON object", hint='Send for example {"keys": {"id": [1, 2]}, "columns": ["price"]}.'
         )
+    try:
+        json.dumps(document, ensure_ascii=False).encode() if b"\\u" in body else None
+    except UnicodeEncodeError as error:
+        raise _wrong("a text in the body has half of a surrogate pair", hint="Send texts in UTF-8.") from error
     allowed = _PARAMETERS[verb]
     for name in document:
         if name not in allowed:
@@ -133,14 +164,16 @@ def from_body(verb: str, body: bytes) -> Question:
     if "limit" in given:
         given["limit"] = _limit(given["limit"] if type(given["limit"]) is _Number else "")
     if isinstance(given.get("keys"), dict):
+        _check_key_columns(given["keys"])
         given["keys"] = {name: _key_list(name, values) for name, values in given["keys"].items()}
-    return _question(verb, given)
+    return _rows_request(verb, given)
 
 
-def _question(verb: str, given: Mapping[str, Any]) -> Question:
+def _rows_request(verb: str, given: Mapping[str, Any]) -> RowsRequest:
     keys, columns, where = given.get("keys", {}), given.get("columns"), given.get("where")
     if not isinstance(keys, dict):
         raise _wrong("keys must be an object of columns and their values")
+    _check_key_columns(keys)
     if columns is not None:
         if not isinstance(columns, list) or not all(type(name) is str for name in columns):
             raise _wrong("columns must be a list of names")
@@ -155,7 +188,12 @@ def _question(verb: str, given: Mapping[str, Any]) -> Question:
         raise _wrong("a lookup needs a key", hint="Add one with the name of a column, such as ?id=42.")
     if keys and where is not None:
         raise _wrong("keys and where cannot be given together")
-    return Question(verb=verb, keys=keys, columns=columns, where=where, limit=given.get("limit"))
+    return RowsRequest(verb=verb, keys=keys, columns=columns, where=where, limit=given.get("limit"))
+
+
+def _check_key_columns(keys: Mapping[str, object]) -> None:
+    if len(keys) > MAX_KEY_COLUMNS:
+        raise _wrong(f"the lookup has {len(keys)} key columns, but at most {MAX_KEY_COLUMNS} are allowed")
 
 
 def _limit(text: str) -> int:
@@ -206,7 +244,7 @@ def _score(media_type: str, accept: str) -> float:
     """Return the weight (``q``, 0 to 1) that the header ``accept`` gives a media type, by its most specific range."""
     ranges = {"*/*": 0, f"{media_type.partition('/')[0]}/*": 1, media_type: 2}
     best, weight = -1, 0.0
-    for part in accept.split(","):
+    for part in accept.split(",", _ACCEPT_RANGES)[:_ACCEPT_RANGES]:
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))
         if name not in ranges or ranges[name] < best:
             continue

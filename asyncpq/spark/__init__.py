@@ -6,13 +6,20 @@ read their splits (``reads/splits``) with the session of their process (``sessio
 types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``), ``optimize``
 and index builds (``index_builds``) use the same modules.
 
-Names are imported when they are first used, since executors import single modules below this package.
+Names are imported when they are first used, since executors import single modules below this package. Without PySpark,
+importing the package raises UsageError.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
+
+from asyncpq.errors import UsageError, install_hint
+
+if find_spec("pyspark") is None:
+    raise UsageError("asyncpq.spark needs PySpark, which is not installed", hint=install_hint("PySpark", "spark"))
 
 if TYPE_CHECKING:
     from asyncpq.spark.index_builds import BuiltIndex as BuiltIndex

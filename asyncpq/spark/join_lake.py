@@ -174,10 +174,10 @@ class KeyRequests:
             return self._ask._replace(where=None, prune=None)
         return self._requests.request(opened)
 
-    def may_match(self, opened: OpenedFile) -> bool:
+    async def may_match(self, opened: OpenedFile) -> bool:
         if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
             return True  # otherwise the index had excluded it
-        return self._requests.may_match(opened)
+        return await self._requests.may_match(opened)
 
 
 def _names_rows(opened: OpenedFile) -> bool:

@@ -303,7 +303,7 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
             hint="Write to a new folder, or omit this option, so that readers use the index.",
         )
     files = parse_target(folder)
-    paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url)]
+    paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url, item.size)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
     if foreign:
         raise errors.InvalidOptionError(

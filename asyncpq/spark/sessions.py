@@ -7,14 +7,12 @@ raised.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import logging
 import os
 import re
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
@@ -25,8 +23,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from asyncpq import errors
-from asyncpq.blocking import Portal
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
+from asyncpq.objects.loop_threads import Portal
 from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
 from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
@@ -55,10 +53,11 @@ class ProcessSession:
         self.users = 0  # calls in progress
         self.dropped = False  # no further call gets this session
         self.storage: dict[str, Any] = settings.resolved_storage()
-        self._portal = Portal()
+        self._session: Session
+        self._portal = Portal(end=self._end)
 
-        async def enter() -> Session:
-            session = Session(
+        async def enter() -> None:
+            self._session = Session(
                 self.storage,
                 memory_cache_bytes=_memory_bytes(settings),
                 cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
@@ -66,10 +65,10 @@ class ProcessSession:
                 limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
                 read=ReadOptions(int96_unit=settings.int96_unit),
             )
-            return await session.__aenter__()
+            await self._session.__aenter__()
 
         try:
-            self._session = self._portal.call(enter())
+            self._portal.call(enter())
         except BaseException:
             self._portal.close()
             raise
@@ -86,11 +85,10 @@ class ProcessSession:
 
     def close(self) -> None:
         """Close the session, its loop and its thread."""
-        if not self._portal.closed:
-            try:
-                self._portal.call(self._session.close())
-            finally:
-                self._portal.close()
+        self._portal.close()
+
+    async def _end(self) -> None:
+        await self._session.close()
 
 
 def run(
@@ -315,13 +313,8 @@ def close_all() -> None:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []
     for session in sessions:
-        with suppress(AsyncpqError, RuntimeError):  # no threads start at exit
+        with suppress(AsyncpqError):
             session.close()
-
-
-# Functions registered last run first: this one must run before weakref stops, whose finalizers end store threads.
-weakref.finalize(SparkSettings, int).detach()
-atexit.register(close_all)
 
 
 #: The last line of a traceback in an error message of Spark.

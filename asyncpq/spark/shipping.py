@@ -7,8 +7,8 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import marshal
 import os
-import py_compile
 import re
 import shutil
 import tempfile
@@ -92,11 +92,11 @@ def write_zip(folder: Path) -> Path:
         digest.update(b"%d %s %d " % (len(name), name.encode(), len(source)) + source)
     digest.update(importlib.util.MAGIC_NUMBER)
     path = folder / f"{_PACKAGE}-{__version__}-{digest.hexdigest()[:16]}.zip"
-    with zipfile.ZipFile(path, "w") as archive, tempfile.TemporaryDirectory(prefix="asyncpq-") as scratch:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, source in sources.items():
             _add(archive, name, source)
             if name.endswith(".py"):
-                _add(archive, f"{name}c", _byte_code(name, source, Path(scratch)))
+                _add(archive, f"{name}c", _byte_code(name, source))
     return path
 
 
@@ -107,13 +107,12 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(info, data)
 
 
-def _byte_code(name: str, source: bytes, scratch: Path) -> bytes:
-    file, made = scratch / "module.py", scratch / "module.pyc"
-    file.write_bytes(source)
-    # The times in the zip are constant, so Python must not compare them with the source.
-    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    py_compile.compile(str(file), str(made), dfile=name, doraise=True, invalidation_mode=unchecked, optimize=0)
-    return made.read_bytes()
+def _byte_code(name: str, source: bytes) -> bytes:
+    """Return the content of a .pyc file. It is the same in each process: later versions of marshal refer to strings,
+    or not, by who else has them."""
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    unchecked = (1).to_bytes(4, "little")  # the zip has no times of the sources (PEP 552)
+    return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code, 2)
 
 
 def _shipped() -> Iterator[tuple[str, bytes]]:

@@ -358,12 +358,8 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     operation = session.runtime.operation("files", safe_url(target.url))
     with operation:
         listing = await _listing(session, target, options, operation)
-    if listing.table_format is not None and lake.format != "parquet":
-        raise InvalidOptionError(
-            f"the files belong to a table ({listing.table_format}), so some may contain deleted or replaced rows",
-            url=safe_url(target.url),
-            hint='Pass format="parquet" to read every existing file.',
-        )
+    if listing.table is not None and lake.format != "parquet":
+        raise listing.table.error(safe_url(target.url))
     if listing.has_index and target.pattern is None:  # an index whose first build has not ended is not used
         dataset = await session.open_dataset(lake.target, **lake.options)
         return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
@@ -372,9 +368,8 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
 
 async def _listing(session: Session, target: Target, options: SourceOptions, operation: Operation) -> Listing:
     runtime, plain = session.runtime, options.lake.format == "parquet"
-    store, _ = await runtime.store(target.url)
     context, commits = RequestContext(operation.metrics, purpose="list"), commit_check(runtime, operation)
-    return await list_files(store, target, context, commits, partitioning=None, allow_empty=True, plain=plain)
+    return await list_files(runtime, target, context, commits, partitioning=None, allow_empty=True, plain=plain)
 
 
 async def _data_files(opened: OpenLake, request: ScanRequest) -> dict[str, DataFile]:

@@ -14,7 +14,7 @@ from typing import Any
 from asyncpq.errors import UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.urls import word_set
+from asyncpq.storage.urls import CACHING_PROTOCOLS, word_set
 
 _CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
@@ -31,18 +31,49 @@ def client_module(protocol: str, storage_options: Mapping[str, Any]) -> str | No
     return "asyncpq.storage.obstore" if "obstore" in storage_options else _CLIENT_MODULES.get(protocol)
 
 
+_OWN_STORES = word_set("file local s3 s3a http https hf memory")
+
 _WRAPPERS = word_set(
     "async_wrapper asyncwrapper archive blockcache cached dask dir filecache generic libarchive simplecache tar zip"
 )
 
 
+_LIKE_S3 = "Write s3:// for a store with S3's protocol, and endpoint_url in storage_options."
+#: Hints for protocols that neither asyncpq nor fsspec knows.
+_UNKNOWN: Mapping[str, str] = {
+    "abfss": "Install adlfs, and pass account_name and account_key in storage_options.",
+    **dict.fromkeys(
+        ("wasb", "wasbs"), "Install adlfs, and write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH for the url."
+    ),
+    "uc": "Unity Catalog names tables: pass a deltalake.DeltaTable of this url, or the table's storage location.",
+    "s3n": "Write s3:// for it.",
+    **dict.fromkeys(("b2", "cos", "cosn", "minio", "obs", "r2"), _LIKE_S3),
+}
+
+
+def place_of(protocol: str, url: str) -> dict[str, Any]:
+    """Return what ``url`` says of its place, such as host and user, as arguments of fsspec's filesystem; {} if the
+    protocol has a store of its own, or its package is not installed. The values may be secrets."""
+    if protocol in _OWN_STORES:
+        return {}
+    from asyncpq.storage.fsspec import place_of as place_in_fsspec
+
+    return place_in_fsspec(protocol, url)
+
+
 def open_store(
-    protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
+    protocol: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    retry: RetryOptions,
+    limits: StoreLimits,
+    place: Mapping[str, Any] | None = None,
 ) -> Store:
     """Return the store for all urls of ``protocol``. It connects with its first request. Call this in a running event
     loop.
 
-    ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. Raises
+    ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. ``place`` is the
+    :func:`place_of` the urls, of which the store then takes no others. Raises
     InvalidOptionError for an unknown option, UnsupportedStoreError if no store serves the protocol, or its package is
     not installed.
     """
@@ -70,19 +101,22 @@ def open_store(
     from fsspec.registry import known_implementations, registry
 
     if protocol not in known_implementations and protocol not in registry:
-        raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
+        hint = _UNKNOWN.get(protocol, "Use a protocol that fsspec knows.")
+        raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint=hint)
     if protocol == "reference":
         raise UnsupportedStoreError(
             "asyncpq does not support reference:// urls, whose data choose which urls are read",
             hint="Pass the urls that it refers to.",
         )
     if protocol in _WRAPPERS:
+        hint = "Copy the Parquet files out of it, and pass their own urls."
+        if protocol in CACHING_PROTOCOLS:
+            hint = "Pass the files' own urls, and disk_cache= of the session to keep on disk what is read."
         raise UnsupportedStoreError(
-            f"asyncpq does not support {protocol}:// urls, which wrap another filesystem",
-            hint="Copy the Parquet files out of it, and pass their own urls.",
+            f"asyncpq does not support {protocol}:// urls, which wrap another filesystem", hint=hint
         )
     from asyncpq.storage.fsspec import FsspecStore
     from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 
     store_class = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
-    return store_class(protocol, options, retry=retry, limits=limits)
+    return store_class(protocol, options, retry=retry, limits=limits, place=place)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from collections.abc import Mapping
+from typing import Final
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from cachetools import FIFOCache
 from yarl import URL
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, UsageError
-from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver
+from asyncpq.storage.addresses import look_up
+from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver, TlsExpectedError
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import (
@@ -27,6 +32,8 @@ from asyncpq.storage.wire import (
 
 _READ_BUFFER_BYTES = 256 * 1024
 _MAX_TARGETS = 256
+_NUMERIC_NAME: Final = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+_NUMERIC_ADDRESS: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 class WebWire:
@@ -58,7 +65,7 @@ class WebWire:
             return await self._direct.exchange(method, target, header_lines(headers), request, receiver)
         except InvalidResponseError as error:
             cause = error.__cause__
-            if not isinstance(cause, ProtocolError) or isinstance(cause, HeadTooLongError):
+            if not isinstance(cause, ProtocolError) or isinstance(cause, HeadTooLongError | TlsExpectedError):
                 raise
             self._unusual.add(url.authority)
             raise RetryableError(error, at_once=True) from cause
@@ -113,7 +120,8 @@ class AiohttpWire:
             if isinstance(error, StoreError):
                 raise
             quotes_url = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
-            raise aiohttp_failure(error, request) from (None if quotes_url else error)
+            tls = None if response is not None else url.scheme == "https"
+            raise aiohttp_failure(error, request, tls=tls) from (None if quotes_url else error)
         finally:
             if response is not None and not complete:
                 response.close()  # unread bytes must not reach the connection's next request
@@ -129,7 +137,9 @@ class AiohttpWire:
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         # No limit in the connector: the transport's limiter grants connections.
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=KEEPALIVE_S)
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=self._ssl, keepalive_timeout=KEEPALIVE_S, resolver=HostResolver(self._connect_timeout_s)
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
@@ -142,8 +152,41 @@ class AiohttpWire:
         return self._session
 
 
-def aiohttp_failure(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError:
-    """Convert an exception of aiohttp to an error of asyncpq, without its text, which may quote secrets."""
+class HostResolver(AbstractResolver):
+    """Looks hosts up for aiohttp, whose own resolver holds the end of the process while the name server is silent.
+
+    A lookup that takes longer than ``timeout_s`` raises TimeoutError.
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host; raise OSError if it has none."""
+        async with asyncio.timeout(self._timeout_s):
+            found = await look_up(host, port, family=family, flags=socket.AI_ADDRCONFIG)
+        results = []
+        for kind, _, protocol, _, address in found:
+            # as text; of a local IPv6 address with its interface
+            numeric, _ = socket.getnameinfo(address, _NUMERIC_NAME)
+            results.append(
+                ResolveResult(
+                    hostname=host, host=numeric, port=port, family=kind, proto=protocol, flags=_NUMERIC_ADDRESS
+                )
+            )
+        return results
+
+    async def close(self) -> None:
+        """Do nothing: it has nothing open."""
+
+
+def aiohttp_failure(
+    error: Exception, request: RangeRequest, *, tls: bool | None = None
+) -> AsyncpqError | RetryableError:
+    """Convert an exception of aiohttp to an error of asyncpq, without its text, which may quote secrets. ``tls`` is as
+    in :func:`~asyncpq.storage.wire.connection_failure`."""
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return no_tls(name, error.certificate_error, request)
@@ -154,5 +197,5 @@ def aiohttp_failure(error: Exception, request: RangeRequest) -> AsyncpqError | R
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
         return no_http(request, name)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return no_connection(name, error.os_error, request, error.host)
-    return connection_failure(error, request)
+        return no_connection(name, error.os_error, request, error.host, tls=tls)
+    return connection_failure(error, request, tls=tls)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -228,6 +228,22 @@ class SettledStore(Store, Protocol):
         """
 
 
+class FirstNames(NamedTuple):
+    """What a folder holds first: urls of objects, and of folders with a slash at their ends."""
+
+    urls: list[str]
+    is_whole: bool  # the folder holds nothing else
+
+
+@runtime_checkable
+class FolderStore(Store, Protocol):
+    """A store that can look into a folder without listing what its subfolders hold."""
+
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what the folder ``url`` (with its slash) holds directly, in one small request; nothing if there is no
+        such folder. Raises StoreError."""
+
+
 @runtime_checkable
 class WritableStore(Store, Protocol):
     """A store that also writes; :func:`writable` casts a store to this type.
@@ -282,10 +298,11 @@ def writable(store: Store, url: str) -> WritableStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How many requests of one store may run at once."""
+    """How many requests of one store may run at once, and how many objects one listing may have."""
 
     max_connections: int  # requests under way at once
     scan_connections: int  # how many of them may be requests of scans
+    max_listed_objects: int = 10_000_000
 
 
 GRAIN_S = 2.0  # coarsest tick of file times, that of FAT; most other file systems count seconds or finer

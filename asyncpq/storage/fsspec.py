@@ -13,7 +13,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ from asyncpq.errors import (
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
+    FirstNames,
     Guarantee,
     ListedObject,
     ObjectExistsError,
@@ -49,21 +50,38 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.limits import ConnectionLimiter
+from asyncpq.storage.foreign_calls import ForeignCalls, end
+from asyncpq.storage.limits import Attempts, ConnectionLimiter
+from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
-from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget
 from asyncpq.storage.threads import Threads, results_of
-from asyncpq.storage.urls import chained_url, refusal, safe_url
+from asyncpq.storage.urls import chained_url, is_s3_option, refusal, safe_url, unknown_option
 
 T = TypeVar("T")
 _FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
+_LONGEST_FOLDER = 16 * 1024  # characters, above the limits of all systems
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
+#: Modules of filesystems that ignore options that they do not know; others may pass them on.
+_IGNORES_OPTIONS = ("adlfs.", "gcsfs.", "fsspec.implementations.memory")
 _MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this serializes asyncpq's writes
 #: The HTTP methods as which calls of a filesystem are counted; all other calls count as GET.
 _HTTP_METHODS = {"info": "HEAD", "pipe_file": "PUT", "put_file": "PUT", "rm_file": "DELETE"}
+_LISTINGS = ("find", "ls")
+_AZURE = (
+    "Pass account_name and account_key (or sas_token, or connection_string) in storage_options, or anon=True for "
+    "public objects."
+)
+_GOOGLE = 'Pass token="key.json" in storage_options, or token="anon" for public objects.'
+#: How to log in to filesystems.
+_ACCESS: Mapping[str, str] = {
+    **dict.fromkeys(("abfs", "abfss", "az"), _AZURE),
+    **dict.fromkeys(("gs", "gcs"), _GOOGLE),
+    "adl": "Its service, Azure Data Lake Storage Gen1, ended: write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
+}
 _ETAGS = ("ETag", "etag", "e_tag")
 _VERSIONS = ("version_id", "VersionId", "ino")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -77,53 +95,98 @@ class FsspecStore(Unpicklable):
     """
 
     def __init__(
-        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
+        self,
+        protocol: str,
+        storage_options: Mapping[str, Any],
+        *,
+        retry: RetryOptions,
+        limits: StoreLimits,
+        place: Mapping[str, Any] | None = None,
     ) -> None:
         self.protocol = protocol
+        self._place = place
         self._retry = retry
         self.limiter: ConnectionLimiter = ConnectionLimiter(limits)
+        self._limits = limits
         self._budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:
             class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
             raise UnsupportedStoreError(
-                f"{protocol}:// urls need a package that is not installed: {error}", hint="Install the package."
+                f"{protocol}:// urls need a package that is not installed: {str(error).rstrip('.')}",
+                hint="Install the package.",
+            ) from error
+        except AttributeError as error:  # adlfs has no class for adl:// any more
+            raise UnsupportedStoreError(
+                f"the installed package has no filesystem for {protocol}:// urls", hint=_ACCESS.get(protocol)
             ) from error
         if any("target_protocol" in _parameters(base) for base in class_.__mro__):
             raise UnsupportedStoreError(
                 f"asyncpq does not support {protocol}:// urls, which wrap another filesystem",
                 hint="Copy the Parquet files out of it, and pass their own urls.",
             )
+        if class_.__module__.startswith(_IGNORES_OPTIONS):
+            known = set().union(*map(_parameters, class_.__mro__))
+            foreign = [name for name in options if is_s3_option(name) and name not in known]
+            if foreign:
+                raise unknown_option(protocol, foreign, known)
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations: bool = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
         self.asynchronous: bool = bool(class_.async_impl)
         if self.asynchronous:
             options["asynchronous"] = True
+        options |= _added(place or {}, options, protocol)
         try:
-            self.filesystem: Any = class_(skip_instance_cache=True, **options)
+            self.filesystem: Any = self._make(class_, options)
         except (TypeError, ValueError, KeyError) as error:
+            missing = _missing(class_, options)
+            why = f"{', '.join(missing)} missing" if missing else refusal(error, options)
             raise InvalidOptionError(
-                f"the {protocol} filesystem refuses these storage_options: {refusal(error, options)}"
+                f"the {protocol} filesystem refuses these storage_options: {why}", hint=_access_hint(protocol, missing)
             ) from None
         except OSError as error:  # some connect when they are made
             raise TransportError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
                 hint=f"Check that the software fsspec requires for {protocol} is installed and set up on this host.",
             ) from error
+        except Exception as error:  # of the client
+            raise StoreError(
+                f"the {protocol} filesystem cannot be opened ({type(error).__module__}.{type(error).__name__})",
+                hint=f"Check the url and the storage_options for {protocol}.",
+            ) from error
         self.filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
+        self._calls = ForeignCalls()
         self._closed = False
 
     def __repr__(self) -> str:
         return f"<FsspecStore {self.protocol}>"
+
+    def _make(self, class_: Any, options: dict[str, Any]) -> Any:
+        try:
+            return class_(skip_instance_cache=True, **options)
+        except RuntimeError:
+            if not self.asynchronous:
+                raise
+            # sshfs connects when it is made, which it can do in fsspec's own event loop only
+            self.asynchronous = False
+            return class_(skip_instance_cache=True, **{**options, "asynchronous": False})
+
+    def _check_place(self, url: str) -> None:
+        """Raise InvalidOptionError if ``url`` is of another host or user than the store."""
+        if self._place is not None and place_of(self.protocol, url) != self._place:
+            raise InvalidOptionError(
+                "the url has another host or user than the others", url=safe_url(url), hint="Read each place by itself."
+            )
 
     async def open_object(self, url: str) -> FsspecObject:
         """Return a handle on an object, without a call of the filesystem."""
         self.check_open()
         if "::" in url:
             raise chained_url(url)
+        self._check_place(url)
         return FsspecObject(self, self.filesystem._strip_protocol(url), url)
 
     async def list_objects(
@@ -131,15 +194,17 @@ class FsspecStore(Unpicklable):
     ) -> list[ListedObject]:
         """List objects with the filesystem's own ``find`` if it has one, else folder by folder."""
         self.check_open()
+        self._check_place(url)
         folder_url = url[: url.rindex("/") + 1]
         folder = self.filesystem._strip_protocol(folder_url)
         prefix = folder.rstrip("/") + "/"
         self.filesystem.invalidate_cache()
+        limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
         infos: Iterable[Mapping[str, Any]]
         if _lists_flat(self.filesystem):
             infos = (await self._list("find", folder, folder_url, context) or {}).values()
         else:
-            infos = await self._walk(folder, folder_url, wants, context)
+            infos = await self._walk(folder, folder_url, wants, limit, context)
         listed = []
         for info in infos:
             name = str(info.get("name", ""))
@@ -150,10 +215,23 @@ class FsspecStore(Unpicklable):
                 listed.append(
                     ListedObject(object_url, validator.size, None if is_young(info) else validator, modified_of(info))
                 )
+        limit.check(len(listed))
         return sorted(listed, key=lambda item: os.fsencode(item.url))
 
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what a folder holds directly, by the filesystem's own ``ls``."""
+        self.check_open()
+        self._check_place(url)
+        folder = self.filesystem._strip_protocol(url)
+        self.filesystem.invalidate_cache()
+        begin, names = len(folder.rstrip("/")) + 1, list[str]()
+        for info in await self._list("ls", folder, url, context) or ():
+            name = str(info["name"]).rstrip("/")[begin:]
+            names.append(f"{url}{name}{'/' * (info.get('type') == 'directory')}")
+        return FirstNames(names, True)
+
     async def _walk(
-        self, folder: str, folder_url: str, wants: Wants | None, context: RequestContext
+        self, folder: str, folder_url: str, wants: Wants | None, limit: ListingLimit, context: RequestContext
     ) -> list[Mapping[str, Any]]:
         """List folder by folder; return fsspec's info of each file. fsspec's own walk would skip folders that fail."""
         begin = len(folder.rstrip("/")) + 1
@@ -163,6 +241,7 @@ class FsspecStore(Unpicklable):
             batch, folders = folders[:_FOLDERS_AT_ONCE], folders[_FOLDERS_AT_ONCE:]
             listings = await results_of([self._list("ls", path, folder_url, context) for path in batch])
             for path, infos in zip(batch, listings, strict=True):
+                limit.receive(len(infos or ()))
                 for info in infos or ():
                     name = str(info["name"]).rstrip("/")
                     if name == path.rstrip("/"):
@@ -170,6 +249,8 @@ class FsspecStore(Unpicklable):
                     if info.get("type") != "directory":
                         files.append(info)
                     elif wants is None or wants(f"{folder_url}{name[begin:]}/"):
+                        if len(name) > _LONGEST_FOLDER:
+                            raise limit.endless("folders lie in folders without an end")
                         folders.append(name)
         return files
 
@@ -191,6 +272,7 @@ class FsspecStore(Unpicklable):
         if self._closed:
             return
         self._closed = True
+        await self._calls.close()
         await self._threads.close()
         if not self.asynchronous:
             return
@@ -202,7 +284,10 @@ class FsspecStore(Unpicklable):
             if close_client is not None:
                 closing = close_client()
                 if inspect.isawaitable(closing):
-                    await closing
+                    task = asyncio.ensure_future(closing)
+                    await end((task,))
+                    if task.done():
+                        task.result()
                 return
 
     async def ask(
@@ -220,45 +305,67 @@ class FsspecStore(Unpicklable):
         """Await ``once(attempt)``, with attempts from 1, until it succeeds or the limits are reached; return its
         result."""
         loop = asyncio.get_running_loop()
-        limiter = self.limiter
-        attempt = 1
+        limiter, budget, retry = self.limiter, self._budget, self._retry
+        attempts = Attempts(limiter, limiter.pace, budget, retry, loop.time())
         while True:
             if not limiter.try_take(context.scan):
-                await limiter.wait(context.scan)
+                context.metrics.paced_s += await limiter.wait(context.scan)
             sent = loop.time()
             try:
-                result = await once(attempt)
-                limiter.speed_up()
-                self._budget.succeeded(attempt)
+                result = await once(attempts.number)
+                limiter.speed_up(loop.time())
+                budget.succeeded(attempts.number)
                 return result
             except RetryableError as failure:
-                if isinstance(failure.error, ThrottledError):
-                    limiter.slow_down(sent, loop.time())
-                delay = delay_before_retry_s(
-                    failure, attempt=attempt, options=self._retry, budget=self._budget, now=loop.time()
-                )
+                if failure.throttled:
+                    failure.known = not limiter.slow_down(sent, loop.time(), attempts.number)
+                delay = attempts.delay_s(failure, loop.time())
             finally:
                 limiter.give(context.scan)
-            attempt += 1
             await asyncio.sleep(delay)
 
     async def call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
         """Call the method ``name`` of the filesystem once, with a time limit, and raise its errors as StoreErrors."""
         self.check_open()
         body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
-        limit = asyncio.timeout(None if name == "find" else self._longest_call_s(body_bytes))  # find: many requests
+        limit_s = self._longest_call_s(body_bytes)
+        work = self._work(name, *arguments, **options)
         try:
-            async with limit:
-                if self.asynchronous:
-                    return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
-                method = getattr(self.filesystem, name)
-                if name == "pipe_file":
-                    return await asyncio.shield(self._threads.start(_write_locked, method, *arguments, **options))
-                return await asyncio.shield(self._threads.start(method, *arguments, **options))
+            if name in _LISTINGS:
+                check = partial(self._check_listing, request, name, *arguments)
+                return await self._calls.run(work, check=check, check_s=limit_s)
+            async with asyncio.timeout(limit_s):
+                return await self._calls.run(work)
         except AsyncpqError:
             raise
         except Exception as error:  # filesystems pass on their client's exceptions
-            raise _typed(error, request, name, timed_out=limit.expired()) from error
+            raise _typed(error, request, name) from error
+
+    async def _work(self, name: str, *arguments: Any, **options: Any) -> Any:
+        if self.asynchronous:
+            return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
+        method = getattr(self.filesystem, name)
+        if name == "pipe_file":
+            method = partial(_write_locked, method)
+        return await asyncio.shield(self._threads.start(method, *arguments, **options))
+
+    async def _check_listing(self, request: RangeRequest, name: str, path: str) -> None:
+        """Look whether the store answers at all, after a listing has taken as long as a call may.
+
+        Raises TransportError if the store is silent, or TimeoutError if it answers, but not to ``ls``, which has few
+        requests. ``find`` has any number, and may go on.
+        """
+        try:
+            await self.call(RangeRequest(0, 0, request.url), "info", path)
+        except RetryableError as failure:
+            if not failure.throttled:
+                raise TransportError(
+                    "the listing takes too long, and the store does not answer otherwise", url=request.url
+                ) from failure.error
+        except StoreError:
+            pass  # an answer
+        if name != "find":
+            raise TimeoutError
 
     def _longest_call_s(self, length: int) -> float | None:
         """Return the time limit in seconds of a call that transfers ``length`` bytes; None for no limit."""
@@ -271,6 +378,27 @@ class FsspecStore(Unpicklable):
     def check_open(self) -> None:
         if self._closed:
             raise UsageError("the store is closed", hint="Read and write while the session is open.")
+
+
+def place_of(protocol: str, url: str) -> dict[str, Any]:
+    """Return the arguments of the filesystem that ``url`` has itself, such as host and user, as the filesystem reads
+    them; {} if its package is not installed. The values may be secrets."""
+    try:
+        class_ = fsspec.get_filesystem_class(protocol)
+        return dict(class_._get_kwargs_from_urls(url))
+    except (AttributeError, ImportError, ValueError):
+        return {}
+
+
+def _added(place: Mapping[str, Any], options: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    """Return what the url says of its place, if the options do not contradict it."""
+    other = sorted(name for name, value in place.items() if name in options and str(options[name]) != str(value))
+    if other:
+        raise InvalidOptionError(
+            f"the url and the storage_options for {protocol} differ in {', '.join(other)}",
+            hint="Leave out one of them.",
+        )
+    return {name: value for name, value in place.items() if name not in options}
 
 
 class FsspecObject(Unpicklable):
@@ -315,8 +443,12 @@ class FsspecObject(Unpicklable):
         return await self._store.repeat(partial(self._fetch_once, request, context), context)
 
     def _pins(self, validator: Validator) -> bool:
-        """Return whether the path that is given to the filesystem can name this version, so that only it is read."""
-        return self._store.pins_generations and validator.version is not None
+        """Return whether the path that is given to the filesystem can name this version, so that only it is read.
+
+        gcsfs takes ``#`` and ``?`` in a path with a generation for its own marks.
+        """
+        named = self._store.pins_generations and validator.version is not None
+        return named and "#" not in self._path and "?" not in self._path
 
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
         before = request.pin
@@ -378,7 +510,7 @@ def counted(
         yield record
         record.status = 200
     except RetryableError as failure:
-        record.throttled = isinstance(failure.error, ThrottledError)
+        record.throttled = failure.throttled
         raise
     finally:
         record.seconds = time.monotonic() - began
@@ -426,14 +558,14 @@ def modified_of(info: Mapping[str, Any]) -> float | None:
     return info_time_s(next((info[name] for name in _TIMES if info.get(name) is not None), None))
 
 
-def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: bool) -> Exception:
+def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
     """Return the asyncpq error for an exception that the filesystem's method ``name`` raised."""
     url, byte_range = request.url, request.byte_range
     match error:
         case FileExistsError():  # of pipe_file alone
             return ObjectExistsError("the object exists already", url=url)
         case TimeoutError():  # an OSError, too
-            message = "the filesystem did not answer in time" if timed_out else "the filesystem timed out"
+            message = "the filesystem did not answer in time"
             return RetryableError(TransportError(message, url=url, byte_range=byte_range))
         case FileNotFoundError() | NotADirectoryError():
             return gone(request) if request.pin else ObjectNotFoundError("the object does not exist", url=url)
@@ -453,13 +585,29 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
     status = _status(error)
     if status == 412 and name == "pipe_file":
         return ObjectExistsError("the object exists already", url=url)
+    if status == 416 and request.pin is not None:
+        return changed(request, "it is shorter now")
     if status in RETRYABLE_STATUSES:
         throttled = status in (429, 503)
         message = f"the store {'asks to slow down' if throttled else 'failed'} (status {status})"
         error_class = ThrottledError if throttled else TransportError
         return RetryableError(error_class(message, url=url, byte_range=byte_range))
     message = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+    if status in (401, 403) or "Authentication" in type(error).__name__ or "Credentials" in type(error).__name__:
+        return AccessDeniedError(message, url=url, byte_range=byte_range, hint=_access_hint(url.partition("://")[0]))
     return StoreError(message, url=url, byte_range=byte_range)
+
+
+def _missing(class_: type, options: Mapping[str, Any]) -> list[str]:
+    """Return the options without which the filesystem cannot be made and that are missing in ``options``."""
+    parameters = list(inspect.signature(class_.__init__).parameters.values())[1:]  # type: ignore[misc]
+    named = (one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+    return [one.name for one in named if one.default is one.empty and one.name not in options]
+
+
+def _access_hint(protocol: str, missing: Sequence[str] = ()) -> str | None:
+    """Return the hint of how to log in to the filesystem of ``protocol``, which needs the options ``missing``."""
+    return f"Pass {' and '.join(missing)} in storage_options." if missing else _ACCESS.get(protocol.lower())
 
 
 def _status(error: Exception) -> int:

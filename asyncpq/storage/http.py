@@ -14,10 +14,11 @@ import base64
 import hashlib
 import ssl
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from cachetools import FIFOCache
 from yarl import URL
@@ -61,17 +62,17 @@ from asyncpq.storage.responses import (
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
-    changed,
     check_head_response,
     check_range_response,
-    empty,
     error_for,
     error_in_200,
     guarantee_of,
     parse_error,
+    refused_suffix,
     strong_etag,
 )
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, find_size
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire
@@ -132,7 +133,7 @@ class HttpStore(Unpicklable):
             sent,
         )
         self.transport: Transport = Transport(retry=retry, limits=limits)
-        self.without_suffix: set[str] = set()  # hosts
+        self.traits: defaultdict[str, ServerTraits] = defaultdict(ServerTraits)  # by host
         self.redirects: FIFOCache[str, Redirect] = FIFOCache(MAX_REDIRECTED_URLS)  # by url with its user info
         self._closed = False
 
@@ -174,12 +175,17 @@ class HttpStore(Unpicklable):
         await self.wire.close()
 
     def _parse(self, url: str) -> URL:
+        target: URL | None
         try:
             target = parse_http_url(url, encoded=self._encoded)
-            if target.scheme.lower() in ("http", "https") and target.host:
+            if target.scheme.lower() in ("http", "https") and target.host and target.port != 0:
                 return target
         except ValueError:  # its text quotes the url
-            pass
+            target = None
+        if target is not None and target.port == 0:
+            raise UnsupportedStoreError(
+                "the url names port 0, on which no server listens", url=safe_url(url), hint="Write the server's port."
+            )
         raise UnsupportedStoreError(
             "the url is not a valid http or https url", url=safe_url(url), hint="Write https://host/path."
         )
@@ -195,14 +201,14 @@ class HttpObject(Unpicklable):
     def __init__(self, store: HttpStore, target: URL, url: str, headers: dict[str, str]) -> None:
         self.url: str = safe_url(url)
         self.identity: str = identity_of(url)
-        self.guarantee: Guarantee = Guarantee.PINNED
+        self._guarantee = Guarantee.PINNED
         self._learnt: Validator | None = None
         self._origin = RedirectTarget(target, own=True)
         self.wire: WebWire = store.wire
         self.client: str = store.wire.client
         self.headers = headers
         self._transport = store.transport
-        self._without_suffix = store.without_suffix
+        self.traits = store.traits
         self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
         self.server: str = target.host_port_subcomponent or ""
@@ -213,33 +219,41 @@ class HttpObject(Unpicklable):
 
     def learn(self, validator: Validator) -> None:
         self._learnt = validator
-        self.guarantee = guarantee_of(validator)
+        self._guarantee = guarantee_of(validator)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        if self._guarantee is Guarantee.PINNED and self._target_traits().compared:
+            return Guarantee.COMPARED
+        return self._guarantee
+
+    def _target_traits(self) -> ServerTraits:
+        """Return what is known of the host that sends the object's bytes, as far as redirects are known."""
+        redirect = self._redirects.get(self._named)
+        target = self._origin if redirect is None or redirect.target is None else redirect.target
+        return self.traits[target.url.authority]
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        just_asked = self._origin.url.authority not in self._without_suffix
+        host = self._origin.url.authority
+        just_asked = self.traits[host].suffix_ranges
         if just_asked:
             try:
                 return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
             except RangeIgnoredError as ignored:
-                context = context.step(context.purpose, ignored.round + 1)
-        try:
-            first = await self._fetch(
-                RangeRequest(0, 1, self.url, pin), context.step("stat", context.round), just_asked=just_asked
-            )
-        except RangeIgnoredError as ignored:
-            raise self._no_ranges(ignored) from None
-        size = first.validator.size
-        return await self.fetch_range(
-            max(0, size - length), size, context=context.step(context.purpose, context.round + 1), pin=first.validator
-        )
+                round_ = max(context.round, ignored.round) + 1
+                context, host = context.step(context.purpose, round_), ignored.host or host
+        first, asking = RangeRequest(0, 1, self.url, pin), context.step("stat", context.round)
+        version = await find_size(self, pin, asking, partial(self._fetch, first, asking, just_asked=just_asked))
+        context = context.step(context.purpose, context.round + 1)
+        tail = await self.fetch_range(max(0, version.size - length), version.size, context=context, pin=version)
+        self.traits[host].suffix_refusals += 1
+        context.metrics.fall_back(SIZE_FIRST)
+        return tail
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        try:
-            return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
-        except RangeIgnoredError as ignored:
-            raise self._no_ranges(ignored) from None
+        return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def fetch_document(self, context: RequestContext) -> tuple[bytes, Mapping[str, str]]:
         """Fetch the whole of a document of at most 64 MiB, such as a listing; return it and the response's headers."""
@@ -252,26 +266,40 @@ class HttpObject(Unpicklable):
         """Do nothing: the handle has no connection to close."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
-        (expected, body), url_asked = await self._send(_HttpGet, request, context, just_asked)
+        try:
+            (expected, body), url_asked = await self._send(_HttpGet, request, context, just_asked)
+        except RangeIgnoredError as ignored:
+            if request.start < 0:
+                raise
+            raise InvalidResponseError(
+                f"the server sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
+                url=self.url,
+                hint="Reading a few pages needs a server with range requests (RFC 9110, section 14).",
+            ) from None
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
-            validator = request.pin or await self._fetch_size(validator, context)
+            validator = request.pin or await self.fetch_size(validator, context)
+            if request.start < 0 and expected.start + expected.length != validator.size:
+                raise RangeIgnoredError(validator.size)
         if validator is not self._learnt:
             self.learn(validator)
         if expected.young:
-            self.guarantee = Guarantee.NONE
+            self._guarantee = Guarantee.NONE
+        if self.guarantee is Guarantee.COMPARED:
+            context.metrics.fall_back(COMPARED)
         start = max(0, validator.size + request.start) if request.start < 0 else request.start
         stop = validator.size if request.start < 0 else request.stop
         if (start, stop) != (expected.start, expected.start + expected.length):  # a small whole object
             body = body[start - expected.start : stop - expected.start]
-        return RangeResult(body, start, validator, url_asked and self.guarantee is not Guarantee.NONE)
+        return RangeResult(body, start, validator, url_asked and self._guarantee is not Guarantee.NONE)
 
-    async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Return ``validator`` with the object's size, from one HEAD, since the server's Content-Range lacks the
-        size."""
-        request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
+    async def fetch_size(self, validator: Validator | None, context: RequestContext) -> Validator:
+        """Return ``validator`` (None: the present version's) with the object's size, from one HEAD."""
+        pin = None if validator is None else replace(validator, size=UNKNOWN_SIZE)
+        request = RangeRequest(0, 0, self.url, pin)
         (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
-        return replace(validator, size=expected.validator.size)
+        found = expected.validator
+        return found if validator is None else replace(validator, size=found.size)
 
     async def _send(
         self, verb: _Verb, request: RangeRequest, context: RequestContext, just_asked: bool = False
@@ -314,14 +342,13 @@ class HttpObject(Unpicklable):
         while True:
             host = path[-1].url.authority
             try:
-                if request.start < 0 and host in self._without_suffix:
+                if request.start < 0 and not self.traits[host].suffix_ranges:
                     ignored_here = RangeIgnoredError(None)
                     ignored_here.round = context.round - 1  # nothing is sent
                     raise ignored_here
                 outcome = await self._step(verb, request, context, path)
-            except RangeIgnoredError:
-                if request.start < 0:
-                    self._without_suffix.add(host)
+            except RangeIgnoredError as ignored:
+                ignored.host = host
                 self._remember(path)
                 raise
             if outcome is not None:
@@ -363,13 +390,6 @@ class HttpObject(Unpicklable):
         else:
             redirect.target = path[-1]
 
-    def _no_ranges(self, ignored: RangeIgnoredError) -> InvalidResponseError:
-        return InvalidResponseError(
-            f"the server sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
-            url=self.url,
-            hint="Reading a few pages needs a server with range requests (RFC 9110, section 14).",
-        )
-
 
 class _HttpGet:
     """A range GET of one target, over all its attempts.
@@ -389,6 +409,9 @@ class _HttpGet:
         self._target = target
         self._remembered = remembered
         self._accepted = False
+        self._conditional = True  # If-Match is sent
+        self.host: str = target.url.authority
+        self._traits = stored.traits[self.host]
 
     def prepare(self, context: RequestContext) -> None:
         """Return None, since no other request has to come first."""
@@ -399,7 +422,8 @@ class _HttpGet:
         if self.ranged:
             headers["Range"] = request.header
         etag = strong_etag(request.pin)
-        if etag is not None:
+        self._conditional = self._conditional and self._traits.if_match is not False
+        if etag is not None and self._conditional:
             headers["If-Match"] = etag
         sending = stored.wire.exchange(self.method, self._target.url, headers, request, receiver)
         return self._unless_unreachable(sending) if self._remembered else sending
@@ -416,7 +440,10 @@ class _HttpGet:
         if status == 200 and "etag" not in headers and "xml" in headers.get("content-type", ""):
             return None  # an error document with status 200, such as a late SlowDown of S3
         self._accepted = True
-        return check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
+        expected = check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
+        if self._traits.if_match is None and strong_etag(self.request.pin) is not None:
+            self._traits.learn_if_match(sent=self._conditional)
+        return expected
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         request = self.request
@@ -424,20 +451,20 @@ class _HttpGet:
             return error_in_200(request, body)
         if status in REDIRECT_STATUSES:
             raise RedirectedError(headers.get("location", "").strip())
-        if status == 416:
-            size = headers.get("content-range", "").rpartition("/")[2]
-            if size == "0":
-                return changed(request, "it is empty now") if request.pin is not None else empty(request.url)
-            if request.start < 0:
-                raise RangeIgnoredError(None)
         retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         code, message = parse_error(body)
         error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
-        if isinstance(error, AccessDeniedError):  # asked without storage_options of S3
+        if isinstance(error, AccessDeniedError) and code != "InvalidObjectState":  # no storage_options of S3 help
             error.hint = _SIGNED_HINT if code else self._stored.denied_hint
         elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
             error.hint = "Report it to the server's operator."
-        return error
+        if self._conditional and self._traits.may_refuse_if_match(request, status, error):
+            self._conditional = False
+            return RetryableError(cast("StoreError", error), at_once=True)
+        answer = refused_suffix(request, status, headers, error)
+        if isinstance(answer, RangeIgnoredError):
+            raise answer
+        return answer
 
 
 class _HttpHead(_HttpGet):

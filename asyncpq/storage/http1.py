@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import aiohappyeyeballs
 
+from asyncpq.storage.addresses import connect, look_up
+
 _MAX_LINE_BYTES = 8 * 1024
+# Bytes of a chunked body's lines: sizes with their extensions, and trailers. A chunk of one byte has 5 of them.
+_FREE_LINE_BYTES = 64 * 1024
+_LINE_BYTES_OF_A_BYTE = 16
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?", re.ASCII)
 _KNOWN_STATUS_LINES = {"HTTP/1.1 206 Partial Content": (206, 1), "HTTP/1.1 200 OK": (200, 1)}
 # A header field with the line end before it; a value has no leading blanks.
@@ -51,6 +55,19 @@ class ProtocolError(Exception):
 
 class HeadTooLongError(ProtocolError):
     """The head of the response is longer than the limit."""
+
+
+class TlsExpectedError(ProtocolError):
+    """The server answered a request in clear text with a TLS alert."""
+
+
+class NoTlsError(ConnectionError):
+    """The server answers a TLS handshake with nothing, and a request in clear text with HTTP."""
+
+
+_HANDSHAKE_S = 2.0  # without an answer to a TLS handshake before a request is tried that plain HTTP answers
+_CLEAR_STATUSES = frozenset({b"200", b"204", b"401", b"403", b"404", b"405", b"501"})
+_TLS_ALERT = b"\x15\x03"  # content type and major version (RFC 8446, section 5.1)
 
 
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
@@ -115,6 +132,7 @@ class ChunkedBody:
         self._left = 0  # bytes of the current chunk to come
         self._behind_chunk = False  # at the line end that closes a chunk
         self._in_trailers = False
+        self._line_bytes = 0
 
     def feed(self, coded: bytes) -> bool:
         """Decode the next bytes of the body; return True at its end, when :attr:`data` is complete."""
@@ -135,6 +153,9 @@ class ChunkedBody:
                     raise ProtocolError("a line of the chunked body is too long")
                 break
             line, position = coded[position:end], end + 2
+            self._line_bytes += len(line) + 2
+            if self._line_bytes > _FREE_LINE_BYTES + _LINE_BYTES_OF_A_BYTE * len(self.data):
+                raise ProtocolError("the chunked body has more chunk sizes, extensions and trailers than data")
             if self._behind_chunk:
                 if line:
                     raise ProtocolError("a chunk of the body is longer than its chunk size")
@@ -286,6 +307,8 @@ class Connection(asyncio.BufferedProtocol):
         while True:
             end = self._memory.find(b"\r\n\r\n", self._start, self._filled)
             if end < 0:
+                if self._memory.startswith(_TLS_ALERT, 0, self._filled):
+                    raise TlsExpectedError("it is a TLS alert")
                 if self._memory.find(b"\n\n", self._start, self._filled) >= 0:
                     raise ProtocolError("a line of the response's head ends without a carriage return")
                 if self._filled == _BUFFER_BYTES:
@@ -304,7 +327,10 @@ class Connection(asyncio.BufferedProtocol):
         self._target = self._wanted + 1 if self._length is None else min(self._length, self._wanted + 1)
         if self._chunks is None and self._target > _BUFFER_BYTES - self._start:
             come = self._buffer[self._start : self._filled]
-            self._buffer = _memory_for(self._target + 1)  # one byte more shows a surplus
+            try:
+                self._buffer = _memory_for(self._target + 1)  # one byte more shows a surplus
+            except (MemoryError, OverflowError) as error:
+                raise ProtocolError(f"the response announces {self._target} bytes, too many for memory") from error
             self._start, self._filled = 0, len(come)
             self._buffer[: len(come)] = come
         return True
@@ -407,16 +433,20 @@ class ConnectionPool:
             connection.abort()
         return None
 
+    def has_served(self, endpoint: Endpoint) -> bool:
+        """Return whether a connection to ``endpoint`` was kept after a response."""
+        return endpoint in self._idle
+
     async def connect(self, endpoint: Endpoint) -> Connection:
         """Make a connection; raise OSError (or its subclass TimeoutError) if this fails."""
         loop = asyncio.get_running_loop()
         context, name = (self._context(), endpoint.host) if endpoint.tls else (None, None)
         async with asyncio.timeout(self._connect_timeout_s):
-            addresses = await self._resolve(endpoint, loop)
-            sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
+            sock = await connect(await self._resolve(endpoint, loop))
             connection = Connection(loop, self._open)
+            made = loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
             try:
-                await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
+                await (self._handshake(made, endpoint, loop) if endpoint.tls else made)
             except BaseException:
                 # uvloop does not call connection_lost when the connecting task was cancelled
                 connection.abort()
@@ -427,13 +457,42 @@ class ConnectionPool:
             raise ConnectionAbortedError("the connection pool was closed")
         return connection
 
+    async def _handshake(
+        self, made: Coroutine[Any, Any, object], endpoint: Endpoint, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Wait for a connection with TLS; raise NoTlsError if the server has none."""
+        connecting = asyncio.ensure_future(made)
+        try:
+            done, _ = await asyncio.wait((connecting,), timeout=_HANDSHAKE_S)
+            if not done and await self._answers_in_clear_text(endpoint, loop) and not connecting.done():
+                raise NoTlsError("the server answers without TLS")
+            await connecting
+        except BaseException:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+            raise
+
+    async def _answers_in_clear_text(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether a request without TLS, which says nothing of the reads, is answered as only a server without
+        TLS does. Those with TLS answer it by status 400 or a redirect to https, if at all."""
+        try:
+            async with asyncio.timeout(_HANDSHAKE_S):
+                with await connect(await self._resolve(endpoint, loop)) as sock:
+                    await loop.sock_sendall(sock, b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    answer = b""
+                    while len(answer) < len(b"HTTP/1.1 200") and (more := await loop.sock_recv(sock, 12)):
+                        answer += more
+                    return answer.startswith(b"HTTP/") and answer[9:12] in _CLEAR_STATUSES
+        except OSError:  # TimeoutError is one
+            return False
+
     async def _resolve(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
     ) -> list[aiohappyeyeballs.AddrInfoType]:
         """Return the host's addresses. Concurrent calls share one DNS lookup."""
         resolved = self._resolved.get(endpoint)
         if resolved is None or resolved[0] + _RESOLVED_S < loop.time():
-            lookup = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+            lookup = loop.create_task(look_up(endpoint.host, endpoint.port))
             resolved = self._resolved[endpoint] = (loop.time(), lookup)
         _, lookup = resolved
         await asyncio.wait((lookup,))

@@ -18,8 +18,9 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from asyncpq.errors import InvalidOptionError, InvalidResponseError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
+from asyncpq.storage.base import FirstNames, ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
 from asyncpq.storage.http import HttpObject, HttpStore
+from asyncpq.storage.listing_limits import ListingLimit, PageSequence
 from asyncpq.storage.urls import safe_url, split_url, unknown_option, word_set
 
 _ENDPOINT: Final = "https://huggingface.co"
@@ -30,6 +31,8 @@ _TRUE: Final = frozenset({"1", "on", "yes", "true"})
 #: Revisions with a slash; all others end at the first one.
 _REFS: Final = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _NEXT: Final = re.compile(r"<([^<>]*)>\s*;\s*rel=\"?next\"?")
+_MAX_SIZE: Final = (1 << 63) - 1  # bytes of a file
+_LONGEST_PATH: Final = 4096  # characters
 _HINT: Final = (
     "Write hf://datasets/OWNER/NAME@REVISION/PATH; a revision is a branch, a tag or a commit, by default main."
 )
@@ -106,6 +109,7 @@ class HuggingFaceStore(Unpicklable):
             raise unknown_option("hf", unknown, _KNOWN, f"Use only {', '.join(_KNOWN)}.")
         if token is not None:
             options["headers"] = {"Authorization": f"Bearer {token}", **(options.get("headers") or {})}
+        self._limits = limits
         self._http = HttpStore(options, retry=retry, limits=limits)
 
     def __repr__(self) -> str:
@@ -128,27 +132,45 @@ class HuggingFaceStore(Unpicklable):
         """List files with the Hub's API; folder by folder if ``wants`` may leave folders out."""
         place = parse_place(url)
         folders = [place.path.rpartition("/")[0]]
+        limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
         listed = []
         while folders:
-            for entry in await self._tree(place, folders.pop(), url, context, deep=wants is None):
-                path, kind = str(entry["path"]), entry["type"]
+            folder = folders.pop()
+            for entry in await self._tree(place, folder, limit, url, context, deep=wants is None):
+                path, kind = entry["path"], entry["type"]
+                if folder and not path.startswith(f"{folder}/"):
+                    raise InvalidResponseError(
+                        f"the Hub lists {path[:200]!r} in the folder {folder!r}", url=safe_url(url)
+                    )
+                if len(path) > _LONGEST_PATH:
+                    raise limit.endless("folders lie in folders without an end")
                 if kind == "directory":
                     if wants is not None and path.startswith(place.path) and wants(f"{place.root}{path}/"):
                         folders.append(path)
                 elif path.startswith(place.path):
                     # a listing has the file's digest, and no response has that as its ETag
-                    listed.append(ListedObject(place.root + path, int(entry["size"]), None))
+                    listed.append(ListedObject(place.root + path, entry["size"], None))
+        limit.check(len(listed))
         return sorted(listed, key=lambda item: os.fsencode(item.url))
 
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what a folder holds directly."""
+        place = parse_place(url)
+        limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
+        entries = await self._tree(place, place.path.rstrip("/"), limit, url, context, deep=False)
+        names = [f"{place.root}{entry['path']}{'/' * (entry['type'] == 'directory')}" for entry in entries]
+        return FirstNames(names, True)
+
     async def _tree(
-        self, place: Place, folder: str, url: str, context: RequestContext, *, deep: bool
+        self, place: Place, folder: str, limit: ListingLimit, url: str, context: RequestContext, *, deep: bool
     ) -> list[dict[str, Any]]:
         """Return the entries of a folder's listing, from all its pages; none if the repository has no such folder."""
         entries: list[dict[str, Any]] = []
-        asked: set[str] = set()
-        path: str | None = place.tree(folder, deep=deep)
+        sequence = PageSequence(limit)
+        first = place.tree(folder, deep=deep)
+        sequence.begin(first)
+        path: str | None = first
         while path is not None:
-            asked.add(path)
             document = await self._open(path, url)
             try:
                 body, headers = await document.fetch_document(context)
@@ -158,12 +180,12 @@ class HuggingFaceStore(Unpicklable):
                 raise ObjectNotFoundError(
                     "there is no such repository or revision", url=safe_url(url), hint=_HINT
                 ) from error
-            entries += _entries(body, url)
+            page = _entries(body, url)
+            limit.receive(len(page))
+            entries += page
             path = self._next_page(headers.get("link", ""), path, url)
-            if path in asked:
-                raise InvalidResponseError(
-                    "the listing is endless: a page links back to an earlier page", url=safe_url(url)
-                )
+            if path is not None:
+                sequence.follow(path, page)
         return entries
 
     def _next_page(self, link: str, path: str, url: str) -> str | None:
@@ -201,9 +223,11 @@ def _entries(body: bytes, url: str) -> list[dict[str, Any]]:
         if not isinstance(entries, list):
             raise ValueError
         for entry in entries:
-            if not isinstance(entry["path"], str) or (entry["type"] != "directory" and int(entry["size"]) < 0):
+            size = 0 if entry["type"] == "directory" else entry["size"]
+            if not isinstance(entry["path"], str) or type(size) is not int or not 0 <= size <= _MAX_SIZE:
                 raise ValueError
-    except (ValueError, TypeError, KeyError) as error:
+            entry["path"].encode()  # a lone surrogate is no part of a url
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidResponseError(
             "the response is not a listing as the Hub's API returns it", url=safe_url(url)
         ) from error

@@ -1,24 +1,32 @@
 """The limits that all requests of one store share: connections, and the timer of their timeouts.
 
-``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``Watchdog`` cancels
-requests that stall.
+``ConnectionLimiter`` grants connections, and lowers their number and the rate of a host's requests while it throttles;
+``Attempts`` says when a failed request is sent again; ``Watchdog`` cancels requests that stall.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from heapq import heappop, heappush
 from typing import Literal, TypeVar
 
 from asyncpq.errors import TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.pace import Pace
+from asyncpq.storage.retries import RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.threads import work_owner
 
 T = TypeVar("T")
 
 _LEAST_CONNECTIONS = 2  # connections that throttling leaves, one of them for lookups
+
+_SLOWING_ATTEMPTS = 3  # those of one request that can lower the limit and the rate
+
+_MOST_HOSTS = 64  # with a pace of their own; further ones share one
+
+_Waiters = list[tuple[int, int, asyncio.Future[None]]]  # a heap by ticket and order of the calls
 
 
 class ConnectionLimiter:
@@ -26,10 +34,12 @@ class ConnectionLimiter:
 
     Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
     running together; as many successes as the limit has connections raise it by one. Scans lose connections first.
-    Connections are granted in the order of the calls, except to scans at their own limit.
+    Connections are granted in the order of the calls, except to scans at their own limit; owners
+    (:data:`work_owner`, such as tokens of the service) have their turns one after the other. While a host throttles,
+    they are granted to its requests at the rate of its :meth:`pace_of` at most.
 
     ``used`` requests are running; ``limit`` are allowed now, ``most`` without throttling. ``scans`` and ``scan_limit``
-    count those of scans alone.
+    count those of scans alone. ``pace`` is that of requests whose host is not named.
     """
 
     def __init__(self, limits: StoreLimits) -> None:
@@ -40,50 +50,106 @@ class ConnectionLimiter:
         self.scan_limit: int = self._most_scans
         self.used: int = 0
         self.scans: int = 0
-        self._lookups: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiters, by ticket
-        self._scans: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._tickets = 0
+        self._queues: dict[Pace, tuple[_Waiters, _Waiters]] = {}  # lookups and scans that wait
+        self._ticket = 0  # the highest one granted
+        self._tickets: dict[object, int] = {}  # the last one of each owner, while any waits
+        self._calls = 0
         self._slowed_at = -math.inf
+        self.pace: Pace = Pace()
+        self._paces: dict[str, Pace] = {}
+        self._turn: asyncio.TimerHandle | None = None  # grants the next connection when a pace allows it
 
-    def try_take(self, scan: bool) -> bool:
+    def pace_of(self, host: str) -> Pace:
+        """Return the pace of a host's requests."""
+        pace = self._paces.get(host)
+        if pace is None:
+            if len(self._paces) >= _MOST_HOSTS:
+                now = asyncio.get_running_loop().time()
+                quiet = [other for other, known in self._paces.items() if known.wait_s(now) == -math.inf]
+                if not quiet:
+                    return self.pace
+                del self._paces[quiet[0]]
+            pace = self._paces[host] = Pace()
+        return pace
+
+    def is_slowed(self, pace: Pace) -> bool:
+        """Return whether the number of requests or the rate of ``pace`` is lowered."""
+        return self.limit < self.most or pace.rate < math.inf
+
+    def try_take(self, scan: bool, pace: Pace | None = None) -> bool:
         """Take a connection if the limit, and for a ``scan`` also the limit of scans, leaves one; return whether it was
         taken."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
+        pace = pace or self.pace
+        if pace.rate < math.inf:
+            now = asyncio.get_running_loop().time()
+            if pace in self._queues or pace.wait_s(now) > 0.0:
+                return False
+            pace.begin(now)
         self.used += 1
         self.scans += scan
         return True
 
-    async def wait(self, scan: bool) -> None:
-        """Wait for a connection and take it, after :meth:`try_take` failed. A cancelled wait takes no connection."""
-        granted = asyncio.get_running_loop().create_future()
-        self._tickets += 1
-        (self._scans if scan else self._lookups).append((self._tickets, granted))
+    async def wait(self, scan: bool, pace: Pace | None = None) -> float:
+        """Wait for a connection and take it, after :meth:`try_take` failed; return the seconds for which throttling
+        delayed it. A cancelled wait takes no connection."""
+        pace = pace or self.pace
+        loop = asyncio.get_running_loop()
+        began, slowed = loop.time(), self.is_slowed(pace)
+        granted = loop.create_future()
+        owner = work_owner.get()
+        ticket = self._tickets[owner] = max(self._ticket, self._tickets.get(owner, 0)) + 1
+        self._calls += 1
+        heappush(self._queues.setdefault(pace, ([], []))[scan], (ticket, self._calls, granted))
+        if pace.rate < math.inf:
+            self._grant()  # which looks again when the pace allows it
         try:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 self.give(scan)
+            elif self._tickets.get(owner) == ticket:
+                self._tickets[owner] -= 1
             raise
+        return loop.time() - began if slowed or self.is_slowed(pace) else 0.0
 
     def give(self, scan: bool) -> None:
         """Give a connection back."""
         self.used -= 1
         self.scans -= scan
-        if self._lookups or self._scans:
+        if self._queues:
             self._grant()
 
-    def slow_down(self, sent: float, now: float) -> None:
-        """Halve the limit: the store throttled a request sent at ``sent``, which still holds its connection."""
-        if sent > self._slowed_at:  # else it was under way when the limit was last halved
+    def slow_down(self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None) -> bool:
+        """Halve the limit and lower the rate: the store throttled a request sent at ``sent``, which still holds its
+        connection. Return False, and change nothing, if the request was under way when they were last lowered.
+
+        Later attempts lower neither: a store that serves others and never this request, such as a hot key, is not to
+        slow down the reads of all other keys.
+        """
+        pace = pace or self.pace
+        if sent <= pace.slowed_at:
+            return False
+        if attempt > _SLOWING_ATTEMPTS:
+            return True
+        pace.slow_down(now)
+        if sent > self._slowed_at:
             self._slowed_at = now
             least = float(min(_LEAST_CONNECTIONS, self.most))
             self._allow(max(min(self._allowed, float(self.used)) / 2, least))
+        return True
 
-    def speed_up(self) -> None:
-        """Raise the limit after a successful request."""
+    def speed_up(self, now: float, pace: Pace | None = None) -> None:
+        """Count a successful request; raise the limit and the rate if they are lowered."""
+        (pace or self.pace).succeeded(now)
         if self._allowed < self.most:
             self._allow(min(self._allowed + 1.0 / self._allowed, float(self.most)))
+
+    def end_pace(self, pace: Pace | None = None) -> None:
+        """Let requests begin at any rate until the store throttles again."""
+        (pace or self.pace).end()
+        self._grant()
 
     def _allow(self, allowed: float) -> None:
         self._allowed = allowed
@@ -92,16 +158,105 @@ class ConnectionLimiter:
         self._grant()
 
     def _grant(self) -> None:
-        while self.used < self.limit:
-            lookups, scans = self._lookups, self._scans
-            scan = bool(scans) and self.scans < self.scan_limit and (not lookups or scans[0][0] < lookups[0][0])
-            if not scan and not lookups:
+        while self.used < self.limit and self._queues:
+            first, begins = None, math.inf
+            for pace, (lookups, scans) in self._queues.items():
+                scan = bool(scans) and self.scans < self.scan_limit and (not lookups or scans[0] < lookups[0])
+                if not scan and not lookups:
+                    continue
+                waiter = (scans if scan else lookups)[0]
+                granted = waiter[2]
+                if not granted.done() and pace.rate < math.inf:
+                    now = granted.get_loop().time()
+                    wait_s = pace.wait_s(now)
+                    if wait_s > 0.0:
+                        begins = min(begins, now + wait_s)
+                        continue
+                if first is None or waiter < first[0]:
+                    first = waiter, scan, pace
+            if first is None:
+                if begins < math.inf:
+                    self._grant_at(begins)
                 return
-            _, granted = (scans if scan else lookups).popleft()
+            (ticket, _, granted), scan, pace = first
+            self._ticket = max(self._ticket, ticket)
+            self._drop_first(pace, scan)
             if not granted.done():
+                if pace.rate < math.inf:
+                    pace.begin(granted.get_loop().time())
                 self.used += 1
                 self.scans += scan
                 granted.set_result(None)
+
+    def _drop_first(self, pace: Pace, scan: bool) -> None:
+        queue = self._queues[pace]
+        heappop(queue[scan])
+        if not queue[0] and not queue[1]:
+            del self._queues[pace]
+            if not self._queues:
+                self._tickets.clear()
+
+    def _grant_at(self, due: float) -> None:
+        """Grant again at ``due``, when a pace allows the next request."""
+        if self._turn is not None:
+            if self._turn.when() <= due:
+                return
+            self._turn.cancel()
+        self._turn = asyncio.get_running_loop().call_at(due, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self._grant()
+
+
+class Attempts:
+    """Decides, for one request, when each attempt after a failed one begins."""
+
+    __slots__ = ("_budget", "_deadline", "_limiter", "_options", "_pace", "_served", "_turns", "number")
+
+    def __init__(
+        self, limiter: ConnectionLimiter, pace: Pace, budget: RetryBudget, options: RetryOptions, began: float
+    ) -> None:
+        self._limiter = limiter
+        self._pace = pace
+        self._budget = budget
+        self._options = options
+        self._deadline = None if options.read_timeout_s is None else began + options.read_timeout_s
+        self._served = pace.served
+        self._turns = 0
+        self.number: int = 1  # of the current attempt
+
+    def delay_s(self, failure: RetryableError, now: float) -> float:
+        """Return how many seconds to wait after the failed attempt, and count the next one.
+
+        A request that the host throttled, while it served others, waits for its turn: at most for as many turns as it
+        has attempts, since the host may never serve this one. A host that serves no request is down. Raises the errors
+        of :func:`asyncpq.storage.retries.delay_before_retry_s`.
+        """
+        options, pace, budget = self._options, self._pace, self._budget
+        waits = (
+            failure.throttled
+            and pace.served > self._served
+            and options.read_timeout_s is not None
+            and self._turns < options.max_attempts
+            and options.max_attempts > 1
+        )
+        self._turns += waits
+        self._served = pace.served
+        if failure.throttled and not waits and budget.available < 1.0:
+            self._limiter.end_pace(pace)  # the store is down: those that wait for their turn fail at once, too
+        delay = delay_before_retry_s(
+            failure,
+            attempt=self.number,
+            options=options,
+            budget=budget,
+            now=now,
+            deadline=self._deadline,
+            turns=self._turns,
+            free=waits or (failure.known and self.number == 1),
+        )
+        self.number += 1
+        return delay
 
 
 class Watchdog:

@@ -27,6 +27,7 @@ from asyncpq.errors import (
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.storage.base import (
     CreateProbe,
+    FirstNames,
     Guarantee,
     ListedObject,
     RangeResult,
@@ -88,6 +89,21 @@ class LocalStore(Unpicklable):
                 return list(_walk(folder + "/", start, root, wants, frozenset()))
             except OSError as error:
                 raise _read_error(error, error.filename or path) from error
+
+        return await self._run("GET", context.purpose, 0, context, work)
+
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what a folder holds directly."""
+        folder = local_path(url)
+
+        def work() -> FirstNames:
+            try:
+                with os.scandir(folder) as scanned:
+                    return FirstNames([f"{url}{entry.name}{'/' * _is_folder(entry)}" for entry in scanned], True)
+            except (FileNotFoundError, NotADirectoryError):
+                return FirstNames([], True)
+            except OSError as error:
+                raise _read_error(error, folder) from error
 
         return await self._run("GET", context.purpose, 0, context, work)
 

@@ -19,7 +19,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from asyncpq.errors import InvalidOptionError, InvalidResponseError, StoreError, UnsupportedStoreError, UsageError
+from asyncpq.errors import (
+    InvalidOptionError,
+    InvalidResponseError,
+    StoreError,
+    UnsupportedStoreError,
+    UsageError,
+    install_hint,
+)
 
 try:
     from obstore.exceptions import BaseError
@@ -27,12 +34,13 @@ try:
 except ImportError as _missing:
     raise UnsupportedStoreError(
         "the option obstore requires the package obstore, which is not installed",
-        hint="Install obstore, as the extra asyncpq[obstore] does.",
+        hint=install_hint("obstore", "obstore"),
     ) from _missing
 
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
     CreateProbe,
+    FirstNames,
     Guarantee,
     ListedObject,
     ObjectExistsError,
@@ -53,12 +61,14 @@ from asyncpq.storage.obstore_exchanges import (
     ObstoreGet,
     ObstoreHead,
     ObstoreList,
+    ObstoreNames,
     ObstorePut,
 )
 from asyncpq.storage.responses import RangeIgnoredError, RangeRequest, empty, guarantee_of, quoted_etag
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
-from asyncpq.storage.urls import mapping_option, refusal, safe_url, split_url
+from asyncpq.storage.urls import END_OF_KEY, mapping_option, refusal, safe_url, split_url, split_version, url_of_key
 
 _CLASSES: Final = {"gs": GCSStore, "az": AzureStore, "s3": S3Store}
 _PROVIDERS: Final = {"gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "s3": "s3", "s3a": "s3"}
@@ -114,6 +124,7 @@ class ObstoreStore(Unpicklable):
         self._place = _digest(
             {name.lower(): value for name, value in {**environment, **options}.items() if _PLACES.search(name.lower())}
         )
+        self._limits = limits
         self._transport = Transport(retry=retry, limits=limits)
         self._buckets: dict[str, ObstoreBucket] = {}
         self._create_probe = CreateProbe()
@@ -133,10 +144,14 @@ class ObstoreStore(Unpicklable):
     ) -> list[ListedObject]:
         """List objects with obstore, which requests all pages below the last folder of ``url``; they count as one
         request."""
+        if self._provider == "s3":
+            url = url.removesuffix(END_OF_KEY)
         bucket, prefix = self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         folder = prefix[: prefix.rfind("/") + 1]
-        listing = ObstoreList(bucket, folder.rstrip("/"), RangeRequest(0, 0, safe_url(url)))
+        listing = ObstoreList(
+            bucket, folder.rstrip("/"), RangeRequest(0, 0, safe_url(url)), self._limits.max_listed_objects
+        )
         await self._transport.send(listing, context)
         found = listing.listings[-1]
         # obstore names the markers of folders like objects, without their slash
@@ -146,8 +161,19 @@ class ObstoreStore(Unpicklable):
             path, size, etag = meta["path"], meta["size"], meta["e_tag"]
             if path.startswith(prefix) and (size or path not in folders):
                 validator = None if etag is None else Validator(size=size, etag=quoted_etag(etag))
-                listed.append(ListedObject(root + path, size, validator, meta["last_modified"].timestamp()))
+                name = url_of_key(root + path) if self._provider == "s3" else root + path
+                listed.append(ListedObject(name, size, validator, meta["last_modified"].timestamp()))
         return sorted(listed, key=lambda item: os.fsencode(item.url))
+
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what a folder holds directly."""
+        bucket, prefix = self._split(url)
+        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        exchange = ObstoreNames(bucket, prefix.rstrip("/"), RangeRequest(0, 0, safe_url(url)))
+        await self._transport.send(exchange, context)
+        keys, folders = exchange.listings[-1]
+        names = [url_of_key(root + key) if self._provider == "s3" else root + key for key in keys]
+        return FirstNames([*names, *(f"{root}{folder.rstrip('/')}/" for folder in folders)], True)
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace an object."""
@@ -242,7 +268,10 @@ class ObstoreStore(Unpicklable):
                 url=safe_url(url),
                 hint="Session.open_dataset reads all files of a folder.",
             )
-        if self._provider == "s3" and "?versionId=" in key:
+        if self._provider != "s3":
+            return bucket, key
+        key, version = split_version(key)
+        if version is not None:
             raise UnsupportedStoreError(
                 "asyncpq cannot read a version of an S3 object through obstore",
                 url=safe_url(url),
@@ -303,7 +332,7 @@ class ObstoreStore(Unpicklable):
                 hint = "Set account_name, or AZURE_STORAGE_ACCOUNT_NAME in the environment."
             message = f"obstore refuses these storage_options for {self.protocol}: {refusal(error, self._options)}"
             raise InvalidOptionError(message, url=safe_url(url), hint=hint) from None
-        return ObstoreBucket(client, has_suffixes=self._provider != "az")
+        return ObstoreBucket(client, name, has_suffixes=self._provider != "az")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -328,12 +357,14 @@ class ObstoreObject(Unpicklable):
         return f"<ObstoreObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        self.guarantee = guarantee_of(validator)
+        self.guarantee = guarantee_of(validator, if_match=not self._bucket.traits.compared)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        if self._bucket.has_suffixes:
+        traits = self._bucket.traits
+        if has_suffixes := self._bucket.has_suffixes:
             try:
-                return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+                if traits.suffix_ranges:
+                    return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
             except RangeIgnoredError:  # some servers do so for an empty object
                 context = context.step(context.purpose, context.round + 1)
         if pin is None:
@@ -343,7 +374,11 @@ class ObstoreObject(Unpicklable):
             context = context.step(context.purpose, context.round + 1)
         if pin.size == 0:
             raise empty(self.url)
-        return await self.fetch_range(max(0, pin.size - length), pin.size, context=context, pin=pin)
+        tail = await self.fetch_range(max(0, pin.size - length), pin.size, context=context, pin=pin)
+        if has_suffixes:
+            traits.suffix_refusals += 1
+            context.metrics.fall_back(SIZE_FIRST)
+        return tail
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
@@ -366,6 +401,8 @@ class ObstoreObject(Unpicklable):
         self.learn(expected.validator)
         if expected.young:
             self.guarantee = Guarantee.NONE
+        if self._bucket.traits.compared:
+            context.metrics.fall_back(COMPARED)
         return RangeResult(data, expected.start, expected.validator, self.guarantee is not Guarantee.NONE)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import obstore
 from obstore.exceptions import (
@@ -34,6 +34,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import ObjectExistsError, RequestContext, Unpicklable, Validator, cannot_create
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import (
     TRANSIENT,
     ExpectedBody,
@@ -43,9 +44,11 @@ from asyncpq.storage.responses import (
     check_range_response,
     error_for,
     parse_error,
+    refused_suffix,
     strong_etag,
 )
 from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import read_body
 
 if TYPE_CHECKING:
@@ -79,20 +82,26 @@ _NO_CREDENTIALS: Final = re.compile(
 _STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})\b")
 _PAST_THE_END: Final = re.compile(r"error: Wanted range starting at \d+, but object was only \d+ bytes long")
 _BAD_RANGE: Final = "Failed to parse value for CONTENT_RANGE"
+_NO_RANGE: Final = "Content-Range header not present"
+_OTHER_RANGE: Final = "Requested "
+_OTHER_RANGES: Final = frozenset((_BAD_RANGE, _NO_RANGE, _OTHER_RANGE))
 #: Responses that obstore refuses, by a part of its text.
 _BAD_RESPONSES: Final[Mapping[str, str]] = {
     _BAD_RANGE: "the response has a malformed Content-Range",
-    "Requested ": "the response has another range than the requested one",
+    _OTHER_RANGE: "the response has another range than the requested one",
+    _NO_RANGE: "the response has a part of the object, but no Content-Range",
     "Header missing from response": "the response lacks its ETag, time or length",
     "Received redirect without LOCATION": "the store redirects, and does not say where",
 }
 
 
 class ObstoreBucket(Unpicklable):
-    """One bucket or container, until it is closed. ``has_suffixes``: its server supports ranges of the last n bytes."""
+    """One bucket or container, until it is closed. ``has_suffixes``: its protocol has ranges of the last n bytes."""
 
-    def __init__(self, client: Client, *, has_suffixes: bool) -> None:
+    def __init__(self, client: Client, name: str, *, has_suffixes: bool) -> None:
         self._client: Client | None = client
+        self.name = name
+        self.traits: ServerTraits = ServerTraits()
         self.has_suffixes = has_suffixes
 
     @property
@@ -115,6 +124,7 @@ class ObstoreExchange:
 
     def __init__(self, bucket: ObstoreBucket, key: str, request: RangeRequest) -> None:
         self.request = request
+        self.host: str = bucket.name
         self.key = key
         self._bucket = bucket
         self._code = ""  # of the error document of the last refusal
@@ -186,11 +196,12 @@ class ObstoreExchange:
         if "HTTP error: builder error" in text:
             hint = 'An endpoint that begins with http:// needs "client_options": {"allow_http": True} beside it.'
             return InvalidOptionError("obstore cannot send a request to this endpoint", url=url, hint=hint)
-        # for the tail of an empty object some servers send all of it, others a range that is none
-        if "Received non-partial response" in text or (self.request.start < 0 and _BAD_RANGE in text):
+        if "Received non-partial response" in text:
             return RangeIgnoredError(None)
         for part, message in _BAD_RESPONSES.items():
             if part in text:
+                if self.request.start < 0 and part in _OTHER_RANGES:
+                    return RangeIgnoredError(None)
                 return InvalidResponseError(message, url=url, byte_range=byte_range)
         return RetryableError(TransportError("the connection failed, as obstore says", url=url, byte_range=byte_range))
 
@@ -206,12 +217,19 @@ def _headers(meta: ObjectMeta) -> dict[str, str]:
 class ObstoreGet(ObstoreExchange):
     """A range GET, pinned with If-Match. If its body is short, it is a view of obstore's memory."""
 
+    _conditional = True  # If-Match is sent
+
+    @property
+    def _if_match(self) -> str | None:
+        known = self._bucket.traits.if_match
+        return strong_etag(self.request.pin) if self._conditional and known is not False else None
+
     async def call(self, client: Client, receiver: Receiver) -> Body:
         request = self.request
         options: GetOptions = {
             "range": {"suffix": -request.start} if request.start < 0 else (request.start, request.stop)
         }
-        etag = strong_etag(request.pin)
+        etag = self._if_match
         if etag is not None:
             options["if_match"] = etag
         result = await obstore.get_async(client, self.key, options=options)
@@ -232,7 +250,20 @@ class ObstoreGet(ObstoreExchange):
         return await read_body(read, wanted, receiver)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        return check_range_response(self.request, status, headers)
+        expected = check_range_response(self.request, status, headers)
+        if strong_etag(self.request.pin) is not None:
+            self._bucket.traits.learn_if_match(sent=self._conditional)
+        return expected
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        error = super().refuse(status, headers, body)
+        if self._if_match is not None and self._bucket.traits.may_refuse_if_match(self.request, status, error):
+            self._conditional = False
+            return RetryableError(cast("StoreError", error), at_once=True)
+        answer = refused_suffix(self.request, status, headers, error)
+        if isinstance(answer, RangeIgnoredError):
+            raise answer
+        return answer
 
 
 class ObstoreHead(ObstoreExchange):
@@ -250,10 +281,12 @@ class ObstoreHead(ObstoreExchange):
 
 
 class ObstoreList(ObstoreExchange):
-    """A listing of all objects below a folder. obstore requests its pages. The result is appended to ``listings``."""
+    """A listing of all objects below a folder, at most ``most``. obstore requests its pages. The result is appended to
+    ``listings``."""
 
-    def __init__(self, bucket: ObstoreBucket, folder: str, request: RangeRequest) -> None:
+    def __init__(self, bucket: ObstoreBucket, folder: str, request: RangeRequest, most: int) -> None:
         super().__init__(bucket, folder, request)
+        self._most = most
         self.listings: list[list[ObjectMeta]] = []
 
     async def call(self, client: Client, receiver: Receiver) -> Body:
@@ -264,9 +297,24 @@ class ObstoreList(ObstoreExchange):
         found: list[ObjectMeta] = []
         while chunk is not None:
             found += chunk
+            ListingLimit(self.request.url, self._most).check(len(found))
             receiver.received += sum([len(meta["path"]) for meta in chunk])
             chunk = await anext(chunks, None)
         self.listings.append(found)
+        return Body(b"", True)
+
+
+class ObstoreNames(ObstoreExchange):
+    """A listing of what a folder holds directly. Its keys, and its folders, are appended to ``listings``."""
+
+    def __init__(self, bucket: ObstoreBucket, folder: str, request: RangeRequest) -> None:
+        super().__init__(bucket, folder, request)
+        self.listings: list[tuple[list[str], list[str]]] = []
+
+    async def call(self, client: Client, receiver: Receiver) -> Body:
+        found = await obstore.list_with_delimiter_async(client, self.key or None)
+        receiver.head(200, {})
+        self.listings.append(([meta["path"] for meta in found["objects"]], list(found["common_prefixes"])))
         return Body(b"", True)
 
 

@@ -89,7 +89,11 @@ def next_target(request: RangeRequest, current: RedirectTarget, location: str) -
         message = f"the server redirects from https to http, where others can read and change what is sent: {shown}"
         raise _refused(request, message, _IF_TRUSTED)
     if _is_local(url.host or "") and not _is_local(current.url.host or ""):
-        raise _refused(request, f"the server redirects to an address of this machine or its link: {shown}", _IF_TRUSTED)
+        raise _refused(
+            request,
+            f"the server redirects to an address of this machine or its link, or of a cloud's credentials: {shown}",
+            _IF_TRUSTED,
+        )
     return RedirectTarget(url, current.own and origin == _origin(current.url))
 
 
@@ -114,11 +118,37 @@ def _origin(url: URL) -> tuple[str, str, int | None]:
     return url.scheme, (url.host or "").lower(), url.port
 
 
+#: The names of this machine in the /etc/hosts of Linux distributions.
+_LOCAL_HOSTS: Final = frozenset(
+    {
+        "localhost",
+        "localhost.localdomain",
+        "localhost4",
+        "localhost4.localdomain4",
+        "localhost6",
+        "localhost6.localdomain6",
+        "ip6-localhost",
+        "ip6-loopback",
+    }
+)
+#: Where clouds serve credentials to the machines that they run; most do so at link-local addresses.
+_METADATA_HOSTS: Final = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
+_METADATA_ADDRESSES: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        # Amazon (IPv6), Alibaba, Google (IPv6), Oracle, Azure's host
+        ("fd00:ec2::254", "100.100.100.200", "fd20:ce::254", "192.0.0.192", "168.63.129.16"),
+    )
+)
+#: IPv6 addresses whose last four bytes are an IPv4 address: NAT64 (RFC 6052, RFC 8215) and the old "compatible" ones.
+_HOLDS_IPV4: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+
+
 def _is_local(host: str) -> bool:
-    """Return whether the host is this machine or its local link, where clouds serve credentials, judging by the host's
-    text alone."""
-    host = host.removesuffix(".")  # resolvers accept the final dot of a full name
-    if host == "localhost" or host.endswith(".localhost"):
+    """Return whether the host is this machine, its local link, or where a cloud serves credentials, judging by the
+    host's text alone."""
+    host = host.removesuffix(".").lower()  # resolvers accept the final dot of a full name
+    if host in _LOCAL_HOSTS or host.endswith(".localhost") or host in _METADATA_HOSTS:
         return True
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -127,5 +157,17 @@ def _is_local(host: str) -> bool:
             address = ipaddress.ip_address(socket.inet_aton(host))  # resolvers accept 127.1 and 2130706433 too
         except (OSError, ValueError):
             return False
-    address = getattr(address, "ipv4_mapped", None) or address
-    return address.is_loopback or address.is_link_local or address.is_unspecified
+    return any(
+        one.is_loopback or one.is_link_local or one.is_unspecified or one in _METADATA_ADDRESSES
+        for one in (address, *_ipv4_in(address))
+    )
+
+
+def _ipv4_in(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """Return the IPv4 addresses that an IPv6 address may lead to: the mapped, 6to4, Teredo or translated one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if any(address in network for network in _HOLDS_IPV4):
+        inside.append(ipaddress.IPv4Address(address.packed[-4:]))
+    return [one for one in inside if one is not None]

@@ -37,6 +37,8 @@ UNKNOWN_SIZE = -1
 ERROR_BODY_BYTES = 64 * 1024
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
+_MAX_SIZE = (1 << 63) - 1  # bytes of an object: Arrow's lengths
+_SHOWN = 100  # characters of a header in a message
 _NOT_THIS = "Read from another endpoint: a proxy or server on the way answers range requests wrongly."
 _SHORT = "Open the object again: it was replaced or cut off while it was read."
 
@@ -55,12 +57,22 @@ _CREDENTIALS = EXPIRED | word_set(
 )
 _DENIED = word_set("AccessDenied AllAccessDisabled AccountProblem InvalidObjectState InvalidPayer")
 
+_SUFFIX_REFUSALS = frozenset((400, 416, 501))
+
 #: Hints for a refused read, listing and write.
 READING_HINT = "Allow s3:GetObject on the object, and check that it exists: S3 may refuse access to a missing object."
 LISTING_HINT = "Allow s3:ListBucket on the bucket, or give the urls of the files."
 WRITING_HINT = "Allow s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
 _CREDENTIALS_HINT = "Check key, secret and token in storage_options, or the credentials found in the environment."
 
+_CLOCK_HINT = "Set this host's clock: it is too far from the store's, which refuses the signature's time."
+_ARCHIVED_HINT = "The object is archived (S3 Glacier): restore it first, with RestoreObject, and read it then."
+
+#: What servers of Go, nginx, Apache and Tomcat write to a request in clear text where they expect TLS.
+_EXPECTS_TLS = re.compile(
+    rb"HTTP request to an HTTPS server|HTTP request was sent to HTTPS port|plain HTTP to an SSL-enabled server"
+    rb"|host and port requires TLS"
+)
 _CODE = re.compile(rb"<Code>([A-Za-z0-9_.]{1,100})</Code>")
 _REGION = re.compile(rb"<Region>([a-z0-9-]{2,40})</Region>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
@@ -106,7 +118,8 @@ class ExpectedBody:
 
 
 class RangeIgnoredError(Exception):
-    """The server sends the whole object instead of the range. Caught inside the storage package.
+    """The server does not send the range: it sends the whole object, or, for the last n bytes, other bytes or a
+    refusal. Caught inside the storage package.
 
     ``size`` is the object's size in bytes; None if the response does not have it.
     """
@@ -115,6 +128,7 @@ class RangeIgnoredError(Exception):
         super().__init__("range ignored")
         self.size = size
         self.round = 0  # of the request that showed it, where redirects took rounds of their own
+        self.host = ""  # that sent the response, where redirects lead to others
 
 
 def strong_etag(validator: Validator | None) -> str | None:
@@ -152,9 +166,12 @@ def check_range_response(
     """Check the head of a 200 or 206 response to a range GET; return what body must follow. Header names are
     lower-case.
 
-    A 200 with a whole object of at most ``small_body_bytes`` is accepted, and cut later; a larger one raises
-    RangeIgnoredError. Raises ObjectChangedError if the version is not ``request.pin``, NotParquetError if the object is
-    empty, and InvalidResponseError if the response is not the requested range.
+    A 200 whose Content-Range is the requested range counts as 206. A 200 with a whole object of at most
+    ``small_body_bytes`` is accepted, and cut later; a larger one raises RangeIgnoredError, as do other bytes than the
+    last n. A Content-Encoding is ignored where Content-Length and Content-Range agree, since S3-like servers replay the
+    one of the upload beside bytes that they send as they are stored. Raises ObjectChangedError if the version is not
+    ``request.pin``, NotParquetError if the object is empty, and InvalidResponseError if the response is not the
+    requested range.
     """
     get = headers.get
     pin, start, stop = request.pin, request.start, request.stop
@@ -171,15 +188,19 @@ def check_range_response(
         and get("content-encoding") is None
     ):
         return ExpectedBody(start, stop - start, pin)
-    encoding = get("content-encoding")
-    if encoding is not None and encoding.strip().lower() not in ("", "identity"):
-        raise _invalid(request, f"the response is encoded with {encoding!r}, which was not requested")
-    length = _content_length(request, get("content-length"))
-    if status == 200:
+    encoding = get("content-encoding", "").strip()
+    is_encoded = encoding.lower() not in ("", "identity")
+    length, content_range = _content_length(request, get("content-length")), get("content-range")
+    if status == 200 and (not length or content_range in (None, f"bytes 0-{length - 1}/{length}")):
+        is_stored = length == 0 or (content_range is not None and length is not None)
+        if is_encoded and not is_stored and not (pin is not None and pin.is_strong and pin.size == length):
+            raise _encoded(request, encoding)
         return _check_whole(request, headers, length, small_body_bytes)
-    if status != 206:
+    if status not in (200, 206):
         raise _invalid(request, f"the server answered with status {status}, expected 206")
-    start, stop, size = _content_range(request, get("content-range"))
+    start, stop, size = _content_range(request, content_range)
+    if is_encoded and length != stop - start:
+        raise _encoded(request, encoding)
     if length is not None and length != stop - start:
         raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes")
     validator = _validator(request, headers, size)
@@ -218,11 +239,12 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
         raise changed(request, f"its size is {validator.size}, it was {pin.size}")
     if pin.etag is None and pin.version is None and validator.etag is not None:
         # the first response had no version to compare with; this one has
-        raise changed(request, f"its ETag is {validator.etag}, it had none")
+        raise changed(request, f"its ETag is {validator.etag[:_SHOWN]}, it had none")
     if pin.etag is not None and validator.etag != pin.etag:
-        raise changed(request, f"its ETag is {validator.etag}, it was {pin.etag}")
+        raise changed(request, f"its ETag is {(validator.etag or '')[:_SHOWN]}, it was {pin.etag[:_SHOWN]}")
     if not pin.is_strong and pin.last_modified is not None and validator.last_modified != pin.last_modified:
-        raise changed(request, f"it was modified {validator.last_modified}, before that {pin.last_modified}")
+        now = str(validator.last_modified)[:_SHOWN]
+        raise changed(request, f"it was modified {now}, before that {pin.last_modified[:_SHOWN]}")
     if pin.version is not None and validator.version is not None and pin.version != validator.version:
         raise changed(request, "it has another version id")
     return validator
@@ -256,21 +278,30 @@ def _invalid(request: RangeRequest, message: str, hint: str = _NOT_THIS) -> Inva
     return InvalidResponseError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
+def _encoded(request: RangeRequest, encoding: str) -> InvalidResponseError:
+    return _invalid(request, f"the response is encoded with {encoding[:_SHOWN]!r}, which was not requested")
+
+
 def _content_length(request: RangeRequest, value: str | None) -> int | None:
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and len(value) < 20):
-        raise _invalid(request, f"the response has Content-Length {value!r}, expected a number of bytes")
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= _MAX_SIZE):
+        raise _invalid(request, f"the response has Content-Length {value[:_SHOWN]!r}, expected a number of bytes")
     return int(value)
 
 
 def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, int]:
     match = _CONTENT_RANGE.fullmatch(value.strip()) if value is not None else None
     if match is None:
-        raise _invalid(request, f"the response has status 206, but Content-Range is {value!r}")
+        if request.start < 0:  # some servers answer so for an empty object, as below
+            raise RangeIgnoredError(None)
+        shown = value if value is None else value[:_SHOWN]
+        raise _invalid(request, f"the response has a part of the object, but Content-Range is {shown!r}")
     start, stop = int(match[1]), int(match[2]) + 1
     size = UNKNOWN_SIZE if match[3] == "*" else int(match[3])
-    if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)):
+    if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)) or max(stop, size) > _MAX_SIZE:
+        if request.start < 0:
+            raise RangeIgnoredError(None)
         raise _invalid(request, f"Content-Range {value!r} contradicts itself")
     return start, stop, size
 
@@ -283,9 +314,7 @@ def _check_span(request: RangeRequest, start: int, stop: int, size: int) -> None
         else:
             good = (start, stop) == (wanted, size)
         if not good:
-            raise _invalid(
-                request, f"the response has bytes {start}-{stop - 1}, expected the last {-request.start} bytes"
-            )
+            raise RangeIgnoredError(None if size == UNKNOWN_SIZE else size)
     elif (start, stop) != (request.start, request.stop):
         if start == request.start and stop == size < request.stop:
             raise _invalid(request, f"the object ends at byte {size}, before the range does", _SHORT)
@@ -304,10 +333,6 @@ def _check_whole(
         raise empty(request.url)
     if length is None:
         raise RangeIgnoredError(None)
-    content_range = headers.get("content-range")
-    # the response has a part of the object: its length is not the object's
-    if content_range is not None and content_range != f"bytes 0-{length - 1}/{length}":
-        raise _invalid(request, f"the response has status 200, but Content-Range is {content_range!r}")
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length
@@ -321,6 +346,30 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
         return False
     now_s = http_date_s(headers.get("date"))
     return now_s is None or may_change_unseen(http_date_s(validator.last_modified), now_s)
+
+
+def is_s3(request: RangeRequest) -> bool:
+    """Return whether the request is to S3, and not to a url of http."""
+    return request.url.startswith(("s3://", "s3a://"))
+
+
+def other_scheme(request: RangeRequest, *, tls: bool) -> str:
+    """Return the hint for a server whose port may be for http, if it was asked with TLS, or else for https."""
+    what = "an endpoint_url" if is_s3(request) else "a url"
+    if tls:
+        return f"The server may not support TLS: write {what} that begins with http://."
+    return f"The server may expect TLS on this port: write {what} that begins with https://."
+
+
+def tls_expected(request: RangeRequest) -> InvalidResponseError:
+    """Return the error for a response that says so, as :func:`expects_tls` finds."""
+    message = "the port is for https, and was asked for http (status 400)"
+    return InvalidResponseError(message, url=request.url, hint=other_scheme(request, tls=False))
+
+
+def expects_tls(body: bytes | memoryview) -> bool:
+    """Return whether ``body``, of a response with status 400, says that the port is for https."""
+    return _EXPECTS_TLS.search(body) is not None
 
 
 def parse_error(body: bytes) -> tuple[str, str]:
@@ -355,6 +404,22 @@ def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_
     return error_for(request, 200, code, message, denied_hint=denied_hint)
 
 
+def refused_suffix(
+    request: RangeRequest, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
+) -> AsyncpqError | RetryableError | RangeIgnoredError:
+    """Return ``error``, that of a refusal; or the error to raise in its place, if the request's range of the last n
+    bytes may be what the server refused.
+
+    An object is called empty only if Content-Range says that its size is 0: some servers answer 416 if n is greater
+    than the object's size, too.
+    """
+    if request.start >= 0 or status not in _SUFFIX_REFUSALS:
+        return error
+    if status == 416 and headers.get("content-range", "").endswith("*/0"):
+        return changed(request, "it is empty now") if request.pin is not None else empty(request.url)
+    return RangeIgnoredError(None) if type(error) is StoreError else error
+
+
 def error_for(
     request: RangeRequest,
     status: int,
@@ -382,7 +447,7 @@ def error_for(
         return changed(request, "the store has another version") if pinned else failed_condition
     if status == 416 or code == "InvalidRange":
         if request.start < 0:
-            return changed(request, "it is empty now") if pinned else empty(url)
+            return StoreError(f"the store refused the range of the last bytes: {reason}", url=url)
         if pinned:
             return changed(request, "it is shorter now")
         return InvalidResponseError(
@@ -392,7 +457,8 @@ def error_for(
             hint="Check that the file is complete: its metadata name bytes that it does not have.",
         )
     if code in _CREDENTIALS:
-        return CredentialsError(f"the store refused the credentials: {reason}", url=url, hint=_CREDENTIALS_HINT)
+        hint = _CLOCK_HINT if code == "RequestTimeTooSkewed" else _CREDENTIALS_HINT
+        return CredentialsError(f"the store refused the credentials: {reason}", url=url, hint=hint)
     if code in THROTTLES or status == 429 or (status == 503 and code in ("", "ServiceUnavailable")):
         throttled = ThrottledError(f"the store asks to slow down: {reason}", url=url, byte_range=where)
         return RetryableError(throttled, retry_after_s=retry_after_s)
@@ -400,7 +466,8 @@ def error_for(
         failed = TransportError(f"the store failed: {reason}", url=url, byte_range=where)
         return RetryableError(failed, retry_after_s=retry_after_s)
     if status in (401, 403) or code in _DENIED:
-        return AccessDeniedError(f"the store refused access: {reason}", url=url, hint=denied_hint)
+        hint = _ARCHIVED_HINT if code == "InvalidObjectState" else denied_hint
+        return AccessDeniedError(f"the store refused access: {reason}", url=url, hint=hint)
     if 300 <= status < 400:
         return InvalidResponseError(
             f"the store redirects: {reason}",

@@ -33,6 +33,7 @@ class RetryableError(Exception):
 
     ``retry_after_s`` is the server's Retry-After. ``at_once``: the cause (region, clock, credentials) is corrected, so
     the request is retried now, whatever the number of attempts; code that sets ``at_once`` bounds how often.
+    ``throttled``: the store asked to slow down; ``known``: it had asked so since the request was sent.
     """
 
     def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
@@ -40,6 +41,8 @@ class RetryableError(Exception):
         self.error = error
         self.retry_after_s = retry_after_s
         self.at_once = at_once
+        self.known = False
+        self.throttled: bool = isinstance(error, ThrottledError)
 
 
 class RetryBudget:
@@ -75,10 +78,15 @@ def delay_before_retry_s(
     budget: RetryBudget,
     now: float,
     deadline: float | None = None,
+    turns: int = 0,
+    free: bool = False,
     draw: Callable[[], float] = random.random,
 ) -> float:
     """Return how many seconds to wait after the failed attempt number ``attempt`` (from 1): exponential backoff with
     full jitter.
+
+    ``turns`` of the attempts waited for their turn at a store that throttled them and served others: they do not count
+    in ``max_attempts``. A ``free`` retry takes nothing of the budget.
 
     Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
     wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``). ``draw`` returns a
@@ -87,7 +95,7 @@ def delay_before_retry_s(
     if failure.at_once:
         return 0.0
     error = failure.error
-    if attempt >= options.max_attempts:
+    if attempt - turns >= options.max_attempts:
         error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
         if error.hint == error.default_hint:
             error.hint = _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
@@ -101,7 +109,7 @@ def delay_before_retry_s(
             byte_range=error.byte_range,
             hint="Raise read_timeout_s to wait longer for the store.",
         ) from error
-    if not budget.take():
+    if not free and not budget.take():
         error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
         if error.hint == error.default_hint:
             error.hint = (

@@ -6,23 +6,104 @@ The helpers wait for all of their work, so no concurrent call outlives its calle
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
+import queue
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import Context, ContextVar, copy_context
 from importlib import import_module
-from queue import Empty, SimpleQueue
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from asyncpq.errors import UsageError
 
 T = TypeVar("T")
 U = TypeVar("U")
 
+CLOSE_S: Final = 3.0  # the end of a session waits for running calls so long
+
+#: Whose work the calling task runs, such as a token of the service; tasks that it starts inherit it. None: work that
+#: several owners wait for.
+work_owner: ContextVar[object] = ContextVar("asyncpq_work_owner", default=None)
+
 _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
-_Calls: TypeAlias = "SimpleQueue[_Call | None]"  # None: end
+
+
+class OwnersQueue(Generic[T]):
+    """Items that wait for their turns. The owners that appended them have theirs one after the other, however many
+    items each has."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, deque[T]] = {}  # by owner, the next one first
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def append(self, item: T) -> None:
+        """Append an item of the present owner."""
+        self._waiting.setdefault(work_owner.get(), deque()).append(item)
+
+    def popleft(self) -> T:
+        """Remove and return the first item of the next owner. There must be one."""
+        owner = next(iter(self._waiting))
+        items = self._waiting.pop(owner)
+        item = items.popleft()
+        if items:
+            self._waiting[owner] = items
+        return item
+
+
+class _Calls:
+    """Calls that wait for a thread."""
+
+    def __init__(self) -> None:
+        # by its module's name, which gevent may patch after this import; one item for each call or end
+        self._tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended = False
+        self._lock = threading.Lock()
+        self._waiting: OwnersQueue[_Call] = OwnersQueue()
+
+    def put(self, call: _Call) -> None:
+        """Append a call of the present owner."""
+        with self._lock:
+            self._waiting.append(call)
+        self._tickets.put(None)
+
+    def get(self, *, block: bool) -> _Call | None:
+        """Take the next call; None: the thread is to end. Raises queue.Empty if there is none and ``block`` is
+        False."""
+        self._tickets.get(block)
+        if self._ended:
+            self.drop()
+            return None
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None  # none if dropped meanwhile
+
+    def drop(self) -> None:
+        """Cancel the calls that have not begun."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, OwnersQueue()
+        while waiting:
+            waiting.popleft()[0].cancel()
+
+    def end(self, count: int) -> None:
+        """Make each of ``count`` threads end after its present call. Takes no lock, as finalizers call it."""
+        self._ended = True
+        for _ in range(count):
+            self._tickets.put(None)
+
+
+def shared_context() -> Context:
+    """Return a copy of the current context for a task that others may wait for as well: it has no owner."""
+    context = copy_context()
+    context.run(work_owner.set, None)
+    return context
 
 
 class Threads:
@@ -34,18 +115,22 @@ class Threads:
     def __init__(self, count: int, name: str) -> None:
         self._count = count
         self._name = name
-        self._calls: _Calls = SimpleQueue()
+        self._calls = _Calls()
         self._idle = threading.Semaphore(0)  # threads that wait for a call
         self._threads: dict[threading.Thread, Future[None]] = {}
         self._running: set[asyncio.Future[Any]] = set()
-        # runs once: by close(), or when this object is collected
-        self._end = weakref.finalize(self, _end, self._calls, count)
-        self._end.atexit = False
+        # when this object is collected
+        self._finalizer = weakref.finalize(self, self._calls.end, count)
+        self._finalizer.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
         """Call ``work`` in a thread; return a future of its result. Cancelling the future does not stop a call that has
-        begun."""
-        if not self._end.alive:
+        begun.
+
+        Raises:
+            UsageError: there is no thread, and none can start, since the interpreter ends.
+        """
+        if not self._finalizer.alive:
             raise RuntimeError("the thread pool is closed: no call can be started")
         call: Future[T] = Future()
         future = asyncio.wrap_future(call)
@@ -61,26 +146,25 @@ class Threads:
                 name=f"{self._name}_{len(self._threads)}",
                 daemon=True,
             )
-            self._threads[thread] = ended
-            thread.start()
+            try:
+                start_thread(thread)
+            except UsageError:
+                if not self._threads:
+                    call.cancel()
+                    raise
+            else:
+                self._threads[thread] = ended
         return future
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.
 
         A call that runs for longer than ``timeout_s`` seconds is left to its thread, which ends after the call.
         """
-        self._end()
-        ends = [asyncio.wrap_future(ended) for ended in self._threads.values() if not ended.done()]
-        try:
-            if ends:
-                await asyncio.wait(ends, timeout=timeout_s)
-        finally:
-            for end in ends:
-                end.cancel()
-        for thread, ended in self._threads.items():
-            if ended.done():
-                thread.join()  # it is past its last call: this does not block
+        if self._finalizer.detach() is not None:  # not called, as at exit a finalizer may do nothing
+            self._calls.end(self._count)
+            self._calls.drop()
+        await join_threads(self._threads, timeout_s)
         for future in list(self._running):
             if future.get_loop() is asyncio.get_running_loop():
                 future.cancel()
@@ -91,13 +175,40 @@ class Threads:
             future.exception()  # retrieved, so that asyncio does not log it
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread. Raises UsageError if none can start, since the interpreter ends."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise UsageError(
+            f"a read needs a thread, and none can start: {error}", hint="Read before the end of the script."
+        ) from error
+
+
+async def join_threads(threads: Mapping[threading.Thread, Future[None]], timeout_s: float) -> None:
+    """Wait until the last calls of threads have ended, at most ``timeout_s`` seconds, and join those threads.
+    ``threads`` has a future for each, which has a result at the thread's end."""
+    running = [
+        asyncio.wrap_future(ended) for thread, ended in threads.items() if thread.is_alive() and not ended.done()
+    ]
+    try:
+        if running:
+            await asyncio.wait(running, timeout=timeout_s)
+    finally:
+        for future in running:
+            future.cancel()
+    for thread, ended in threads.items():
+        if ended.done():
+            thread.join()  # it is past its last call: this does not block
+
+
 def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> None:
     while True:
         try:
-            item = calls.get_nowait()
-        except Empty:
+            item = calls.get(block=False)
+        except queue.Empty:
             idle.release()
-            item = calls.get()
+            item = calls.get(block=True)
         if item is None:
             break
         call, work = item
@@ -111,17 +222,6 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
                 del result
         del item, call, work  # a waiting thread holds no arguments
     ended.set_result(None)
-
-
-def _end(calls: _Calls, count: int) -> None:
-    """Drop the calls that have not begun, and make each of the ``count`` threads end after its present call."""
-    with contextlib.suppress(Empty):
-        while True:
-            item = calls.get_nowait()
-            if item is not None:
-                item[0].cancel()
-    for _ in range(count):
-        calls.put(None)
 
 
 async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:

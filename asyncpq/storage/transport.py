@@ -12,14 +12,22 @@ from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, ThrottledError, TransportError
+from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, TransportError
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import ConnectionLimiter, Watch, Watchdog
-from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
-from asyncpq.storage.retries import RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.limits import Attempts, ConnectionLimiter, Watch, Watchdog
+from asyncpq.storage.responses import (
+    ERROR_BODY_BYTES,
+    UNKNOWN_SIZE,
+    ExpectedBody,
+    RangeRequest,
+    expects_tls,
+    strong_etag,
+    tls_expected,
+)
+from asyncpq.storage.retries import RetryableError, RetryBudget
 
 Outcome = tuple[ExpectedBody, bytes | memoryview]
 
@@ -40,10 +48,10 @@ class Resumption:
         """Whether a part of the body has been received, so that the next attempt requests only the rest."""
         return bool(self._parts)
 
-    def keep(self, status: int, expected: ExpectedBody | None, data: bytes | memoryview) -> RangeRequest:
+    def keep(self, is_part: bool, expected: ExpectedBody | None, data: bytes | memoryview) -> RangeRequest:
         """Keep ``data``, which a failed attempt received, if it can be continued; return the request of the next
-        attempt."""
-        if status == 206 and expected is not None and 0 < len(data) < expected.length:
+        attempt. ``is_part``: the response has a Content-Range."""
+        if is_part and expected is not None and 0 < len(data) < expected.length:
             pin = self._request.pin or expected.validator
             if strong_etag(pin) is not None and pin.size != UNKNOWN_SIZE:
                 if self._expected is None:
@@ -62,16 +70,16 @@ class Resumption:
         self._parts.clear()
         return True
 
-    def complete(self, status: int, expected: ExpectedBody, data: bytes | memoryview) -> Outcome:
+    def complete(self, is_part: bool, expected: ExpectedBody, data: bytes | memoryview) -> Outcome:
         """Join the received parts with the body of the last attempt; return the whole body and its description.
 
         Raises InvalidResponseError if the last response is not the rest of the body.
         """
         if self._expected is None:
             return expected, data
-        if status != 206:
+        if not is_part:
             raise InvalidResponseError(
-                f"the server answered with status {status}, expected 206",
+                "the server sent the whole object instead of the rest of it",
                 url=self._whole.url,
                 byte_range=self._request.byte_range,
             )
@@ -133,6 +141,10 @@ class Exchange(Protocol):
     method: str  # "GET" or "HEAD"; or the method of a write, which every attempt sends whole and which is never hedged
     request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
 
+    @property
+    def host(self) -> str:
+        """Host that is asked, whose requests are paced together; "" for the store's only one."""
+
     def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
         """Return a coroutine to await before the request is sent, such as the opening of a session; None if nothing has
         to come first. It has no time limit.
@@ -173,30 +185,29 @@ class Transport(Unpicklable):
         DeadlineExceededError if no attempt could begin within ``read_timeout_s``.
         """
         limiter, budget, scan = self._limiter, self._budget, context.scan
+        pace = limiter.pace_of(exchange.host)
         reception = _Reception(self._watchdog, exchange)
-        began = reception.since
         resumption: Resumption | None = None
-        attempt = 1
+        attempts = Attempts(limiter, pace, budget, self._retry, reception.since)
         try:
             while True:
-                if not limiter.try_take(scan):
-                    await limiter.wait(scan)
+                if not limiter.try_take(scan, pace):
+                    context.metrics.paced_s += await limiter.wait(scan, pace)
                 try:
-                    if attempt == 1 and self._hedging is not None and exchange.method in _READS:
+                    if attempts.number == 1 and self._hedging is not None and exchange.method in _READS:
                         expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
                     else:
-                        expected, data = await self._send_once(exchange, context, reception, attempt)
-                    if limiter.limit < limiter.most:
-                        limiter.speed_up()
+                        expected, data = await self._send_once(exchange, context, reception, attempts.number)
+                    limiter.speed_up(reception.loop.time(), pace)
                     if budget.available < budget.most:
-                        budget.succeeded(attempt)
+                        budget.succeeded(attempts.number)
                     return (
                         (expected, data)
                         if resumption is None
-                        else resumption.complete(reception.status, expected, data)
+                        else resumption.complete(reception.is_part, expected, data)
                     )
                 except RetryableError as error:
-                    failure = error
+                    failure = error.with_traceback(None)  # its frames hold this one, and the response
                 except ObjectChangedError as error:
                     if resumption is None or not resumption.start_over():
                         raise
@@ -204,18 +215,10 @@ class Transport(Unpicklable):
                 finally:
                     limiter.give(scan)
                 reception.rest()
-                delay = delay_before_retry_s(
-                    failure,
-                    attempt=attempt,
-                    options=self._retry,
-                    budget=budget,
-                    now=reception.loop.time(),
-                    deadline=None if self._retry.read_timeout_s is None else began + self._retry.read_timeout_s,
-                )
+                delay = attempts.delay_s(failure, reception.loop.time())
                 if resumption is None:
                     resumption = Resumption(exchange.request)
-                exchange.request = resumption.keep(reception.status, reception.expected, reception.partial)
-                attempt += 1
+                exchange.request = resumption.keep(reception.is_part, reception.expected, reception.partial)
                 if delay > 0.0:
                     await asyncio.sleep(delay)
         finally:
@@ -243,6 +246,8 @@ class Transport(Unpicklable):
             body = await exchange.send(reception)
             expected, data = reception.expected, body.data
             if expected is None:
+                if reception.status == 400 and expects_tls(data):
+                    raise tls_expected(request)
                 raise exchange.refuse(reception.status, reception.headers, bytes(data))
             if expected.check is not None and body.complete:
                 expected.check(bytes(data))
@@ -253,9 +258,10 @@ class Transport(Unpicklable):
                 raise _wrong_length(data, expected, request)
             return expected, data
         except RetryableError as failure:
-            throttled = isinstance(failure.error, ThrottledError)
+            throttled = failure.throttled
             if throttled:
-                self._limiter.slow_down(started, reception.loop.time())
+                pace = self._limiter.pace_of(exchange.host)
+                failure.known = not self._limiter.slow_down(started, reception.loop.time(), attempt, pace)
             raise
         except asyncio.CancelledError:
             reception.raise_if_silent(request.url, request.byte_range)
@@ -294,7 +300,8 @@ class Transport(Unpicklable):
         def start() -> None:
             limiter = self._limiter
             # never while the store is throttling
-            if not reception.without_response or limiter.limit < limiter.most or not limiter.try_take(context.scan):
+            pace = limiter.pace_of(exchange.host)
+            if not reception.without_response or limiter.is_slowed(pace) or not limiter.try_take(context.scan, pace):
                 return
             if not hedging.take():
                 limiter.give(context.scan)
@@ -366,6 +373,11 @@ class _Reception(Watch):
         self.status, self.headers = status, headers
         self.expected = expected = self._exchange.accept(status, headers) if status < 300 else None
         return ERROR_BODY_BYTES if expected is None else expected.length
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the accepted response has the bytes that its Content-Range names. Some servers say so with 200."""
+        return self.status == 206 or "content-range" in self.headers
 
     def cut_off(self, data: bytes | memoryview) -> None:
         self.partial = data

@@ -15,8 +15,9 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError, nearest
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?):/(?!/)", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?|dbfs|hf|hdfs|wasbs?):/(?!/)", re.IGNORECASE)
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
+_PORT_0 = re.compile(r"https?://[^/?#]*:0+(?:[/?#]|$)", re.IGNORECASE)
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
 #: User info and query of a url without a protocol: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
 _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
@@ -24,10 +25,21 @@ _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 
 
+#: How the url of an Iceberg table's metadata ends. The second is an older name of gzipped ones, now
+#: ``.gz.metadata.json``.
+ICEBERG_METADATA: Final = (".metadata.json", ".metadata.json.gz")
+
+#: Ends the S3 url of a key that itself has ``?versionId=`` in its name, so that no part of the key names a version.
+END_OF_KEY: Final = "?versionId="
+
+
 def word_set(text: str) -> frozenset[str]:
     """Return the set of the words of ``text``, which are separated by spaces."""
     return frozenset(text.split())
 
+
+#: Protocols of fsspec that keep another filesystem's bytes on disk.
+CACHING_PROTOCOLS: Final = word_set("blockcache cached filecache simplecache")
 
 #: Query parameters of signatures, in lower case: Azure's shared access signature, CloudFront's, S3's version 2.
 _SIGNATURE_PARAMETERS = word_set(
@@ -39,7 +51,10 @@ _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 
 def chained_url(url: str) -> UnsupportedStoreError:
     """Return the error for a url that chains filesystems, such as ``zip://a.parquet::s3://bucket/b.zip``."""
+    first, _, rest = url.partition("::")
     hint = "Copy the Parquet files out, and pass their own urls."
+    if first.partition("://")[0].lower() in CACHING_PROTOCOLS and "::" not in rest:
+        hint = f"Pass {safe_url(rest)}, and disk_cache= of the session to keep on disk what is read."
     return UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(url), hint=hint)
 
 
@@ -71,6 +86,13 @@ def refuse_one_slash(url: str) -> None:
     if match[1].lower() == "file":
         raise InvalidOptionError(
             f"the url has only one slash after {match[1]}:, two are needed", url=url, hint=f"Write file://{url[5:]}."
+        )
+    if match[1].lower() == "dbfs":
+        raise InvalidOptionError(
+            "the url has only one slash after dbfs:, as Databricks writes it",
+            url=safe_url(url),
+            hint=f"On a cluster of Databricks, pass the local path /dbfs{safe_url(url[5:])}. Elsewhere, pass "
+            f"dbfs://{safe_url(url[5:])} with instance and token in storage_options.",
         )
     raise InvalidOptionError(
         f"the url has only one slash after {match[1]}:, two are needed",
@@ -115,9 +137,17 @@ def _safe_link(url: str) -> str:
     else:
         rest, authority = (re.split(ends, rest, maxsplit=1)[0] for ends in ("[?#]", "[/?#]"))
     host = authority.rpartition("@")[2]
+    if protocol in ("s3", "s3a") and is_tenant_bucket(authority) and "@" not in rest:
+        return f"{match[0]}{rest}"
     if _HOST.fullmatch(host) is None:  # a password with `/`, `?` or `#` ends the authority too early
         return f"{match[0]}..."
     return f"{match[0]}{rest[len(authority) - len(host) :]}"
+
+
+def is_tenant_bucket(bucket: str) -> bool:
+    """Return whether ``bucket`` is a name of Ceph, ``tenant:bucket``, rather than a host and its port."""
+    tenant, colon, name = bucket.partition(":")
+    return bool(colon and tenant and name) and not name.isdecimal() and not {":", "@"} & set(name) and "@" not in tenant
 
 
 def identity_of(url: str) -> str:
@@ -135,6 +165,19 @@ def identity_of(url: str) -> str:
     ]
     query = hashlib.sha256(urlencode(kept).encode()).hexdigest() if kept else ""
     return f"{parts.scheme.lower()}://{host}{parts.path}?{query}"
+
+
+def split_version(url: str) -> tuple[str, str | None]:
+    """Split an S3 url into the url of the key and the id of a version, which has no slash; None for no version."""
+    path, _, version = url.rpartition("?versionId=")
+    if not path or "/" in version:
+        return url, None
+    return path, version or None
+
+
+def url_of_key(url: str) -> str:
+    """Return the url of the key that ends ``url``, so that :func:`split_version` finds no version in it."""
+    return url + END_OF_KEY if split_version(url)[0] != url else url
 
 
 def local_path(url: str | os.PathLike[str]) -> str:
@@ -168,12 +211,17 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
     clear text.
     """
     options = dict(storage_options or {})
-    if all(name in _ARGUMENTS for name, value in options.items() if value is None or isinstance(value, Mapping)):
-        return options
-    from fsspec.registry import known_implementations  # it takes 15 ms to load
+    for name, value in options.items():
+        if isinstance(value, Mapping) and name != name.lower() and name.lower() in _PROTOCOLS:
+            raise InvalidOptionError(
+                f"storage_options has no protocol {name}: protocols are in lower case",
+                hint=f'Write storage_options={{"{name.lower()}": {{...}}}}.',
+            )
+    nested = {name for name, value in options.items() if value is None or isinstance(value, Mapping)} - _ARGUMENTS
+    if not nested <= _PROTOCOLS:
+        from fsspec.registry import known_implementations  # loading it takes a tenth of the time to a first row
 
-    names = set(options) & (set(known_implementations) | {"file", "local"})
-    nested = {name for name in names if options[name] is None or isinstance(options[name], Mapping)}
+        nested &= _PROTOCOLS | set(known_implementations)
     if not nested:
         return options
     if nested != set(options):
@@ -198,6 +246,9 @@ _ALIASES = {
 }
 
 
+_PROTOCOLS: Final = frozenset(_ALIASES) | word_set(
+    "local http https hf memory hdfs sftp ftp dbfs github oss webhdfs smb"
+)
 _REGION: Final = 'client_kwargs={"region_name": ...}'
 
 #: Names that boto3, object_store, deltalake, Polars, DuckDB and pyarrow give to s3fs's options, in lower case.
@@ -224,6 +275,22 @@ _S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "
     "verify",
     "verify_ssl",
 }
+
+#: Options of other stores, for :func:`as_storage_option`.
+_OTHER_STORES: Final = word_set(
+    "account_name account_key connection_string sas_token credential project headers auth client_kwargs config_kwargs "
+    "s3_additional_kwargs use_ssl username password obstore s3 s3a gs gcs az abfs https http"
+)
+
+
+def as_storage_option(name: str) -> str | None:
+    """Return the text ``storage_options={...}`` with which to pass an option of a store that some library calls
+    ``name``; None if no store has such an option."""
+    meant = _S3_NAMES.get(name.lower(), name if name in _S3_ONLY | _OTHER_STORES else None)
+    if meant is None:
+        return None
+    option, _, value = meant.partition("=")
+    return f'storage_options={{"{option}": {value or "..."}}}'
 
 
 def refusal(error: Exception, options: Mapping[str, Any]) -> str:
@@ -272,6 +339,16 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
             "the storage_options for s3 have an endpoint_url that does not begin with http:// or https://",
             hint='Begin it with its scheme, such as "http://127.0.0.1:9000".',
         )
+    if isinstance(endpoint, str) and _PORT_0.match(endpoint):
+        raise InvalidOptionError(
+            "the storage_options for s3 have an endpoint_url with port 0, on which no server listens",
+            hint="Write the server's port.",
+        )
+
+
+def is_s3_option(name: str) -> bool:
+    """Return whether S3 stores have an option ``name``, or another library calls one of theirs so."""
+    return name.lower() in _S3_ONLY
 
 
 def unknown_option(

@@ -20,8 +20,8 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
-from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, ProtocolError, Receiver
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
+from asyncpq.storage.responses import RangeRequest, is_s3, other_scheme
 from asyncpq.storage.retries import RetryableError
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
@@ -76,7 +76,7 @@ class DirectWire:
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         default_port = 443 if tls else 80
-        host, port = parts.hostname or "", parts.port or default_port
+        host, port = parts.hostname or "", default_port if parts.port is None else parts.port
         name = parts.netloc.lower().removesuffix(f":{default_port}")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return HttpTarget(Endpoint(host, port, tls), f"{path} HTTP/1.1\r\nHost: {name}\r\n{header_lines(headers)}")
@@ -108,7 +108,7 @@ class DirectWire:
                 try:
                     connection = await pool.connect(endpoint)
                 except OSError as error:  # TimeoutError is one
-                    raise connection_failure(error, request, endpoint.host) from error
+                    raise connection_failure(error, request, endpoint.host, tls=endpoint.tls) from error
                 except UnicodeError as error:  # of the IDNA codec
                     raise TransportError(
                         f"the host name {endpoint.host[:100]!r} is not valid",
@@ -122,9 +122,10 @@ class DirectWire:
                     raise
                 # The server may close an idle connection just when it is taken again.
                 if not (used and connection.untouched):
-                    raise connection_failure(error, request) from error
+                    silent = connection.untouched and not endpoint.tls and not pool.has_served(endpoint)
+                    raise connection_failure(error, request, tls=False if silent else None) from error
             except ProtocolError as error:
-                raise no_http(request, str(error)) from error
+                raise no_http(request, str(error), tls_expected=isinstance(error, TlsExpectedError)) from error
             finally:
                 pool.give_back(endpoint, connection)
             connection = None
@@ -135,9 +136,11 @@ class DirectWire:
         await self._pool.close()
 
 
-def no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
+def no_http(request: RangeRequest, detail: str, *, tls_expected: bool = False) -> InvalidResponseError:
     """Return the error for a response that is not HTTP; ``detail`` says what is wrong with it."""
-    hint = "Check the url's scheme and port, and proxies on the way."
+    hint = (
+        other_scheme(request, tls=False) if tls_expected else "Check the url's scheme and port, and proxies on the way."
+    )
     return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url, hint=hint)
 
 
@@ -145,22 +148,32 @@ def no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 
-def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
-    """Return the error for a broken connection to ``host``, without the text of ``error``, which may quote secrets."""
+def connection_failure(
+    error: Exception, request: RangeRequest, host: str = "", *, tls: bool | None = None
+) -> AsyncpqError | RetryableError:
+    """Return the error for a broken connection to ``host``, without the text of ``error``, which may quote secrets.
+
+    ``tls`` says that the server has not answered, so that its port may be the other kind: a connection with or without
+    TLS; None for a server that has.
+    """
     if isinstance(error, ssl.SSLError):
         return no_tls(type(error).__name__, error, request)
-    return no_connection(type(error).__name__, error, request, host)
+    if isinstance(error, NoTlsError):
+        return TransportError(str(error), url=request.url, hint=other_scheme(request, tls=True))
+    return no_connection(type(error).__name__, error, request, host, tls=tls)
 
 
-def no_connection(error_name: str, cause: Exception, request: RangeRequest, host: str) -> AsyncpqError | RetryableError:
+def no_connection(
+    error_name: str, cause: Exception, request: RangeRequest, host: str, *, tls: bool | None = None
+) -> AsyncpqError | RetryableError:
     """Return the error for a connection that could not be made: ``error_name`` is the exception's class, ``cause`` what
-    caused it."""
+    caused it, and ``tls`` is that of :func:`connection_failure`."""
     detail = f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
     failure = TransportError(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
     )
     check = "Check the host and port of the url."
-    if _is_s3(request):
+    if is_s3(request):
         check = "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
         failure.message = f"the host {host} is unknown: {failure.message}"
@@ -168,28 +181,32 @@ def no_connection(error_name: str, cause: Exception, request: RangeRequest, host
         return failure
     if isinstance(cause, ConnectionRefusedError):
         failure.hint = f"No server listens on this port. {check}"
+    elif tls is not None and isinstance(cause, ConnectionError):
+        failure.hint = other_scheme(request, tls=tls)
     return RetryableError(failure)
 
 
 def no_tls(error_name: str, cause: object, request: RangeRequest) -> TransportError:
     """Return the error for a failed TLS handshake. OpenSSL's reasons are constants without secrets."""
-    at_s3 = _is_s3(request)
+    at_s3 = is_s3(request)
     hint = "Check the TLS configuration of the host."
     if isinstance(cause, ssl.SSLCertVerificationError):
         trust = 'client_kwargs={"verify": "ca.pem"}' if at_s3 else '{"https": {"ssl": an ssl.SSLContext}}'
         hint = f"Check the host's name and certificate; name a private CA in storage_options: {trust}."
     elif isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
-        hint = (
-            f"The server may not support TLS: write {'an endpoint_url' if at_s3 else 'a url'} that begins with http://."
-        )
+        hint = other_scheme(request, tls=True)
     reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
     detail = f": {reason}" if reason else ""
     return TransportError(f"the TLS connection failed ({error_name}{detail})", url=request.url, hint=hint)
 
 
-#: OpenSSL's reasons for a response in clear text.
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
-
-
-def _is_s3(request: RangeRequest) -> bool:
-    return request.url.startswith(("s3://", "s3a://"))
+#: OpenSSL's reasons for a response in clear text, or none.
+_NO_TLS = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "HTTP_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "RECORD_LAYER_FAILURE",
+        "UNEXPECTED_EOF_WHILE_READING",
+    }
+)

@@ -2,7 +2,8 @@
 
 :func:`catalog_of` picks the catalog of a target. A catalog's ``snapshot()`` pins one version of the table; the
 snapshot's ``files()`` lists the data files that a predicate leaves. `delta`, `iceberg` and `ducklake` each decode
-their own metadata through the session's stores and caches; `deleted_rows` holds what they share.
+their own metadata through the session's stores and caches. `deleted_rows` and `column_paths` hold what they share, and
+`locations` says where a table's files may be.
 
 All of them raise CorruptFileError where metadata or deleted rows are malformed, and UnsupportedFeatureError for a
 feature that asyncpq does not support; both name the file.
@@ -15,7 +16,7 @@ import os
 from typing import Any, Literal, cast
 
 from asyncpq.datasets.model import Catalog
-from asyncpq.errors import InvalidOptionError, UsageError
+from asyncpq.errors import InvalidOptionError, UsageError, install_hint
 
 Format = Literal["parquet", "delta", "iceberg"]
 Version = int | str | dt.datetime
@@ -47,8 +48,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
             from asyncpq.tables.iceberg.catalog import IcebergCatalog
         except ModuleNotFoundError as error:
             raise UsageError(
-                "Iceberg tables need pyiceberg, which is not installed",
-                hint="Install pyiceberg, as the extra asyncpq[iceberg] does.",
+                "Iceberg tables need pyiceberg, which is not installed", hint=install_hint("pyiceberg", "iceberg")
             ) from error
 
         table = os.fspath(target) if isinstance(target, os.PathLike) else target

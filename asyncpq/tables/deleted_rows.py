@@ -15,13 +15,16 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
 from asyncpq.decoding import kernels as pc
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, located
+from asyncpq.decoding.arrow import plain_scalar
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, located
+from asyncpq.options import LimitOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 8  # length and checksum
+_RANGE_BYTES = 96  # of memory that a range takes: two integers, their places in two tuples, and in arrays before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class DeletionVector:
         with located(url=safe_url(self.url), byte_range=(self.start, self.stop) if vector is None else None):
             if vector is None:
                 vector = unframed(await reader.read_bytes(self.url, self.start, self.stop))
-            rows = await asyncio.to_thread(decode_vector, vector)
+            rows = await asyncio.to_thread(decode_vector, vector, reader.limits)
             if rows.num_rows != self.cardinality:
                 raise CorruptFileError(
                     f"a deletion vector has {rows.num_rows} rows, but the table's metadata say {self.cardinality}"
@@ -67,17 +70,20 @@ def unframed(stored: bytes) -> bytes:
     return vector
 
 
-def decode_vector(vector: bytes) -> RowRanges:
+def decode_vector(vector: bytes, limits: LimitOptions) -> RowRanges:
     """Return the row numbers in ``vector``, a deletion vector (a magic number and a bitmap) without its frame."""
     if vector[:4] != _MAGIC:
         raise UnsupportedFeatureError(
             f"a deletion vector has the magic number {vector[:4].hex()}, expected {_MAGIC.hex()}"
         )
-    return decode_roaring(vector[4:])
+    return decode_roaring(vector[4:], limits)
 
 
-def decode_roaring(data: bytes) -> RowRanges:
-    """Decode the values of a serialized 64-bit Roaring bitmap. Memory grows with ``data``, not with the values."""
+def decode_roaring(data: bytes, limits: LimitOptions) -> RowRanges:
+    """Decode the values of a serialized 64-bit Roaring bitmap. Memory grows with the runs of consecutive values.
+
+    Raises CorruptFileError if ``data`` is malformed, ResourceLimitError if the runs exceed ``max_decoded_bytes``.
+    """
     from pyroaring import BitMap64  # few tables have deletion vectors
 
     try:
@@ -85,19 +91,45 @@ def decode_roaring(data: bytes) -> RowRanges:
     except (ValueError, IndexError) as error:
         raise CorruptFileError(f"Roaring bitmap of {len(data)} bytes cannot be decoded: {error}") from error
     firsts = bitmap - bitmap.shift(1)  # of each run of consecutive values
+    _check_ranges(len(firsts), limits)  # one bit of the bitmap may stand for a run
     lasts = bitmap - bitmap.shift(-1)
     return RowRanges.from_parallel(firsts.to_array(), (last + 1 for last in lasts.to_array()))
 
 
-def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
+def decode_positions(positions: pa.ChunkedArray, url: str, limits: LimitOptions) -> RowRanges:
     """Return the rows that the delete file at ``url`` names: ``positions`` is its column ``pos``, row numbers in any
-    order."""
+    order. Raises CorruptFileError if one is null or negative, ResourceLimitError as :func:`ranges_of`."""
     if positions.type != pa.int64() or positions.null_count:
         raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
     ascending = pc.unique(positions).sort()
     if len(ascending) and ascending[0].as_py() < 0:
         raise CorruptFileError("a deleted row's position is negative", url=safe_url(url), column="pos")
-    return RowRanges.from_rows(ascending.to_pylist())
+    with located(url=safe_url(url)):
+        return ranges_of(ascending, limits)
+
+
+def ranges_of(ascending: pa.Array, limits: LimitOptions) -> RowRanges:
+    """Return a set of row numbers, given as distinct ascending int64.
+
+    Raises ResourceLimitError if the ranges that they form exceed ``max_decoded_bytes``.
+    """
+    if not len(ascending):
+        return RowRanges.empty()
+    before, after = ascending[:-1], ascending[1:]
+    is_gap = pc.not_equal(pc.subtract(after, before), plain_scalar(1, pa.int64()))
+    _check_ranges(is_gap.true_count + 1, limits)
+    starts = pa.concat_arrays([ascending[:1], after.filter(is_gap)])
+    lasts = pa.concat_arrays([before.filter(is_gap), ascending[-1:]])
+    return RowRanges.from_parallel(starts.to_pylist(), (last + 1 for last in lasts.to_pylist()))
+
+
+def _check_ranges(num_ranges: int, limits: LimitOptions) -> None:
+    if num_ranges * _RANGE_BYTES > limits.max_decoded_bytes:
+        raise ResourceLimitError(
+            f"the deleted rows are {num_ranges} ranges, which take more than "
+            f"max_decoded_bytes={limits.max_decoded_bytes} of memory",
+            hint="Rewrite the table's data files (compaction), or raise LimitOptions(max_decoded_bytes=...).",
+        )
 
 
 def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:

@@ -18,6 +18,7 @@ from asyncpq.dataset import Dataset
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, Reader, Snapshot
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.paths import struct_path, top_level
 from asyncpq.expressions import Expression, IsNull, Or, col
 from asyncpq.expressions.scalars import as_scalar
 from asyncpq.pruning.access_plan import AccessPlan
@@ -124,11 +125,9 @@ def _any(where: Expression, rows: pa.Table) -> bool:
 
 def _values(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column, or a part of a struct that is named by its dotted path."""
-    top = name
-    while rows.schema.get_field_index(top) < 0:
-        top = top.rpartition(".")[0]
+    top = top_level(rows.schema, name) or name
     values = rows[top]
-    for child in name[len(top) + 1 :].split(".") if top != name else ():
+    for child in struct_path(values.type, name[len(top) + 1 :]) if top != name else ():
         values = pc.struct_field(values, child)
     return values
 

@@ -13,7 +13,6 @@ import contextlib
 import gzip
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import cast
 from urllib.parse import unquote
 
+from asyncpq.objects.loop_threads import Portal
 from asyncpq.testing import answers
 from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject
 from asyncpq.testing.faults import Fault
@@ -130,19 +130,12 @@ class ObjectServer:
     def in_thread(cls, *, port: int = 0, latency_s: float = 0.0) -> Iterator[ObjectServer]:
         """Run a server with its own event loop and thread, for clients that block."""
         server = cls(port=port, latency_s=latency_s)
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="asyncpq-object-server", daemon=True)
-        thread.start()
+        portal = Portal("asyncpq-object-server", server.close)
         try:
-            asyncio.run_coroutine_threadsafe(server.start(), loop).result()
-            try:
-                yield server
-            finally:
-                asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+            portal.call(server.start())
+            yield server
         finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            portal.close()
 
     # -- answers ----------------------------------------------------------------------------------
 

@@ -87,6 +87,11 @@ class WrappedStore:
     ) -> list[base.ListedObject]:
         return await self.inner.list_objects(url, context=context, wants=wants)
 
+    async def first_names(self, url: str, *, context: base.RequestContext) -> base.FirstNames:
+        if isinstance(self.inner, base.FolderStore):
+            return await self.inner.first_names(url, context=context)
+        return base.FirstNames([], True)
+
     # -- writing ----------------------------------------------------------------------------------
 
     async def put_object(self, url: str, data: bytes, *, context: base.RequestContext) -> None:

@@ -44,6 +44,7 @@ from asyncpq.writing.row_digest import RowDigest
 from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
+_INDEX: Final = pa.int32()
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _BATCH_ROWS: Final = 1 << 16
 
@@ -369,20 +370,23 @@ async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
 
 def _writable(schema: pa.Schema) -> pa.Schema:
     """Return the schema with which rows are sorted and written: ``schema`` with plain types for views of strings and
-    binary, which pyarrow can neither sort nor take."""
-    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
+    binary, which pyarrow can neither sort nor take, and with wide indices of dictionaries, since those of several row
+    groups become one."""
+    return pa.schema([field.with_type(_writable_type(field.type)) for field in schema], schema.metadata)
 
 
-def _without_views(type_: pa.DataType) -> pa.DataType:
+def _writable_type(type_: pa.DataType) -> pa.DataType:
     if isinstance(type_, pa.StructType):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in type_])
+        return pa.struct([field.with_type(_writable_type(field.type)) for field in type_])
     if isinstance(type_, pa.MapType):
-        key, item = (field.with_type(_without_views(field.type)) for field in (type_.key_field, type_.item_field))
+        key, item = (field.with_type(_writable_type(field.type)) for field in (type_.key_field, type_.item_field))
         return pa.map_(key, item, type_.keys_sorted)
     if is_list(type_):
-        element = type_.value_field.with_type(_without_views(type_.value_type))
+        element = type_.value_field.with_type(_writable_type(type_.value_type))
         if isinstance(type_, pa.FixedSizeListType):
             return pa.list_(element, type_.list_size)
         is_large = isinstance(type_, (pa.LargeListType, pa.LargeListViewType))
         return pa.large_list(element) if is_large else pa.list_(element)
+    if isinstance(type_, pa.DictionaryType) and type_.index_type.bit_width < _INDEX.bit_width:
+        return pa.dictionary(_INDEX, type_.value_type, type_.ordered)
     return _PLAIN.get(type_, type_)

@@ -22,7 +22,7 @@ from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
 from tests.servers import TcpProxy, ValkeyServer
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.sampled(2)]
 
 KEYS = [ContentKey(b"v" * 16, "page", start, start + 100) for start in range(8)]
 VALUES = [b"value %d" % number * (1 + 1000 * number) for number in range(8)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -105,13 +108,13 @@ async def test_a_database_needs_the_right_to_select_it(
 
 
 async def test_another_prefix_than_the_users(options: SharedCacheOptions, log: pytest.LogCaptureFixture) -> None:
-    """One line for each command, however often it is refused."""
+    """One line for each command, which is then paused."""
     cache = SharedCache(replace(options, prefix="team:"))
     for _ in range(5):
         await cache.put_many({KEY: b"value", KEY._replace(start=1): b"other"})
         assert await cache.get_many([KEY]) == [None]
         await cache.drop_pointer(POINTER_KEY)
-    assert (cache.errors, cache.skipped) == (20, 0)
+    assert (cache.errors, cache.skipped) == (4, 12)
     await cache.close()
     lines = warnings(log)
     assert len(lines) == 3
@@ -136,9 +139,135 @@ async def test_a_server_without_memory(
     assert "refuses SET with OOM: it has no memory left" in line
 
 
+REFUSALS = {
+    "replica": ("SET", "READONLY: it is a replica"),
+    "full": ("SET", "OOM: it has no memory left"),
+    "no permission to write": ("SET", "NOPERM: its user may not run it"),
+    "no permission to read": ("GETRANGE", "NOPERM: its user may not run it"),
+    "cluster": ("GETRANGE", "MOVED: it is a cluster"),
+}
+
+
+@contextlib.contextmanager
+def refusing(how: str, server: ValkeyServer, folder: Path) -> Iterator[ValkeyServer]:
+    """A real server that refuses commands for good; ``server`` itself, if it can take that back."""
+    admin = server.admin
+    if how == "cluster":
+        with clustered(folder) as node:
+            yield node
+        return
+    commands: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
+        "replica": ([("REPLICAOF", "127.0.0.1", "1")], [("REPLICAOF", "NO", "ONE")]),
+        "full": (
+            [("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")],
+            [("CONFIG", "SET", "maxmemory", str(1 << 30), "maxmemory-policy", "allkeys-lfu")],
+        ),
+        "no permission to write": ([("ACL", "SETUSER", "asyncpq", "-set")], [("ACL", "SETUSER", "asyncpq", "+set")]),
+        "no permission to read": (
+            [("ACL", "SETUSER", "asyncpq", "-getrange")],
+            [("ACL", "SETUSER", "asyncpq", "+getrange")],
+        ),
+    }
+    begin, end = commands[how]
+    for command in begin:
+        admin.execute_command(*command)
+    try:
+        yield server
+    finally:
+        for command in end:
+            admin.execute_command(*command)
+
+
+@contextlib.contextmanager
+def clustered(folder: Path) -> Iterator[ValkeyServer]:
+    """A node of a cluster whose slots are all at another node."""
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                bus = probe.getsockname()[1]
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-require-full-coverage", "no")
+            nodes.append((stack.enter_context(ValkeyServer(folder / name, *options)), bus))
+        (owner, bus), (node, _) = nodes
+        owner.admin.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        node.admin.execute_command("CLUSTER", "MEET", "127.0.0.1", str(owner.port), str(bus))
+        for _ in range(1000):
+            if dict(node.admin.execute_command("CLUSTER INFO"))["cluster_state"] == "ok":
+                break
+            time.sleep(0.02)
+        yield node
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+async def test_a_server_that_refuses_for_good_is_left_alone(
+    how: str, server: ValkeyServer, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    """What it refuses is sent once in a pause, what it does not refuse goes on; one line names the cause."""
+    command, meaning = REFUSALS[how]
+    with refusing(how, server, tmp_path) as node:
+        cache = SharedCache(SharedCacheOptions(url=node.url, timeout_s=PATIENT_S, connect_timeout_s=PATIENT_S))
+        calls_before = calls(node, command)
+        for number in range(20):
+            if command == "SET":
+                await cache.put_many({KEY._replace(start=number): b"value"})
+            assert await cache.get_many([KEY._replace(start=number)]) == [None]
+        refused = calls(node, command) - calls_before
+        assert refused == 1
+        assert (cache.errors, cache.skipped) == (1, 19)
+        (line,) = [line for line in warnings(log) if f"refuses {command}" in line]
+        assert f"with {meaning}" in line
+        assert "paused for 5.0 s" in line
+        await cache.close()
+    assert len(warnings(log)) == 1
+
+
+async def test_a_command_is_sent_again_when_the_server_takes_it_again(
+    server: ValkeyServer, options: SharedCacheOptions
+) -> None:
+    cache = SharedCache(replace(options, retry_after_s=0.05))
+    with refusing("replica", server, Path()):
+        await cache.put_many({KEY: b"value"})
+    assert cache.errors == 1
+    async with asyncio.timeout(PATIENT_S):
+        while await cache.get_many([KEY]) == [None]:
+            await asyncio.sleep(0.02)
+            await cache.put_many({KEY: b"value"})
+    skipped = cache.skipped
+    for _ in range(5):
+        await cache.put_many({KEY: b"value"})
+    assert (cache.errors, cache.skipped) == (1, skipped)
+    await cache.close()
+
+
+def test_after_a_pause_one_exchange_tries() -> None:
+    now = [0.0]
+    refusals = Refusals("host:1", 5.0, lambda: now[0])
+    early = refusals.begin(("SET",))
+    assert early is not None
+    refusals.add("SET", "READONLY")
+    assert refusals.begin(("GETRANGE", "SET")) is None
+    assert refusals.begin(("GETRANGE",)) is not None
+    refusals.end(("SET",), early)  # of an exchange that began before
+    assert refusals.begin(("SET",)) is None
+    now[0] = 5.0
+    probe = refusals.begin(("SET",))
+    assert probe is not None
+    assert refusals.begin(("SET",)) is None
+    refusals.end(("SET",), probe)
+    assert refusals.begin(("SET",)) is not None
+
+
+def calls(server: ValkeyServer, command: str) -> int:
+    """How often the server ran or refused a command."""
+    stats = server.admin.info("commandstats").get(f"cmdstat_{command.lower()}", {})
+    return int(stats.get("calls", 0)) + int(stats.get("rejected_calls", 0))
+
+
 def test_once_a_minute_and_how_often(log: pytest.LogCaptureFixture) -> None:
     now = [100.0]
-    refusals = Refusals("host:1", lambda: now[0])
+    refusals = Refusals("host:1", 5.0, lambda: now[0])
     for _ in range(3):
         refusals.add("SET", "OOM command not allowed when used memory > 'maxmemory'.")
     refusals.add("SET", "READONLY You can't write against a read only replica.")
@@ -153,7 +282,7 @@ def test_once_a_minute_and_how_often(log: pytest.LogCaptureFixture) -> None:
 
 def test_a_server_that_says_anything(log: pytest.LogCaptureFixture) -> None:
     """Its words are not shown, and do not fill the log."""
-    refusals = Refusals("host:1")
+    refusals = Refusals("host:1", 5.0)
     for first in "ABCDEFGHIJKLMNOPQRSTUVWXYZ":
         for second in "ABCDEFGHIJKLMNOPQRSTUVWXYZ":
             refusals.add("SET", f"{first}{second} hunter2")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +16,12 @@ import typer
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli.commands import app
+from asyncpq.cli import commands, main
+from asyncpq.cli.command_table import PANELS
+from asyncpq.cli.commands import app, load_command
+from asyncpq.cli.help_page import help_page
+
+pytestmark = pytest.mark.sampled(2)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +31,62 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_version() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"asyncpq {asyncpq.__version__}\n", "")
+
+
+ON_STDOUT: list[list[str]] = [["--version"], ["--help"], [], ["count", "--help"], ["--debug", "--version"]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ON_STDOUT, ids=str)
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "asyncpq", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stderr == "asyncpq: cannot write to stdout: No space left on device.\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", ON_STDOUT, ids=str)
+def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "asyncpq", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_while_a_command_is_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "import_module", load)
+    done = CliRunner().invoke(app, ["count", "x.parquet"])
+    assert (done.exit_code, done.stderr) == (130, "asyncpq: interrupted\n")
+
+
+def test_a_missing_package_has_a_hint_whenever_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "x.parquet")
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    done = CliRunner().invoke(app, ["query", str(tmp_path / "x.parquet"), "--format", "table"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("asyncpq: the command line requires rich.console. Install it"), done.stderr
+    assert done.stderr.count("\n") == 1
+    monkeypatch.setattr(sys, "argv", ["asyncpq", "inspect", str(tmp_path / "x.parquet")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    # while the command's module is loaded, or once it runs
+    said = f"{ended.value.code} {capsys.readouterr().err}"
+    assert "asyncpq: the command line requires rich.console. Install it" in said
+
+    def load(name: str) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    monkeypatch.setattr(commands, "import_module", load)
+    with pytest.raises(SystemExit, match=r"asyncpq: the command line requires rich\. Install it"):
+        main()
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:
@@ -101,6 +164,7 @@ def test_every_command_has_a_help_that_ends_as_a_sentence(name: str) -> None:
     done = CliRunner(env={"COLUMNS": "400", "TERM": "dumb"}).invoke(app, [name, "--help"])
     assert done.exit_code == 0
     assert "Usage:" in done.stdout
+    assert "<bool>" not in done.stdout
     for line in done.stdout.splitlines():
         if "--" in line and line.startswith("│"):
             assert re.search(r"[.)\]]\s*│$", line), line
@@ -116,3 +180,73 @@ def test_shells_complete_commands(shell: str) -> None:
     done = CliRunner(env={variable: f"complete_{shell}", **words, **others}).invoke(app, [], prog_name="asyncpq")
     assert "count" in done.stdout
     assert "lookup" not in done.stdout
+
+
+def test_the_help_is_shown_once_without_a_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "asyncpq"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).count("Usage:") == 1
+
+
+LOADS: dict[str, tuple[list[str], set[str]]] = {
+    # arguments of a command, and what it does not load
+    "version": (["--version"], {"asyncio", "pyarrow", "re", "typer", "typing"}),
+    "help": (["--help"], {"asyncio", "pyarrow", "re", "typer", "typing"}),
+    "count": (["count", "x.parquet"], {"rich", "pandas", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"}),
+    "lookup": (
+        ["lookup", "x.parquet", "--key", "id=1"],
+        {"rich", "pandas", "pyarrow.compute", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"},
+    ),
+}
+
+
+@pytest.mark.parametrize("command", LOADS)
+def test_a_command_loads_what_it_needs(command: str, tmp_path: Path) -> None:
+    arguments, unneeded = LOADS[command]
+    pq.write_table(pa.table({"id": [1, 2], "text": ["a", "b"], "price": [0.5, 1.5]}), tmp_path / "x.parquet")
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('loaded', *sys.modules, file=sys.stderr))\n"
+        "from asyncpq.cli import main\n"
+        f"sys.argv = ['asyncpq', *{arguments}]\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            f"import sys; sys.path[:0] = {sys.path}\n{code}",
+        ],  # -S: site loads modules of its own
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.split())
+    assert "loaded" in loaded
+    assert "asyncpq.cli" in loaded
+    assert loaded.isdisjoint(unneeded)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_first_page_of_the_help_says_what_typer_says(width: int) -> None:
+    theirs = CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"}).invoke(app, ["--help"], prog_name="asyncpq").stdout
+    ours = help_page("asyncpq", width, styled=False)
+    assert words(ours) == words(theirs)
+    assert {len(line) for line in ours.splitlines() if line.startswith(("╭", "│", "╰"))} == {width}
+    assert re.sub(r"\x1b\[[0-9;]*m", "", help_page("asyncpq", width, styled=True)) == ours
+
+
+def words(page: str) -> list[str]:
+    """The words of a page of help, without its boxes and the type that versions of typer show for a switch."""
+    return re.sub(r"[─╭╮╰╯│]|<bool>", " ", page).split()
+
+
+def test_every_listed_command_has_the_help_of_its_function() -> None:
+    for panel in PANELS.values():
+        for name, _, about in panel:
+            first, _, _ = load_command(name).help.partition("\n\n")
+            assert " ".join(first.split()) == about, name

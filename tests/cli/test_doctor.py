@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,15 @@ def test_secrets_of_the_environment_are_not_shown(monkeypatch: pytest.MonkeyPatc
         assert "AWS_SECRET_ACCESS_KEY" in printed
         assert "hidden-secret" not in printed
     assert diagnosis.versions()["python"] is not None
+
+
+@pytest.mark.parametrize(("size", "why"), [(1000, "the object has less than 1 MiB"), (2**30, "an error ended")])
+def test_an_unmeasured_bandwidth_has_a_reason(size: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def report(session: Session, url: str | None = None, *, writes: bool = False) -> Any:
+        store = {**(REPORT["store"] or {}), "size": size, "bandwidth_bytes_s": None, "parallel_bytes_s": None}
+        return {**REPORT, "store": store}
+
+    monkeypatch.setattr(Session, "diagnose", report)
+    printed = invoke("s3://bucket/a.parquet").stdout
+    for name in ("bandwidth", "in parallel"):
+        assert re.search(rf"^{name} +not measured: {why}", printed, re.MULTILINE)

@@ -24,6 +24,8 @@ from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
 from tests.parquet_samples import DATA
 
+pytestmark = pytest.mark.sampled(2)
+
 WRITERS = [
     "alltypes_plain.parquet",
     "data_index_bloom_encoding_stats.parquet",

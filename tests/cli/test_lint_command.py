@@ -23,6 +23,8 @@ from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
 from tests.reports.lookups import REQUESTS, encoded, trips
 
+pytestmark = pytest.mark.sampled(2)
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

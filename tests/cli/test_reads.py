@@ -34,6 +34,8 @@ from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
 from tests.parquet_samples import DATA, requires_corpus
 
+pytestmark = pytest.mark.sampled(2)
+
 TRIPS = pa.table(
     {
         "id": pa.array(range(3000), pa.int64()),
@@ -88,6 +90,14 @@ def test_the_verbs_give_the_rows(url: str) -> None:
     assert rows("lookup", url, "--key", "price=17.00", "--key", "user=user-0523", "--columns", "id") == [{"id": 17}]
 
 
+def test_a_key_of_a_field_beside_a_struct_of_the_beginning_of_its_path() -> None:
+    structs = {"st.a": [{"x": row} for row in range(6)], "st": [{"a.b": row} for row in range(6)]}
+    Path("beside").mkdir()
+    pq.write_table(pa.table({"id": range(6), **structs}), "beside/a.parquet")
+    for url in ("beside/a.parquet", "beside"):
+        assert rows("lookup", url, "--key", "st.a.b=4", "--columns", "id") == [{"id": 4}]
+
+
 def test_take_gives_rows_by_number() -> None:
     assert rows("take", "trips.parquet", "2999", "17", "17", "--columns", "id") == [
         {"id": 2999},
@@ -132,6 +142,17 @@ def test_files_are_written(ending: str) -> None:
     assert os.path.getsize(out) > 1000
     if ending == "parquet":
         assert pq.read_table(out, columns=["id", "user"]) == TRIPS.slice(0, 1500).select(["id", "user"])
+
+
+@pytest.mark.parametrize("ending", ["arrow", "feather"])
+def test_dictionaries_that_differ_from_row_group_to_row_group(ending: str) -> None:
+    kind = pa.dictionary(pa.int32(), pa.string())
+    table = pa.table({"id": range(300), "word": pa.array([f"w{at // 50}" for at in range(300)]).cast(kind)})
+    pq.write_table(table, "words.parquet", row_group_size=100)
+    invoke("query", "words.parquet", "--where", "id <> 5", "-o", f"out.{ending}")
+    found = pa.ipc.open_file(f"out.{ending}").read_all()
+    assert found.schema == table.schema
+    assert found.to_pylist() == [row for row in table.to_pylist() if row["id"] != 5]
 
 
 def test_tables(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ from asyncpq import errors
 from asyncpq.cli.commands import app
 from asyncpq.cli.running import FINDINGS, INTERRUPTED, State, exit_code, fail, interruptible, run
 from asyncpq.session import Session
+
+pytestmark = pytest.mark.sampled(2)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +125,39 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
     gone = CliRunner().invoke(app, ["index", "show", "lake"])
     assert gone.exit_code == 3
     assert "`asyncpq index build`" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["query", "x", "--filter", "id > 1"], "no such option: --filter. Did you mean --where? `"),
+        (["query", "x", "-n", "3"], "no such option: -n. Did you mean --limit? `"),
+        (["count", "x", "-n", "3"], "no such option: -n. `"),
+        (["query", "x", "--select", "id"], "no such option: --select. Did you mean --columns? `"),
+        (["select", "x"], "no such command 'select'. Did you mean 'query'? `"),
+        (["quer", "x"], "no such command 'quer'. Did you mean 'query'? `"),
+        (["xyzzy", "x"], "no such command 'xyzzy'. `"),
+        (["index", "select"], "no such command 'select'. `"),
+    ],
+)
+def test_options_and_commands_of_other_tools_get_a_hint(arguments: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"], ["index", "--help"]])
+def test_the_reader_of_the_help_may_leave(arguments: list[str]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "asyncpq", *arguments],
+            stdout=writes,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")

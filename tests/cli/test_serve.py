@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from asyncpq.cli.commands import app
+from asyncpq.cli.commands import app, load_command
 
 
 @pytest.mark.parametrize("arguments", [[], ["service.toml", "--demo"]])
@@ -27,7 +31,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     done = CliRunner().invoke(app, ["serve", "--demo"])
     assert done.exit_code == 2
-    assert "as the extra asyncpq[serve] does" in done.stderr
+    assert "Install starlette: pip install" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -41,15 +45,41 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 def test_arguments_reach_the_service_and_its_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str | None, str | None, int | None]] = []
+    calls: list[tuple[str | None, dict[str, Any]]] = []
 
-    def serve(path: str | None, host: str | None, port: int | None) -> int:
-        calls.append((path, host, port))
+    def start(configuration: str | None, **options: Any) -> int:
+        calls.append((configuration, options))
         return 130
 
     service = ModuleType("asyncpq.serve.__main__")
-    service.serve = serve  # type: ignore[attr-defined]
+    service.start = start  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "asyncpq.serve.__main__", service)
     done = CliRunner().invoke(app, ["serve", "service.toml", "--host", "::1", "--port", "81"])
     assert done.exit_code == 130
-    assert calls == [("service.toml", "::1", 81)]
+    assert calls == [("service.toml", {"demo": False, "new_token": False, "host": "::1", "port": 81})]
+
+
+def test_both_commands_take_the_same_arguments() -> None:
+    main = pytest.importorskip("asyncpq.serve.__main__")
+    command = load_command("serve")
+    assert {parameter.name for parameter in command.params} == set(vars(main.parser().parse_args([])))
+
+
+def test_a_new_token() -> None:
+    pytest.importorskip("starlette")
+    command = [sys.executable, "-m", "asyncpq", "serve", "--new-token"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    (_, token), (_, digest) = [line.split() for line in done.stdout.splitlines()]
+    assert hashlib.sha256(token.encode()).hexdigest() == digest
+
+
+def test_a_taken_port_is_wrong_usage() -> None:
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["serve", "--demo", "--host", "127.0.0.1", "--port", str(port)]
+        done = subprocess.run(
+            [sys.executable, "-m", "asyncpq", *arguments], capture_output=True, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 2
+    assert f"asyncpq: the service cannot listen at 127.0.0.1, port {port}. " in done.stderr

@@ -16,6 +16,8 @@ from asyncpq.cli.commands import app
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import make_table
 
+pytestmark = pytest.mark.sampled(2)
+
 TRIPS = pa.table({"id": pa.array(range(300), pa.int64()), "user": [f"user-{row * 79 % 90:02}" for row in range(300)]})
 PARTS = [TRIPS.slice(start, 100) for start in (0, 100, 200)]
 KINDS = ("file", "prefix", "pattern", "delta", "iceberg", "ducklake")

@@ -27,6 +27,8 @@ from tests.cli.test_inspect import WRITERS
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.parquet_samples import DATA, requires_corpus
 
+pytestmark = pytest.mark.sampled(2)
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

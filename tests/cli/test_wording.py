@@ -60,9 +60,12 @@ UNMET = (
     "Use only headers",
     "storage_options for ",
     "{name} in storage_options",
+    "Pass {} in storage_options.",  # of filesystems that only Python has options for
     "names two protocols",
     "client_kwargs.",
     'Pass on_bad_file="raise"',
+    'Write storage_options={"',
+    "aise LimitOptions(",
     "aise LimitOptions.",  # said to be for Python, as the next one
     'schema_policy="permissive": missing columns',
     'pass format="parquet" to read every listed file.',  # the end of a hint that COMPOSED has
@@ -85,7 +88,9 @@ COMPOSED = (
     "write an endpoint_url that begins",
     'name a private CA in storage_options: client_kwargs={"verify": "ca.pem"}.',
     'name a private CA in storage_options: {"https": {"ssl": an ssl.SSLContext}}.',
-    'To ignore that, pass format="parquet" to read every listed file.',
+    ' with format="delta"; or pass format="parquet" to read every listed file.',
+    ' with format="iceberg"; or pass format="parquet" to read every listed file.',
+    'Open the table by its catalog, as a DuckLakeTable; or pass format="parquet" to read every listed file.',
 )
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq import col
+from asyncpq import col, events
 from asyncpq.testing import Fault, ObjectServer
 from tests.lakes import READS, ROWS, URL, damaged, file_bytes, lake_server, lookup_ids, read_ids, session
 
@@ -96,8 +96,9 @@ async def test_what_was_learnt_of_a_replaced_file_is_not_believed(server: Object
 
 
 async def test_rows_of_a_file_that_begins_again_are_put_together_once(
-    server: ObjectServer, caplog: pytest.LogCaptureFixture
+    server: ObjectServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(events, "_RESTARTS", events._Restarts())
     limits = asyncpq.LimitOptions(unit_bytes=1, in_flight_bytes=1, round_bytes=0)  # two units of each file
     async with session(server, limits=limits) as s:
         dataset = await s.open_dataset(URL)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,15 @@ class Names:
         raise ObjectNotFoundError("no such object", url=url)
 
 
+def runtime_of(store: object) -> Any:
+    """Return a runtime whose only store is ``store``."""
+
+    async def store_of(url: str) -> tuple[object, str]:
+        return store, ""
+
+    return SimpleNamespace(store=store_of, plain_folders={})
+
+
 async def committing(folder: str) -> bool:
     """Indexes say which files count."""
     return True
@@ -51,8 +61,7 @@ def files_of(target: Any, names: Sequence[str], **options: Any) -> list[str]:
 
 def listing_of(target: Any, names: Sequence[str], **options: Any) -> Listing:
     context = RequestContext(ReadMetrics(), purpose="list")
-    store: Any = Names(names)
-    return asyncio.run(list_files(store, parse_target(target), context, committing, **options))
+    return asyncio.run(list_files(runtime_of(Names(names)), parse_target(target), context, committing, **options))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +115,7 @@ def test_alternatives(target: Any, prefixes: list[str], names: list[str]) -> Non
     there = ["k=1/a", "k=1/_b", "k=1/c/b", "k=2/a", "k=3/a", "x/1", "x/.2", "x1/1", "y,{z}/*", "y,{z}/1"]
     parsed, store = parse_target(target), Names([f"s3://b/t/{name}" for name in there])
     assert parsed.prefixes == tuple([f"s3://b/t/{prefix}" for prefix in prefixes])
-    lake: Any = store
+    lake = runtime_of(store)
     listing = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), committing))
     assert [file.url for file in listing.files] == [f"s3://b/t/{name}" for name in names]
     assert sorted(store.listed) == list(parsed.prefixes)
@@ -130,7 +139,7 @@ def test_given_urls_are_not_listed() -> None:
     store: Any = Names([])
     for given_urls in (["s3://b/x[1]", "s3://b/_y", "s3://b/x[1]"], "https://h/x?a=b*", ("s3://b/x",)):
         target = parse_target(given_urls)
-        found = asyncio.run(list_files(store, target, RequestContext(ReadMetrics()), committing))
+        found = asyncio.run(list_files(runtime_of(store), target, RequestContext(ReadMetrics()), committing))
         urls = [given_urls] if isinstance(given_urls, str) else list(given_urls)
         assert [file.url for file in found.files] == urls
         assert {(file.validator, file.size) for file in found.files} == {(None, None)}
@@ -177,7 +186,10 @@ def test_the_same_files_as_pyarrow(tmp_path: Path) -> None:
         store = open_test_store("file", {})
         try:
             return [
-                file.url for file in (await list_files(store, parse_target(tmp_path), new_context(), committing)).files
+                file.url
+                for file in (
+                    await list_files(runtime_of(store), parse_target(tmp_path), new_context(), committing)
+                ).files
             ]
         finally:
             await store.close()
@@ -193,22 +205,6 @@ def new_context() -> RequestContext:
     return RequestContext(ReadMetrics(), purpose="list")
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["_delta_log/0.json", "part-0"], "Delta"),
-        (["data/x", "metadata/v1.metadata.json"], "Iceberg"),
-        ([".hoodie/hoodie.properties", "x"], "Hudi"),
-        (["_spark_metadata/0", "x"], "Spark Structured Streaming"),
-        (["metadata/x.parquet", "x", "a/_delta_log/0.json", "_delta_log_/x", "m"], None),
-    ],
-)
-def test_tables_are_noticed(names: list[str], expected: str | None) -> None:
-    urls = [f"s3://b/t/{name}" for name in names]
-    assert listing_of("s3://b/t", urls).table_format == expected
-    assert listing_of("s3://b/t/**", urls).table_format == expected
-
-
 def test_nothing_there() -> None:
     for target, names, words in (
         ("s3://b/t", [], "nothing is at the dataset's url; s3://b/t"),
@@ -222,13 +218,36 @@ def test_nothing_there() -> None:
         assert listing_of(target, names, allow_empty=True).files == ()
 
 
+@pytest.mark.parametrize(
+    ("target", "literal"),
+    [
+        ("s3://b/d[1]/", "s3://b/d[[]1]/"),
+        ("s3://b/d{1,2}/*", "s3://b/d[{]1,2}/*"),
+        ("s3://b/{a}[x-z]", "s3://b/[{]a}[[]x-z]"),
+        (["s3://b/d[1]/"], "s3://b/d[[]1]/"),
+        ("s3://b/*", None),
+        (["s3://b/d/", "s3://b/e/"], None),
+    ],
+)
+def test_brackets_and_braces_in_names(target: str | list[str], literal: str | None) -> None:
+    with pytest.raises(ObjectNotFoundError) as caught:
+        listing_of(target, [])
+    assert ("write [[] or [{] for it" in str(caught.value)) is (literal is not None)
+    if literal is not None:
+        assert str(caught.value).endswith(f"for it: {literal}")
+        name = literal.replace("[[]", "[").replace("[{]", "{").replace("*", "") + "a.parquet" * literal.endswith(
+            ("/", "*")
+        )
+        assert [file.url for file in listing_of(literal, [name]).files] == [name]
+
+
 def test_one_file_named_as_a_prefix(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"0123456789")
 
     async def listed(url: str) -> Listing:
         store = open_test_store("file", {})
         try:
-            return await list_files(store, parse_target(url), new_context(), committing)
+            return await list_files(runtime_of(store), parse_target(url), new_context(), committing)
         finally:
             await store.close()
 
@@ -251,7 +270,7 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         store = open_test_store("file", {})
         try:
             hive = parse_partitioning("hive")
-            found = await list_files(store, parse_target(url), new_context(), committing, partitioning=hive)
+            found = await list_files(runtime_of(store), parse_target(url), new_context(), committing, partitioning=hive)
             return [(file.url, dict(file.partition)) for file in found.files]
         finally:
             await store.close()
@@ -371,6 +390,19 @@ def test_http_has_no_listings() -> None:
 
 def test_hidden_names() -> None:
     assert HIDDEN == (".", "_")
+
+
+@pytest.mark.parametrize("target", ["s3://b/t/", "s3://b/t/*", "s3://b/t/**"])
+def test_empty_markers_of_folders_are_left_out(target: str) -> None:
+    """Of EMR and Hadoop. One with content is a file of that name."""
+    url = "s3://b/t/day=1_$folder$"
+    assert not is_file_of(parse_target(target), url, 0)
+    assert is_file_of(parse_target(target), url, 1000)
+    assert is_file_of(parse_target(target), "s3://b/t/empty.parquet", 0)  # read, and refused: it may be a failed write
+
+
+def test_a_pattern_sees_the_key_and_not_what_ends_its_url() -> None:
+    assert is_file_of(parse_target("s3://b/t/*.parquet"), "s3://b/t/a?versionId=1.parquet?versionId=")
 
 
 def test_files_that_hadoop_still_copies_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asyncpq.datasets.partitioning import HIVE_NULL, Partitioning, Partitions, parse_partitioning, read_partitions
-from asyncpq.errors import InvalidOptionError, PartitionError
+from asyncpq.errors import InvalidOptionError, PartitionError, ResourceLimitError
 
 
 def by_pyarrow(folders: list[str], partitioning: Any) -> tuple[pa.Schema, list[dict[str, Any]]]:
@@ -36,6 +37,18 @@ def by_pyarrow(folders: list[str], partitioning: Any) -> tuple[pa.Schema, list[d
     return schema, [dict.fromkeys(schema.names) | found[path] for path in paths]
 
 
+def with_longs(schema: pa.Schema, values: list[dict[str, Any]]) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """pyarrow's columns of strings as int64, if all their values are such numbers."""
+    for number, name in enumerate(schema.names):
+        texts = [item[name] for item in values if item[name] is not None]
+        if schema.field(name).type != pa.string() or not all(re.fullmatch("-?[0-9]+", text) for text in texts):
+            continue
+        if texts and all(-(2**63) <= int(text) < 2**63 for text in texts):
+            schema = schema.set(number, pa.field(name, pa.int64()))
+            values = [item | {name: None if item[name] is None else int(item[name])} for item in values]
+    return schema, values
+
+
 def read(folders: list[str], partitioning: Partitioning | None) -> Partitions:
     return read_partitions(folders, [f"s3://bucket/{folder}file" for folder in folders], partitioning)
 
@@ -44,6 +57,7 @@ TEXTS = st.one_of(
     st.sampled_from(
         ["1", "-1", "007", "0", "-0", "2147483647", "2147483648", "-2147483648", "-2147483649", "99999999999"]
     ),
+    st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809"]),
     st.sampled_from(["a", "", "+1", " 1", "1.5", "true", "2020-01-01", "\uff11", "a b+c", "a/b", "x=y", "100%", "%2F"]),
     st.integers(-300, 300).map(str),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4),
@@ -75,11 +89,13 @@ def hive_folders(draw: st.DrawFn) -> list[str]:
 @example(["k=1/", "k=__HIVE_DEFAULT_PARTITION__/", ""])
 @example(["k=%5F_HIVE_DEFAULT_PARTITION__/", "k=x/"])
 @example(["=1/"])
+@example(["k=9223372036854775807/", "k=-9223372036854775808/", "k=007/"])
+@example(["k=9223372036854775808/", "k=1/"])
 def test_hive_as_pyarrow(folders: list[str]) -> None:
     found = read(folders, parse_partitioning("hive"))
     assert not found.errors
     try:
-        schema, values = by_pyarrow(folders, ds.HivePartitioning.discover())
+        schema, values = with_longs(*by_pyarrow(folders, ds.HivePartitioning.discover()))
     except pa.ArrowInvalid as error:
         assert "No non-null segments" in str(error)  # noqa: PT017  # all null: strings here
         assert any({item.get(name) for item in found.values} == {None} for name in found.schema.names)
@@ -95,7 +111,7 @@ def test_folders_as_pyarrow(rows: list[list[str]]) -> None:
     found = read(folders, parse_partitioning(names))
     assert not found.errors
     try:
-        schema, values = by_pyarrow(folders, ds.DirectoryPartitioning.discover(names))
+        schema, values = with_longs(*by_pyarrow(folders, ds.DirectoryPartitioning.discover(names)))
     except pa.ArrowInvalid:
         assert any({item.get(name) for item in found.values} == {None} for name in names)
         return
@@ -153,6 +169,14 @@ def test_types_that_pyarrow_does_not_parse() -> None:
     assert list(nanoseconds.errors) == [0]
 
 
+def test_large_integers_are_int64() -> None:
+    found = read(["k=20240229120000/", "k=1/", f"k={HIVE_NULL}/"], parse_partitioning("hive"))
+    assert found.schema == pa.schema([("k", pa.int64())])
+    assert [item["k"] for item in found.values] == [20240229120000, 1, None]
+    text = read(["k=20240229120000/"], parse_partitioning("hive", {"k": pa.string()}))
+    assert text.values[0]["k"] == "20240229120000"
+
+
 def test_some_types_are_given() -> None:
     found = read(["a=1/b=2/", "a=3/"], parse_partitioning("hive", pa.schema([("b", pa.int8()), ("c", pa.date32())])))
     assert found.schema == pa.schema([("a", pa.int32()), ("b", pa.int8()), ("c", pa.date32())])
@@ -194,3 +218,36 @@ def test_no_partitioning() -> None:
 def test_options_that_cannot_be(partitioning: Any, types: Any) -> None:
     with pytest.raises(InvalidOptionError, match="partition"):
         parse_partitioning(partitioning, types)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1e-100000000", pa.decimal128(9, 2)),  # crashes pyarrow 26
+        ("1e100000000", pa.decimal256(50, 2)),
+        ("0." + "0" * 200 + "1", pa.decimal128(9, 2)),
+        ("1_0", pa.decimal128(9, 2)),
+        ("NaN", pa.decimal128(9, 2)),
+        ("0000-01-01", pa.date32()),  # which Python's dates do not have
+        ("0000-01-01", pa.timestamp("us")),
+        ("9" * 5000, pa.int64()),
+    ],
+)
+def test_values_that_no_type_of_python_or_arrow_has(text: str, kind: pa.DataType) -> None:
+    found = read_partitions([f"x={text}/"], ["url"], Partitioning(types={"x": kind}))
+    assert isinstance(found.errors[0], PartitionError)
+    assert len(str(found.errors[0])) < 1000
+
+
+def test_decimals_in_paths() -> None:
+    found = read_partitions(["x=1.50/", "x=-.5e1/"], ["a", "b"], Partitioning(types={"x": pa.decimal128(9, 1)}))
+    assert [str(values["x"]) for values in found.values] == ["1.5", "-5.0"]
+    assert not found.errors
+
+
+def test_columns_in_paths_are_bounded() -> None:
+    """Each file has a value of each: the names of some thousand folders would fill the memory."""
+    folders = [f"k{number}=1/" for number in range(257)]
+    assert len(read_partitions(folders[1:], folders[1:], Partitioning()).schema) == 256
+    with pytest.raises(ResourceLimitError, match="more than 256 partition columns, such as 'k0'"):
+        read_partitions(folders, folders, Partitioning())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import asyncpq
 from asyncpq import col
@@ -116,3 +117,48 @@ async def test_the_reader_for_catalogs(tmp_path: Path) -> None:
             return [1], 100
 
         assert await reader.once("k", make) is await reader.once("k", make)
+
+
+async def test_a_file_of_a_table_that_is_read_whole_is_bounded(tmp_path: Path) -> None:
+    """No more than one byte beyond the limit is fetched, however long the object is."""
+    path = tmp_path / "00000000000000000000.json"
+    path.write_bytes(bytes(100))
+    url = str(path)
+
+    async def read(limit: int, start: int = 0, stop: int | None = None, at_most: int | None = None) -> int:
+        async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=limit)) as session:
+            operation = session.runtime.operation("open", "t")
+            try:
+                data = await CatalogReader(session.runtime, operation).read_bytes(url, start, stop, at_most=at_most)
+            finally:
+                assert operation.metrics.bytes_fetched <= limit + 1
+        return len(data)
+
+    assert await read(100) == 100
+    assert await read(100, 90) == 10
+    assert await read(10, 90, 100) == 10
+    assert await read(100, at_most=100) == 100
+    for limit, start, stop in ((99, 0, None), (20, 90, None), (9, 90, 100), (1 << 20, 0, 1 << 60)):
+        with pytest.raises(asyncpq.ResourceLimitError, match=f"more bytes than max_decoded_bytes={limit},") as caught:
+            await read(limit, start, stop)
+        assert caught.value.url == url
+    with pytest.raises(asyncpq.ResourceLimitError, match=r"more than 99 bytes, .*its kind") as caught:
+        await read(1 << 20, at_most=99)
+    assert caught.value.url == url
+
+
+async def test_what_the_metadata_of_a_table_may_decode_to_is_bounded(tmp_path: Path) -> None:
+    """Whatever the number of row groups: each alone is within the limit. Large checkpoints are read."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": pa.nulls(1 << 20, pa.int64())}), path, row_group_size=1 << 17, write_statistics=False)
+    assert path.stat().st_size * 256 < 8 << 20
+    for most, is_read in ((4 << 20, False), (16 << 20, True)):
+        async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=most, unit_bytes=1)) as session:
+            reader = CatalogReader(session.runtime, session.runtime.operation("open", "t"))
+            assert reader.limits.max_decoded_bytes == most
+            if is_read:
+                assert (await reader.read_table(str(path))).num_rows == 1 << 20
+            else:
+                with pytest.raises(asyncpq.ResourceLimitError, match="max_decoded_bytes=4194304") as caught:
+                    await reader.read_table(str(path))
+                assert caught.value.url == str(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +12,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from asyncpq import col
+from asyncpq.decoding import expression_engine, kernels
+from asyncpq.decoding import filter as filter_module
+from asyncpq.decoding.expression_engine import in_slices
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import Contains, Expression, Has, HasPhrase, HasTokens, Like, Not
 from asyncpq.expressions.tokens import tokens
@@ -85,6 +91,24 @@ def test_long_phrases_are_found() -> None:
     assert results(HasTokens("s", ("x" * 20_000,)), pa.array(["x" * 20_000, "x"]), pa.string()) == [True, False]
 
 
+def test_words_that_no_text_can_have_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns: list[str] = []
+    search = kernels.match_substring_regex
+
+    def counted(values: Any, pattern: str) -> Any:
+        patterns.append(pattern)
+        return search(values, pattern)
+
+    monkeypatch.setattr(kernels, "match_substring_regex", counted)
+    values = pa.array(["a b", None, "b", "\u00e9 a b"])
+    asked = ("a", "a", "b", *(f"absent{number}" for number in range(50)))
+    assert results(HasTokens("s", asked), values, pa.string()) == [False, None, False, False]
+    assert len(patterns) == 3
+    patterns.clear()
+    assert results(HasTokens("s", ("a", "a", "b")), values, pa.string()) == [True, None, False, True]
+    assert len(patterns) == 2
+
+
 def test_strings_that_are_no_utf8_have_words() -> None:
     raw = pa.array([b"a \xff b", b"a\xffb", b"\xff", "\u00e9".encode()[:1] + b"a"])
     for type_ in (pa.string(), pa.large_string()):
@@ -108,6 +132,49 @@ def test_texts_are_found_as_pyarrow_finds_them(values: list[str | None], pattern
         for column in columns_of(held, type_):
             assert results(Contains("s", asked), column, type_) == pc.match_substring(plain, asked).to_pylist()
             assert results(Like("s", asked), column, type_) == pc.match_like(plain, asked).to_pylist()
+
+
+@given(st.lists(st.none() | _BODIES, max_size=30), _PATTERNS, st.integers(1, 40))
+def test_slices_of_an_array_have_the_results_of_the_whole(values: list[str | None], pattern: str, most: int) -> None:
+    sizes: list[int] = []
+
+    def kernel(array: pa.Array) -> pa.Array:
+        sizes.append(len(array))
+        return pc.match_like(array, pattern)
+
+    with patch.object(expression_engine, "_SLICE_STEPS", most):
+        for whole in (pa.array(values, pa.string()), pa.array(["x", *values], pa.large_string())[1:]):
+            for column in (whole, pa.chunked_array([whole, whole[:3]]), pa.chunked_array([whole[:0]])):
+                found = in_slices(kernel, 1)(column)
+                assert found.type == pa.bool_()
+                assert found.to_pylist() == pc.match_like(column, pattern).to_pylist()
+    assert max(sizes, default=0) <= max(1, most)
+
+
+def test_texts_that_take_long_stop_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each condition that may take long: patterns, words, boxes, parts of variants."""
+    calls: list[None] = []
+    for module in (expression_engine, filter_module):
+        monkeypatch.setattr(module, "checkpoint", lambda: calls.append(None))
+    monkeypatch.setattr(expression_engine, "_SLICE_STEPS", 64)
+    texts = pa.array(["some text"] * 100)
+    points = pa.array([struct.pack("<bIdd", 1, 1, 0.5, 0.5)] * 100)
+    parts = [pa.array([data] * 100) for data in (b"\1\0\0", b"\x0c\1")]
+    variant = pa.StructArray.from_arrays(parts, ["metadata", "value"])
+    cases: list[tuple[Expression, pa.Array]] = [
+        (col("s").like("s%t_x%"), texts),
+        (col("s").has_tokens("text"), texts),
+        (col("s").has_phrase("some text"), texts),
+        (col("s").intersects_box(0, 0, 1, 1), points),
+        (col("s").variant_get("$", "int64") == 1, variant),
+    ]
+    for expr, column in cases:
+        calls.clear()
+        compiled = compile_filter(expr, {"s": column.type})
+        assert compiled.mask({"s": column}, 100).true_count == 100, expr
+        assert len(calls) >= 10, expr
+        assert compiled.cost > 1, expr
+    assert compile_filter(col("s") == "a", {"s": pa.string()}).cost == 1
 
 
 # -- lists ----------------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
-from asyncpq.decoding.row_group_reader import SharedAllowance
+from asyncpq.decoding.row_group_reader import Matched, SharedAllowance
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
 from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.decoding.test_decoded_size import BOMBS
 from tests.example_counts import examples
@@ -225,3 +227,15 @@ def test_a_filter_decides_whether_a_bomb_goes_off(matching: int, watch: Watch) -
     with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
         ask(data, lambda file: file.lookup({"key": 0}, columns=["bomb"]), limits=limits)
     assert watch.threads[0] == threading.get_ident() != watch.threads[-1]
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted), st.data())
+def test_matching_rows_are_those_of_the_mask(numbers: list[int], data: st.DataObject) -> None:
+    flags = data.draw(
+        st.lists(st.sampled_from([True, True, False, None]), min_size=len(numbers), max_size=len(numbers))
+    )
+    mask = pa.array([*flags, True], pa.bool_())[: len(numbers)]
+    matched = Matched(RowRanges.from_rows(numbers), mask, {}, 61, mask.true_count, len(numbers))
+    assert matched.matching_rows() == RowRanges.from_rows(
+        [number for number, flag in zip(numbers, flags, strict=True) if flag]
+    )

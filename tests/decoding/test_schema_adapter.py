@@ -16,6 +16,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import TableField
+from asyncpq.decoding.arrow_expressions import from_pyarrow
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
@@ -263,6 +264,49 @@ def test_a_name_that_a_file_has_twice_is_an_error_once_it_is_wanted() -> None:
         with pytest.raises(asyncpq.AmbiguousColumnError) as raised:
             read_as(_duplicates(), schema, columns=columns, where=where)
         assert (raised.value.column, raised.value.url) == ("a", "memory://reads/file.parquet")
+
+
+@pytest.mark.parametrize(
+    ("struct", "paths"),
+    [
+        ({"a": 1, "a.b": 10}, [("a",), ("a.b",)]),
+        ({"a.b": 10, "a": {"c": 1}}, [("a.b",), ("a", "c")]),
+        ({"a": {"q": 1}, "a.b": {"c": 10}}, [("a", "q"), ("a.b", "c")]),
+        ({"o": {"x.y": 1, "x": 10}}, [("o", "x.y"), ("o", "x")]),
+        ({"a": 1, "a.b": {"c": 10}, "a.b.c.d": 100}, [("a",), ("a.b", "c"), ("a.b.c.d",)]),
+    ],
+)
+def test_dots_in_names_of_struct_fields(struct: dict[str, Any], paths: list[tuple[str, ...]]) -> None:
+    """A path that fits the beginning of several names is the field that exists."""
+
+    def times(value: Any, row: int) -> Any:
+        return {name: times(part, row) for name, part in value.items()} if isinstance(value, dict) else value * row
+
+    table = pa.table({"n": range(5), "st": [times(struct, row) for row in range(5)]})
+    data = parquet(table)
+    for path in paths:
+        field = pc.field("st", *path)
+        values = pc.struct_field(table["st"], list(path))
+        for value in values.to_pylist():
+            wanted = pq.read_table(io.BytesIO(data), filters=field == value)["n"].to_pylist()
+            for where in (from_pyarrow(field == value, table.schema), col(".".join(("st", *path))) == value):
+                assert read_as(data, table.schema, columns=["n"], where=where)["n"].to_pylist() == wanted
+        (only,) = read_as(data, table.schema, columns=[".".join(("st", *path))]).columns
+        assert pc.struct_field(only, list(path)).equals(values)
+
+
+def test_a_path_of_two_fields_of_a_struct_is_an_error() -> None:
+    table = pa.table({"st": [{"a.b": 1, "a": {"b": 10}}]})
+    with pytest.raises(asyncpq.AmbiguousColumnError, match="2 fields have this path"):
+        read_as(parquet(table), table.schema, where=col("st.a.b") == 1)
+
+
+def test_a_path_into_two_columns_is_an_error() -> None:
+    table = pa.table({"st.a": [{"b": 1, "c": 2}], "st": [{"a": {"b": 10}}]})
+    for where in (col("st.a.b") == 1, from_pyarrow(pc.field("st", "a", "b") == 10, table.schema)):
+        with pytest.raises(asyncpq.AmbiguousColumnError, match="2 fields have this path"):
+            read_as(parquet(table), table.schema, where=where)
+    assert read_as(parquet(table), table.schema, where=col("st.a.c") == 2).num_rows == 1
 
 
 # -- pruning --------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ _ALL = (Interval(),)
         (
             In("x", (2.0, 1.0, None, math.nan)),
             (Points([1.0, 2.0]), True, True),
-            (Points([1.0, 2.0], inverted=True), False, False),
+            (Points([1.0, 2.0], inverted=True), False, True),
             ((), False, False),
         ),
         (

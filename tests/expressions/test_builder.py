@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import operator
+import pickle
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ from asyncpq.expressions import (
     Comparison,
     Constant,
     Contains,
+    Expression,
     Has,
     HasPhrase,
     HasTokens,
@@ -29,6 +34,7 @@ from asyncpq.expressions import (
     col,
     parse_filters,
 )
+from asyncpq.expressions.tree import MAX_NESTING
 
 A, B, C = Comparison("a", "==", 1), Comparison("b", "<", 2), IsNull("c")
 
@@ -167,3 +173,68 @@ def test_boxes_are_checked() -> None:
     for corners in ((0, 1, 1, 0), (math.nan, 0, 1, 1), ("0", 0, 1, 1), (None, 0, 1, 1), (True, 0, 1, 1)):
         with pytest.raises(ExpressionError):
             col("g").intersects_box(*corners)
+
+
+def test_the_limit_of_levels() -> None:
+    """The number of terms has no limit, that of levels has; errors are typed before Python's recursion ends."""
+    negated: Expression = A
+    alternating: Expression = A
+    for level in range(MAX_NESTING):
+        negated, alternating = ~negated, (alternating & B) if level % 2 else (alternating | C)
+    assert parse_filters(negated) is negated
+    assert parse_filters(alternating) is alternating
+    wide = reduce(operator.or_, [col("a") == number for number in range(10_000)])
+    assert parse_filters(wide) is wide
+    assert str(wide).count("or") == 9_999
+    assert pickle.loads(pickle.dumps(wide)) == wide
+    for _ in range(5_000):
+        negated, alternating = ~negated, (alternating & B) | C
+    for deep in (negated, alternating):
+        with pytest.raises(ExpressionError, match=f"more than {MAX_NESTING} levels"):
+            parse_filters(deep)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("isin", r"write is_in\(values\)"),
+        ("isnull", r"write is_null\(\)"),
+        ("isna", r"write is_null\(\)"),
+        ("is_not_null", r"write is_valid\(\)"),
+        ("isNotNull", r"write is_valid\(\)"),
+        ("notnull", r"write is_valid\(\)"),
+        ("city", r"its methods: .*is_in.*col\('a.b'\)"),
+    ],
+)
+def test_words_of_other_libraries(name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=f"a column has no {name}: {says}"):
+        getattr(col("x"), name)
+    assert not hasattr(col("x"), "__arrow_c_array__")
+
+
+def test_columns_can_be_copied_and_pickled() -> None:
+    assert pickle.loads(pickle.dumps(col("x"))).name == copy.deepcopy(col("x")).name == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("isin", r"write is_in\(values\)"),
+        ("isnull", r"write is_null\(\)"),
+        ("is_not_null", r"write is_valid\(\)"),
+        ("city", r"its methods: .*is_in.*variant_get"),
+    ],
+)
+def test_words_of_other_libraries_for_a_part_of_a_variant(name: str, says: str) -> None:
+    part = col("x").variant_get("$.a", "int64")
+    with pytest.raises(AttributeError, match=f"a part of a variant has no {name}: {says}"):
+        getattr(part, name)
+    assert copy.deepcopy(part).is_null() == part.is_null()
+
+
+def test_a_column_as_an_attribute_of_col() -> None:
+    """Polars has ``pl.col.id``."""
+    with pytest.raises(AttributeError, match=r'write col\("id"\)'):
+        _ = col.id  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(col)) is copy.deepcopy(col) is col
+    assert not hasattr(col, "__wrapped__")

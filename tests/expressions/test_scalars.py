@@ -21,7 +21,16 @@ import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, col
-from asyncpq.expressions.scalars import NANOSECONDS, Duration, TimeOfDay, Timestamp, as_scalar, as_scalars
+from asyncpq.expressions.scalars import (
+    NANOSECONDS,
+    Duration,
+    TimeOfDay,
+    Timestamp,
+    as_scalar,
+    as_scalars,
+    exact_decimal,
+    unscaled_decimal,
+)
 from asyncpq.indexing import Bounds, Keys
 from tests.reads import ask
 
@@ -277,7 +286,6 @@ def test_exactly_this_scalar(value: Any, scalar: Any) -> None:
     "value",
     [
         pa.scalar(5, pa.date64()),
-        pa.scalar(10_000_000, pa.date32()),
         pa.scalar((1, 2, 3), pa.month_day_nano_interval()),
         pa.scalar([1], pa.list_(pa.int8())),
         pa.scalar({"a": 1}),
@@ -317,3 +325,26 @@ def test_a_time_of_day_with_a_zone_is_refused() -> None:
                 await file.read(where=predicate)
 
     ask(_written("time[us]")[0], question)
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [("1.5", "1.50"), ("1.500", "1.50"), ("-0.05", "-0.05"), ("1e6", "1000000.00"), ("0e-100000000", "0.00")],
+)
+def test_exact_decimals(text: str, exact: str) -> None:
+    assert str(exact_decimal(Decimal(text), 9, 2)) == exact
+
+
+@pytest.mark.parametrize("text", ["1.505", "1e7", "1e-100000000", "1e100000000", "NaN", "Infinity", "9" * 100_000])
+def test_decimals_that_a_type_does_not_have(text: str) -> None:
+    with pytest.raises(ArithmeticError):
+        exact_decimal(Decimal(text), 9, 2)
+
+
+def test_decimals_far_from_all_values_take_no_time() -> None:
+    for text in ("1e-100000000", "1e100000000", "-1e-999999999", "-1e999999999"):
+        number: Any = unscaled_decimal(Decimal(text), 38)
+        assert (number > 0) is not text.startswith("-")
+        assert (abs(number) < Fraction(1, 10**76)) is ("e-" in text)
+        assert 0 < abs(number) < Fraction(1, 10**76) or abs(number) > 10**400
+    assert unscaled_decimal(Decimal("1e-10000"), 0) == Fraction(1, 10**10000)

@@ -24,6 +24,8 @@ from tests.fuzz import bases
 from tests.fuzz.judge import same
 from tests.fuzz.parquet_parts import ParquetParts
 
+pytestmark = pytest.mark.sampled(2)
+
 URL = "memory://advisory/file.parquet"
 # Files that pyarrow reads and asyncpq does not, by what was changed, with a word of the error.
 REFUSED = {

@@ -30,6 +30,8 @@ from tests.parquet_files import BINARY, BYTE, FALSE, I32, I64, LIST, STRUCT, TRU
 from tests.predicates import oracle
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, rows_left
 
+pytestmark = pytest.mark.sampled(2)
+
 x = col("x")
 NAN = float("nan")
 OLD_MR = b"parquet-mr version 1.7.0 (build 0)"

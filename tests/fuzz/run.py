@@ -18,7 +18,7 @@ import time
 from ast import literal_eval
 from pathlib import Path
 
-from tests.fuzz import mutations
+from tests.fuzz import mutations, served, table_metadata
 from tests.fuzz.judge import judge
 from tests.fuzz.targets import run_atheris
 
@@ -28,9 +28,16 @@ CASE_TIMEOUT_S = 30.0
 
 
 class Worker:
-    """A child process that judges seeds; a new one is made after it has died."""
+    """A child process that judges seeds; a new one is made after it has died. ``module`` is what it runs, with
+    ``arguments``.
 
-    def __init__(self) -> None:
+    Attributes:
+        peak_kib: the most by which its memory grew.
+    """
+
+    def __init__(self, module: str = "tests.fuzz.worker", *arguments: str) -> None:
+        self.peak_kib: int = 0
+        self._command = [sys.executable, "-m", module, *arguments]
         self._process: subprocess.Popen[str] | None = None
 
     def judge(self, seed: int) -> str | None:
@@ -53,7 +60,8 @@ class Worker:
             code = process.wait()
             self.close()
             return f"the process died, exit status {code}"
-        if answer == "ok":
+        if answer.startswith("ok "):
+            self.peak_kib = max(self.peak_kib, int(answer.removeprefix("ok ")))
             return None
         self.close()  # memory that grew must not be blamed on the next case
         return str(literal_eval(answer.removeprefix("fail ")))
@@ -61,11 +69,7 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
             )
         return self._process
 
@@ -97,7 +101,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="first seed of the run; by default a random one")
     parser.add_argument("--seed", type=int, help="only this seed, in this process")
     parser.add_argument("--no-atheris", action="store_true")
+    parser.add_argument("--served", choices=served.KINDS, help="only the indexes, or the listings, of a server")
     options = parser.parse_args()
+    if options.served is not None:
+        return served.main(options.served, options.minutes, options.first, options.seed)
     if options.seed is not None:
         case = mutations.make(options.seed)
         sys.stdout.write(f"{case.base}: {case.what}\n")
@@ -106,9 +113,16 @@ def main() -> int:
             path.write_bytes(case.data)
             asyncio.run(judge(case, path, options.seed))
         return 0
-    failures = 0 if options.no_atheris else run_atheris(options.minutes * 60 / 4)
-    share = 1.0 if options.no_atheris else 0.75
-    return 1 if failures + _run(options.minutes * 60 * share, options.first) else 0
+    seconds = options.minutes * 60
+    failures = 0
+    if not options.no_atheris:
+        failures += run_atheris(seconds / 4)
+        seconds *= 0.75
+    for kind in served.KINDS:
+        failures += served.main(kind, seconds / 60 / 5, options.first, None)
+    failures += _run(seconds * 0.3, options.first)
+    failures += table_metadata.run(seconds * 0.3, options.first)
+    return 1 if failures else 0
 
 
 def _run(seconds: float, first: int | None) -> int:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fuzz import bases, decoders, judge, mutations
+from tests.fuzz import bases, decoders, judge, mutations, table_metadata
 from tests.fuzz.mutations import Case
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.run import SEEDS, Worker
@@ -98,3 +99,30 @@ def test_a_worker_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "no answer" in (worker.judge(6) or "")
     finally:
         worker.close()
+
+
+def test_damaged_tables() -> None:
+    worker = Worker("tests.fuzz.table_metadata")
+    try:
+        for seed in range(100):
+            wrong = worker.judge(seed)
+            assert wrong is None, f"python -m tests.fuzz.table_metadata {seed}\n{wrong}"
+    finally:
+        worker.close()
+    assert worker.peak_kib <= table_metadata.RESIDENT_GROWTH
+
+
+async def test_the_judge_of_tables_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other rows, and an error that is not asyncpq's."""
+    try:
+        delta = table_metadata.bases()["delta"]
+        last = f"_delta_log/{2:020}.json"
+        case = table_metadata.Case("delta", {last: None}, False, "no last commit")
+        with pytest.raises(judge.WrongAnswerError, match="not the good table's"):
+            await table_metadata.judge(case)
+        assert (delta.folder / last).exists()
+        monkeypatch.setattr(json, "loads", lambda text: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await table_metadata.judge(case._replace(files={}))
+    finally:
+        table_metadata.remove_bases()

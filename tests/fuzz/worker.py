@@ -10,6 +10,7 @@ import resource
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.fuzz import mutations
@@ -19,31 +20,45 @@ ADDRESS_SPACE = 6 << 30  # bytes; virtual memory, of which threads and libraries
 RESIDENT_GROWTH = 500 << 10  # KiB over the whole life of a worker
 
 
-def _resident() -> int:
+def resident() -> int:
+    """Return the most KiB that this process has held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main() -> None:
-    """Serve until standard input ends. An answer is ``ok``, or ``fail`` and what happened, escaped."""
+def serve(judge_seed: Callable[[int], None], growth: int, start: int = 0) -> None:
+    """Serve until standard input ends.
+
+    An answer is ``ok`` and by how many KiB memory has grown at most, or ``fail`` and what happened, escaped.
+
+    Args:
+        growth: KiB that memory may grow by. start: where it begins; by default, after the first seed.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    start = 0
+    for line in sys.stdin:
+        wrong: str | None = None
+        try:
+            judge_seed(int(line))
+        except BaseException:  # noqa: BLE001 - whatever it was is the answer
+            wrong = traceback.format_exc()
+        start = start or resident()
+        grown = resident() - start
+        if wrong is None and grown > growth:
+            wrong = f"memory grew by {grown} KiB"
+        sys.stdout.write(f"ok {grown}\n" if wrong is None else f"fail {wrong!r}\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Serve damaged files."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.parquet"
-        for line in sys.stdin:
-            seed = int(line)
-            try:
-                case = mutations.make(seed)
-                path.write_bytes(case.data)
-                asyncio.run(judge(case, path, seed))
-            except BaseException:  # noqa: BLE001 - whatever it was is the answer
-                answer = f"fail {traceback.format_exc()!r}"
-            else:
-                answer = "ok"
-            start = start or _resident()
-            if answer == "ok" and _resident() - start > RESIDENT_GROWTH:
-                answer = f"fail 'memory grew by {_resident() - start} KiB'"
-            sys.stdout.write(f"{answer}\n")
-            sys.stdout.flush()
+
+        def judge_seed(seed: int) -> None:
+            case = mutations.make(seed)
+            path.write_bytes(case.data)
+            asyncio.run(judge(case, path, seed))
+
+        serve(judge_seed, RESIDENT_GROWTH)
 
 
 if __name__ == "__main__":

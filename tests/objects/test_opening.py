@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.errors import InvalidResponseError, NotParquetError
+from asyncpq.errors import CorruptFileError, InvalidResponseError, NotParquetError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import HeldObject, held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
@@ -62,3 +62,19 @@ async def test_a_source_has_the_policy_that_is_given_or_that_of_the_session() ->
     for source in (by_session, given):
         await source.handle.close()
     await runtime.close()
+
+
+async def test_a_file_that_lost_bytes_of_its_data_is_refused_when_it_is_opened() -> None:
+    """Its footer is whole, but begins before the last column chunk ends."""
+    data = parquet(1000)
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    runtime = Runtime(SessionOptions(), {})
+    for lost in (0, 1, 200):
+        source = held_source(runtime, f"held {lost}", data[: footer - lost] + data[footer:])
+        loading = load_version(source, RequestContext(ReadMetrics()))
+        if not lost:
+            assert (await loading).footer_start == footer
+            continue
+        with pytest.raises(CorruptFileError, match=r"last column chunk .* outside the file's data") as caught:
+            await loading
+        assert (caught.value.url, caught.value.column) == (source.handle.url, "id")

@@ -194,8 +194,13 @@ async def test_a_replaced_object(server: ObjectServer, policy: asyncpq.CachePoli
 async def test_an_object_that_changes_all_the_time(server: ObjectServer) -> None:
     async with session(server, cache_policy=asyncpq.etag(0)) as s:
         file = await s.open_file(URL)
+        edited = EditedFile(DATA)
+        edited.footer.value(5).append(Struct({1: (8, b"more"), 2: (8, b"of it")}))
+        versions = itertools.cycle((edited.data(), DATA))
+        faults = [Fault(replace_with=data) for data in itertools.islice(versions, 100)]
+        replaced = iter(faults)
         changed = Fault(status=412, code="PreconditionFailed")
-        server.faults = lambda request: changed if "if-match" in request.headers else None
+        server.faults = lambda request: changed if "if-match" in request.headers else next(replaced)
         with pytest.raises(asyncpq.ObjectChangedError):
             await file.embedded_index("large")
         assert file.metrics.restarts == asyncpq.LimitOptions().max_restarts

@@ -39,7 +39,18 @@ def test_tail_sizes_are_learnt_from_neighbours() -> None:
     sizes.learn("s3://b/lake", 20_000)
     assert 20_000 <= sizes.guess("s3://b/lake") <= 30_000
     assert sizes.guess("s3://b/other") == 640 * 1024
+    sizes.learn("s3://b/lake", 100_000)  # a second request would take longer than these bytes
+    assert 100_000 <= sizes.guess("s3://b/lake") <= 130_000
+
+
+def test_one_large_tail_does_not_make_its_neighbours_fetch_as_much() -> None:
+    sizes = TailSizes(640 * 1024)
     sizes.learn("s3://b/lake", 5_000_000)
+    assert sizes.guess("s3://b/lake") >= 5_000_000  # nothing else is known
+    sizes.learn("s3://b/lake", 500_000)
+    assert 500_000 <= sizes.guess("s3://b/lake") <= 640_000
+    for _ in range(16):
+        sizes.learn("s3://b/lake", 5_000_000)
     assert sizes.guess("s3://b/lake") >= 5_000_000
 
 

@@ -45,7 +45,8 @@ def test_blocking_openings(lake: Path) -> None:
         file.count()
     with pytest.raises(asyncpq.ObjectNotFoundError), blocking.open_file(lake / "none.parquet"):
         pass
-    with pytest.raises(TypeError, match="memory_cache_byte"), blocking.open_file(lake, memory_cache_byte=0):  # type: ignore[call-arg]
+    wrong: Any = {"memory_cache_byte": 0}
+    with pytest.raises(asyncpq.InvalidOptionError, match="memory_cache_byte"), blocking.open_file(lake, **wrong):
         pass
     with pytest.raises(asyncpq.InvalidOptionError), blocking.open_dataset(lake, memory_cache_bytes=-1):
         pass

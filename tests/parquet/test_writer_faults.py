@@ -27,6 +27,8 @@ from tests import parquet_files
 from tests.parquet_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values
 
+pytestmark = pytest.mark.sampled(2)
+
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "writer_faults"
 FILES = sorted(path.name for path in FOLDER.glob("*.parquet"))
 GOOD_WRITER = b"parquet-cpp-arrow version 26.0.0"

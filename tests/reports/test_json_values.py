@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq import checkpoints
 from asyncpq.reports.json_values import json_objects, json_values, unique_names
 
 UTC = dt.UTC
@@ -110,3 +112,16 @@ def test_texts_are_escaped_as_json_does(texts: list[str | None]) -> None:
     texts = [None if text is None else text.encode("utf-8", "ignore").decode() for text in texts]
     batch = pa.record_batch([pa.array(texts, pa.string())], ["s"])
     assert [json.loads(text) for text in json_objects(batch).to_pylist()] == [{"s": text} for text in texts]
+
+
+@pytest.mark.parametrize("column", [pa.array([0.5] * 100_000), pa.array(['"'] * 100_000)], ids=["floats", "escaped"])
+def test_work_in_a_thread_can_stop_or_pause_between_slices(column: pa.Array) -> None:
+    reached: list[bool] = []
+    thread = threading.get_ident()
+    checkpoints.checks[thread] = lambda: reached.append(True)
+    try:
+        texts = json_objects(pa.RecordBatch.from_arrays([column], ["a"]))
+    finally:
+        del checkpoints.checks[thread]
+    assert len(texts) == 100_000
+    assert len(reached) >= column.nbytes >> 14  # once in 16 KiB of Arrow's bytes

@@ -25,6 +25,8 @@ from asyncpq.testing import ObjectServer
 from tests.parquet_samples import DATA
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, linted, measured, rules, trips
 
+pytestmark = pytest.mark.sampled(2)
+
 
 @functools.cache
 def by_user() -> pa.Table:

@@ -51,8 +51,8 @@ def test_short_calls_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rich_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    with pytest.raises(UsageError, match=r"Install rich, as the extra asyncpq\[cli\] does"):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(UsageError, match=r"Install rich: pip install .*\[cli\]"):
         ProgressBars()
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.reports import row_writers
-from asyncpq.reports.row_writers import ArrowWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
+from asyncpq.reports.row_writers import ArrowFileWriter, ArrowWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
 
+OF_KEYS = pa.map_(pa.string(), pa.string())
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, 'it\'s, "b"']})
 
 
-def write(make: Callable[[io.BytesIO], RowWriter], table: pa.Table = TABLE) -> bytes:
+def write(make: Callable[[io.BytesIO], RowWriter], table: pa.Table = TABLE, chunk: int = 2) -> bytes:
     sink = io.BytesIO()
     writer = make(sink)
-    for batch in table.to_batches(max_chunksize=2):
+    for batch in table.to_batches(max_chunksize=chunk):
         writer.write(batch)
     writer.finish()
     return sink.getvalue()
@@ -28,7 +31,7 @@ def write(make: Callable[[io.BytesIO], RowWriter], table: pa.Table = TABLE) -> b
 def test_each_format_holds_the_rows() -> None:
     schema = TABLE.schema
     assert pa.ipc.open_stream(write(lambda sink: ArrowWriter(sink, schema))).read_all() == TABLE
-    assert pa.ipc.open_file(write(lambda sink: ArrowWriter(sink, schema, file=True))).read_all() == TABLE
+    assert pa.ipc.open_file(write(lambda sink: ArrowFileWriter(sink, schema))).read_all() == TABLE
     assert pq.read_table(io.BytesIO(write(lambda sink: ParquetWriter(sink, schema)))) == TABLE
     assert [json.loads(line) for line in write(NdjsonWriter).splitlines()] == TABLE.to_pylist()
     document = json.loads(write(lambda sink: JsonWriter(sink, {"dataset": "a"}, schema)))
@@ -63,3 +66,138 @@ def test_views_are_written_as_plain_strings_at_any_depth() -> None:
     read = pq.read_table(io.BytesIO(write(lambda sink: ParquetWriter(sink, table.schema), table)))
     assert read.to_pylist() == rows
     assert read.schema.field("s").type.field("x").type == pa.large_binary()
+
+
+def categories(batches: Sequence[Sequence[str | None]], whole: list[str], *, ordered: bool = False) -> pa.Table:
+    """A column of one dictionary in several batches."""
+    indices = [pa.array([None if one is None else whole.index(one) for one in batch], pa.int8()) for batch in batches]
+    values = pa.array(whole)
+    return pa.table(
+        {"x": pa.chunked_array([pa.DictionaryArray.from_arrays(one, values, ordered=ordered) for one in indices])}
+    )
+
+
+LEVELS = ["hidden", "low", "mid", "never", "high", *[f"hidden {number}" for number in range(20)]]
+BATCHES: list[list[str | None]] = [["high", "low"], ["mid", None], ["low", "high"], ["mid", "low"]]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_each_batch_of_a_stream_has_its_own_dictionary(ordered: bool) -> None:
+    """The readers of streams that there are know that dictionaries change."""
+    table = categories(BATCHES, LEVELS, ordered=ordered)
+    data = write(lambda sink: ArrowWriter(sink, table.schema, hidden_rows=True), table)
+    assert b"hidden" not in data
+    read = pa.ipc.open_stream(data).read_all()
+    assert read.schema == table.schema
+    assert read.to_pylist() == table.to_pylist()
+    # the whole dictionary's order says nothing of hidden rows only where it is the type's
+    first, last = (["low", "high"], ["low", "mid"]) if ordered else (["high", "low"], ["mid", "low"])
+    assert [chunk.dictionary.to_pylist() for chunk in read["x"].chunks] == [first, ["mid"], ["low", "high"], last]
+    polars = pytest.importorskip("polars")
+    assert polars.read_ipc_stream(data)["x"].to_list() == table["x"].to_pylist()
+    duckdb = pytest.importorskip("duckdb")
+    assert duckdb.from_arrow(pa.ipc.open_stream(data)).fetchall() == [(row["x"],) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_row_group_of_parquet_has_one_dictionary(ordered: bool) -> None:
+    table = categories(BATCHES, LEVELS, ordered=ordered)
+    data = write(lambda sink: ParquetWriter(sink, table.schema, hidden_rows=True), table)
+    assert b"hidden" not in data
+    read = pq.read_table(io.BytesIO(data))
+    assert read.schema == table.schema
+    assert read.to_pylist() == table.to_pylist()
+    order = ["low", "mid", "high"] if ordered else ["high", "low", "mid"]
+    assert [chunk.dictionary.to_pylist() for chunk in read["x"].chunks] == [order]
+
+
+def test_row_groups_of_parquet_do_not_depend_on_values_that_no_row_has() -> None:
+    table = categories(BATCHES, [*LEVELS, "hidden" * 100_000])
+    data = write(lambda sink: ParquetWriter(sink, table.schema, row_group_bytes=100_000, hidden_rows=True), table)
+    assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 1
+
+
+@pytest.mark.parametrize("hidden_rows", [False, True])
+def test_dictionaries_that_no_index_type_unites_are_written_to_parquet(tmp_path: Path, hidden_rows: bool) -> None:
+    """In row groups of their own: pyarrow 26 cannot read a row group with several dictionaries."""
+    duckdb = pytest.importorskip("duckdb")
+    names = [[f"{name}{number}" for number in range(100)] for name in "ab"]
+    table = pa.concat_tables([categories([part], part) for part in names])
+    table = table.append_column(
+        "n", pa.chunked_array([pa.StructArray.from_arrays([one], ["x"]) for one in table["x"].chunks])
+    )
+    data = write(lambda sink: ParquetWriter(sink, table.schema, hidden_rows=hidden_rows), table)
+    assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 2
+    assert pq.read_table(io.BytesIO(data)).to_pylist() == table.to_pylist()
+    (tmp_path / "a.parquet").write_bytes(data)
+    read = duckdb.read_parquet(str(tmp_path / "a.parquet")).fetchall()
+    assert [row for row, _ in read] == table["x"].to_pylist()
+
+
+def test_a_scan_of_many_batches_sends_a_dictionary_once_where_no_rows_are_hidden() -> None:
+    table = categories([LEVELS * 40] * 30, LEVELS)
+    data = write(lambda sink: ArrowWriter(sink, table.schema), table, 1000)
+    assert data.count(b"never") == 1
+
+
+def test_an_arrow_file_keeps_its_dictionary() -> None:
+    """An IPC file has one dictionary for all batches."""
+    table = categories(BATCHES, LEVELS)
+    data = write(lambda sink: ArrowFileWriter(sink, table.schema), table)
+    assert pa.ipc.open_file(data).read_all() == table
+
+
+def in_pieces(pieces: Sequence[Sequence[str | None]], index: pa.DataType, *, ordered: bool = False) -> pa.Table:
+    """A table with a batch for each piece: the values as a dictionary of the piece's own, alone, in structs, lists and
+    maps."""
+    kind = pa.dictionary(index, pa.string(), ordered)
+    batches = []
+    for piece in pieces:
+        encoded = pa.array(piece, pa.string()).dictionary_encode()
+        column = pa.DictionaryArray.from_arrays(encoded.indices.cast(index), encoded.dictionary, ordered=ordered)
+        offsets = pa.array(range(len(piece) + 1), pa.int32())
+        struct = pa.StructArray.from_arrays([column], fields=[pa.field("s", kind)])
+        keys = pa.array(["k"] * len(piece), pa.string())
+        arrays = [
+            column,
+            struct,
+            pa.ListArray.from_arrays(offsets, column),
+            pa.MapArray.from_arrays(offsets, keys, column),
+        ]
+        batches.append(pa.RecordBatch.from_arrays(arrays, ["d", "st", "l", "m"]))
+    return pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("pieces", [[["a", "b"], ["c", None, "a"], ["b"]], [["a"], ["a"]], [[None], ["x"], []], []])
+def test_an_arrow_file_has_one_dictionary_for_all_batches(pieces: list[list[str | None]], ordered: bool) -> None:
+    table = in_pieces(pieces, pa.int8(), ordered=ordered) if pieces else in_pieces([["a"]], pa.int8()).slice(0, 0)
+    data = write(lambda sink: ArrowFileWriter(sink, table.schema), table)
+    found = pa.ipc.open_file(data).read_all()
+    assert found.schema == table.schema
+    assert found.to_pylist() == table.to_pylist()
+    assert pl.read_ipc(data, columns=["d", "l"]).to_dicts() == table.select(["d", "l"]).to_pylist()
+
+
+@pytest.mark.parametrize(("index", "values"), [(pa.int8(), 200), (pa.uint8(), 300), (pa.int16(), 40_000)])
+def test_an_arrow_file_with_more_values_than_its_indices_count_has_no_dictionary(
+    index: pa.DataType, values: int
+) -> None:
+    pieces = [[str(value) for value in range(start, min(start + 100, values))] for start in range(0, values, 100)]
+    table = in_pieces(pieces, index)
+    data = write(lambda sink: ArrowFileWriter(sink, table.schema), table, 100)
+    found = pa.ipc.open_file(data).read_all()
+    assert found.to_pylist() == table.to_pylist()
+    assert found.schema.types == [pa.string(), pa.struct({"s": pa.string()}), pa.list_(pa.string()), OF_KEYS]
+
+
+def test_an_abandoned_arrow_file_leaves_nothing() -> None:
+    table = in_pieces([["a"], ["b"]], pa.int32())
+    sink = io.BytesIO()
+    writer = ArrowFileWriter(sink, table.schema)
+    for batch in table.to_batches():
+        writer.write(batch)
+    writer.abandon()
+    assert writer._spool is not None
+    assert writer._spool.closed
+    assert sink.getvalue() == b""

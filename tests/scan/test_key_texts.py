@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError
 from asyncpq.scan.key_texts import key_value
 
 SCHEMA = pa.schema(
@@ -45,6 +45,31 @@ def test_text_of_no_value_names_the_column(name: str, text: str) -> None:
     with pytest.raises(InvalidOptionError, match="is not a value of type") as raised:
         key_value(name, text, SCHEMA)
     assert raised.value.column == name
+
+
+_C_AND_D = pa.struct({"a": pa.struct({"b.c": pa.int32()}), "a.b": pa.struct({"d": pa.date32()})})
+BESIDE = {
+    "st.a.b": pa.schema({"st.a": pa.struct({"x": pa.string()}), "st": pa.struct({"a.b": pa.int32()})}),
+    "st.a.b.c": pa.schema({"st": _C_AND_D}),
+    "st.a.b.d": pa.schema({"st": _C_AND_D}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_path_means_the_field_that_exists(name: str) -> None:
+    """Beside it lies a struct whose name the path begins with, too."""
+    text, value = ("2024-02-29", dt.date(2024, 2, 29)) if name.endswith("d") else ("4", 4)
+    assert key_value(name, text, BESIDE[name]).as_py() == value
+    for unknown in (f"{name}.e", f"{name}.", "st.a.e", "st."):
+        with pytest.raises(ColumnNotFoundError) as raised:
+            key_value(unknown, "4", BESIDE[name])
+        assert raised.value.column == unknown
+
+
+def test_a_path_of_two_fields_is_an_error() -> None:
+    inside = pa.struct({"b": pa.int32()})
+    with pytest.raises(AmbiguousColumnError, match="2 fields have this path"):
+        key_value("st.a.b", "4", pa.schema({"st.a": inside, "st": pa.struct({"a": inside})}))
 
 
 def test_an_unknown_column_has_the_nearest_in_its_hint() -> None:

@@ -21,7 +21,7 @@ import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
 from asyncpq.expressions import Comparison
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
-from asyncpq.scan.request import LookupKeys
+from asyncpq.scan.request import LookupKeys, column_names
 from tests.reads import ask
 
 TABLE = pa.table(
@@ -281,3 +281,9 @@ def test_keys_by_the_pycapsule_protocol(kind: type[_OfAnArrowLibrary]) -> None:
 
 def test_bytes_of_a_buffer_are_one_key() -> None:
     assert LookupKeys({"id": memoryview(b"ab")}).where == Comparison("id", "==", b"ab")
+
+
+def test_keys_are_no_columns() -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match="must be a list of names") as caught:
+        column_names({"id": 3})
+    assert "lookup" in (caught.value.hint or "")

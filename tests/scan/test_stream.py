@@ -26,6 +26,8 @@ from asyncpq import blocking, col
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
 
+pytestmark = pytest.mark.sampled(2)
+
 ROWS = 1000
 FILES = 4
 LIMITS = asyncpq.LimitOptions(unit_bytes=1, in_flight_bytes=20_000, decode_threads=0)
@@ -149,7 +151,7 @@ def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.
             said.set_result(error)
 
     with scan._taking:
-        session._portal._loop.call_soon_threadsafe(take)
+        session._portal.loop.call_soon_threadsafe(take)
         assert "event loop of its own session" in str(said.result(30))
 
 
@@ -449,3 +451,14 @@ def _read_error(reader: pa.RecordBatchReader) -> BaseException | None:
     except asyncpq.AsyncpqError as error:
         return error
     return None
+
+
+async def test_a_scan_that_was_not_entered_is_not_called_closed(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        scan = (await session.open_dataset(lake)).scan()
+        with pytest.raises(asyncpq.UsageError, match="a scan is iterated inside `async with`"):
+            await anext(scan)
+        async with scan:
+            assert (await anext(scan)).num_rows > 0
+        with pytest.raises(asyncpq.UsageError, match="the scan is closed"):
+            await anext(scan)

@@ -12,9 +12,9 @@ import asyncpq
 from asyncpq.expressions import parse_where
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits, parse_configuration
-from asyncpq.serve.datasets import Inquiry, ServedDataset
+from asyncpq.serve.datasets import BoundRequest, ServedDataset, requested_rows
 from asyncpq.serve.problems import Problem
-from asyncpq.serve.requests import Question
+from asyncpq.serve.requests import RowsRequest
 from tests.serve.services import client_of, parquet, settings, trips, write_lake
 
 
@@ -100,13 +100,16 @@ async def test_relative_times_make_an_answer_unstable(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset([str(tmp_path / "a.parquet")])
 
-        def inquiry(where: str | None, rows: str | None = None) -> Inquiry:
+        def bound(where: str | None, rows: str | None = None) -> BoundRequest:
             grant = Grant(rows=None if rows is None else parse_where(rows))
-            return Inquiry(dataset, Question(verb="scan", where=where), grant, Limits())
+            request = RowsRequest(verb="scan", where=where)
+            return BoundRequest(dataset, request, requested_rows(dataset, request, grant, Limits()), grant, Limits())
 
-        assert inquiry(None).is_stable
-        assert inquiry("x = 1").is_stable
-        assert not inquiry(now).is_stable
-        assert not inquiry("x = 1", now).is_stable
+        assert bound(None).is_stable
+        assert bound("x = 1").is_stable
+        assert not bound(now).is_stable
+        assert not bound("x = 1", now).is_stable
+        limits, request = Limits(rows=10), RowsRequest(verb="scan", limit=11)
+        rows = requested_rows(dataset, request, Grant(), limits)
         with pytest.raises(Problem, match="limit is 11"):
-            Inquiry(dataset, Question(verb="scan", limit=11), Grant(), Limits(rows=10))
+            BoundRequest(dataset, request, rows, Grant(), limits)

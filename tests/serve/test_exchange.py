@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import httpx
 import pytest
 
+from asyncpq.serve import exchange as exchange_module
 from asyncpq.serve.exchange import ClientGoneError, ServerExchange
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_BODY
@@ -51,6 +54,37 @@ async def test_work_is_cancelled_when_the_client_goes() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["work", "work"]
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 10.0])
+async def test_work_that_was_given_up_holds_nothing(monkeypatch: pytest.MonkeyPatch, grace_s: float) -> None:
+    """Else cancelled answers would keep gigabytes until the garbage collector runs."""
+    monkeypatch.setattr(exchange_module, "GRACE_S", grace_s)
+
+    class Held:
+        pass
+
+    held: list[weakref.ref[Held]] = []
+
+    async def work(one: ServerExchange) -> None:
+        rows = Held()
+        held.append(weakref.ref(rows))
+        await asyncio.sleep(10)
+        del rows, one
+
+    gc.collect()
+    gc.disable()
+    try:
+        one = exchange(GONE)
+        with pytest.raises(ClientGoneError):
+            await one.while_client_waits(work(one))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert one.unfinished is None
+        del one
+        assert [ref() for ref in held] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_work_that_ends_gives_its_error() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import asyncpq
 from asyncpq.datasets.model import DataFile
+from asyncpq.indexing import Bounds
 from asyncpq.serve import Service
 from asyncpq.serve.pinning import pin
 from asyncpq.storage.base import Validator
@@ -189,3 +192,20 @@ async def test_an_object_that_vanishes_while_its_rows_are_sent_cuts_the_answer(s
     found = pa.Table.from_batches(batches)
     assert found.equals(table.slice(0, found.num_rows))
     assert messages[-1]["more_body"] == (found.num_rows < table.num_rows)  # the server cuts the connection then
+
+
+async def test_an_etag_of_a_count_changes_with_the_rows_that_an_index_counts(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(3):
+        (lake / f"{number}.parquet").write_bytes(parquet(trips(10, number * 10)))
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, [Bounds("id")])
+    async with client_of(configuration(f"{lake}/")) as client:
+        first = await client.get("/v1/trips/count")
+        assert first.json()["rows"] == 30
+        known = {"if-none-match": first.headers["etag"]}
+        assert (await client.get("/v1/trips/count", headers=known)).status_code == 304
+        (lake / "1.parquet").unlink()
+        again = await client.get("/v1/trips/count", headers=known)
+        assert (again.status_code, again.json()["rows"]) == (200, 20)

@@ -11,25 +11,26 @@ from hypothesis import strategies as st
 
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
-from asyncpq.serve.requests import FORMATS, Question, chosen_format, from_body, from_query
+from asyncpq.serve.requests import FORMATS, RowsRequest, chosen_format, from_body, from_query
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "ok": pa.bool_(), "limit": pa.float64()})
 
 
 def test_a_query_and_a_body_ask_the_same() -> None:
     query = from_query("lookup", [("id", "1"), ("columns", "id, name"), ("id", "2"), ("limit", "5"), ("format", "x")])
-    body = from_body("lookup", b'{"keys": {"id": ["1", "2"]}, "columns": ["id", "name"], "limit": 5}')
-    assert query == body == Question(verb="lookup", keys={"id": ["1", "2"]}, columns=("id", "name"), limit=5)
+    body = from_body("lookup", b'{"keys": {"id": ["1", "2"]}, "columns": ["id", "name"], "limit": 5}', Limits())
+    assert query == body == RowsRequest(verb="lookup", keys={"id": ["1", "2"]}, columns=("id", "name"), limit=5)
     assert query.canonical() == body.canonical()
     scan = from_query("scan", [("where", "id > 1")])
-    assert scan == from_body("scan", b'{"where": "id > 1", "limit": null}') == Question(verb="scan", where="id > 1")
+    body = from_body("scan", b'{"where": "id > 1", "limit": null}', Limits())
+    assert scan == body == RowsRequest(verb="scan", where="id > 1")
 
 
 def test_values_of_a_body_have_the_types_of_their_columns() -> None:
     body = {
         "keys": {"id": [1, "2", None], "name": ["1", "a", "b"], "ok": [True, "false", None], "limit": [1, 2.5, "3"]}
     }
-    keys = from_body("lookup", json.dumps(body).encode()).typed_keys(SCHEMA, Limits())
+    keys = from_body("lookup", json.dumps(body).encode(), Limits()).typed_keys(SCHEMA, Limits())
     plain = {
         name: [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
         for name, values in keys.items()
@@ -38,11 +39,11 @@ def test_values_of_a_body_have_the_types_of_their_columns() -> None:
 
 
 def test_a_large_integer_keeps_its_digits() -> None:
-    question = from_body("lookup", b'{"keys": {"id": 9223372036854775807}}')
-    assert question.typed_keys(SCHEMA, Limits())["id"][0].as_py() == 2**63 - 1
+    request = from_body("lookup", b'{"keys": {"id": 9223372036854775807}}', Limits())
+    assert request.typed_keys(SCHEMA, Limits())["id"][0].as_py() == 2**63 - 1
 
 
-def test_different_questions_differ_as_text() -> None:
+def test_different_requests_differ_as_text() -> None:
     bodies = [
         b'{"keys": {"id": [1]}}',
         b'{"keys": {"id": ["1"]}}',
@@ -54,7 +55,7 @@ def test_different_questions_differ_as_text() -> None:
         b'{"keys": {"id": [1]}, "columns": ["a", "b"]}',
         b'{"keys": {"id": [1]}, "columns": ["a, b"]}',
     ]
-    assert len({from_body("lookup", body).canonical() for body in bodies}) == len(bodies)
+    assert len({from_body("lookup", body, Limits()).canonical() for body in bodies}) == len(bodies)
 
 
 NAMES = st.sampled_from(["keys", "where", "columns", "limit", "id"])
@@ -66,11 +67,11 @@ DOCUMENTS = st.recursive(
 
 
 @given(st.binary(max_size=60) | DOCUMENTS.map(lambda value: json.dumps(value).encode()))
-def test_any_body_is_a_question_or_a_problem(body: bytes) -> None:
+def test_any_body_is_a_request_or_a_problem(body: bytes) -> None:
     for verb in ("lookup", "scan", "count", "explain"):
         status = 0
         try:
-            from_body(verb, body)
+            from_body(verb, body, Limits())
         except Problem as problem:
             status = problem.status
         assert status in (0, 400)

@@ -187,10 +187,10 @@ async def test_a_refused_port_of_http() -> None:
 def resolution_error(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """What name servers say to every name."""
 
-    async def getaddrinfo(loop: object, host: object, *arguments: object, **options: object) -> object:
+    def getaddrinfo(*arguments: object, **options: object) -> object:
         raise socket.gaierror(request.param, "as the test says")
 
-    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return int(request.param)
 
 
@@ -230,6 +230,16 @@ async def test_a_signed_url_that_is_refused(server: ObjectServer, code: str) -> 
     assert isinstance(error, asyncpq.AccessDeniedError)
     assert "its signature may have expired: get a new one" in (error.hint or "")
     assert "storage_options" not in (error.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
+async def test_an_archived_object(server: ObjectServer, kind: str) -> None:
+    server.faults = [Fault(status=403, code="InvalidObjectState", times=None)]
+    url = f"{server.endpoint}/bucket/lake/a.parquet" if kind == "http" else "s3://bucket/lake/a.parquet"
+    options = {**server.storage_options, **(S3FS if kind == "s3fs" else {})}
+    error, _ = await failure(url, {"s3": options})
+    assert isinstance(error, asyncpq.AccessDeniedError)
+    assert (error.hint or "").startswith("The object is archived (S3 Glacier): restore it first")
 
 
 async def test_http_that_redirects_nowhere(server: ObjectServer) -> None:
@@ -272,6 +282,73 @@ async def test_a_server_that_speaks_no_tls(in_clear_text: str, kind: str) -> Non
     what = "a url" if kind == "http" else "an endpoint_url"
     assert error.hint == f"The server may not support TLS: write {what} that begins with http://."
     assert requests == 1
+
+
+@pytest.mark.parametrize("kind", ["direct", "http"])
+async def test_a_server_that_ends_tls(kind: str) -> None:
+    """It closes the connection, without an answer to the handshake."""
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as running:
+        place = f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"
+        options = {"key": "a", "secret": "b", "endpoint_url": place}
+        error, _ = await failure(f"{place}/a" if kind == "http" else "s3://bucket/a", {"s3": options})
+    assert isinstance(error, asyncpq.TransportError)
+    what = "a url" if kind == "http" else "an endpoint_url"
+    assert error.hint == f"The server may not support TLS: write {what} that begins with http://."
+
+
+#: What servers that expect TLS answer to a request in clear text.
+_REFUSALS = {
+    "closed": b"",
+    "alert": b"\x15\x03\x01\x00\x02\x02\x46",
+    "Go": b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+    "nginx": b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html>"
+    b"<head><title>400 The plain HTTP request was sent to HTTPS port</title></head><body></body></html>",
+}
+
+
+@pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
+@pytest.mark.parametrize("refusal", _REFUSALS)
+async def test_a_server_that_expects_tls(kind: str, refusal: str) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(_REFUSALS[refusal])
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as running:
+        place = f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}"
+        options = {"key": "a", "secret": "b", "endpoint_url": place, **(S3FS if kind == "s3fs" else {})}
+        error, requests = await failure(f"{place}/a" if kind == "http" else "s3://bucket/a", {"s3": options})
+    what = "a url" if kind == "http" else "an endpoint_url"
+    if kind == "s3fs" and refusal != "closed":
+        assert isinstance(error, asyncpq.StoreError)  # botocore drops the body
+    else:
+        assert error.hint == f"The server may expect TLS on this port: write {what} that begins with https://."
+    if refusal != "closed" and kind != "s3fs":
+        assert requests == 1
+
+
+async def test_a_tls_server_of_python(tmp_path: Path) -> None:
+    crt, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
+        error, _ = await failure(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a")
+    assert error.hint == "The server may expect TLS on this port: write a url that begins with https://."
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:0/a", "https://localhost:00/a"])
+async def test_port_0(url: str) -> None:
+    error, requests = await failure(url)
+    assert "port 0, on which no server listens" in error.message
+    endpoint = url.removesuffix("/a")
+    error, more = await failure("s3://bucket/a", {"s3": {"key": "a", "secret": "b", "endpoint_url": endpoint}})
+    assert "port 0, on which no server listens" in error.message
+    assert requests == more == 0
 
 
 @pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])

@@ -124,3 +124,10 @@ async def test_a_session_can_be_awaited(tmp_path: Path) -> None:
     await session.close()
     with pytest.raises(asyncpq.UsageError, match="closed"):
         await session
+
+
+def test_without_a_loop_of_asyncio_the_error_says_what_to_use() -> None:
+    session = asyncpq.Session()
+    for coroutine in session.__aenter__(), session.open_file("memory://x.parquet"):
+        with pytest.raises(asyncpq.UsageError, match=r"no event loop of asyncio .*asyncio\.run.*asyncpq\.blocking"):
+            coroutine.send(None)  # as another library's loop does

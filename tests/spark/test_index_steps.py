@@ -18,12 +18,12 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 from pyspark.errors import PySparkException
 
-from asyncpq.blocking import Portal
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import TABLE_SCHEMAS
+from asyncpq.objects.loop_threads import Portal
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_steps
 from asyncpq.spark.driver import CallerThread

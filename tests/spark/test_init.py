@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,15 @@ import asyncpq.spark
 def test_every_exported_name_can_be_imported(name: str) -> None:
     assert getattr(asyncpq.spark, name) is not None
     assert name in dir(asyncpq.spark)
+
+
+def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in [name for name in sys.modules if name == "asyncpq.spark" or name.startswith("asyncpq.spark.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("asyncpq.spark", "asyncpq.spark.joins"):
+        with pytest.raises(asyncpq.UsageError, match=r"Install PySpark: pip install .*\[spark\]"):
+            importlib.import_module(name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import InvalidOptionError, UsageError
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.session import Session
 from asyncpq.spark import stream_files as stream_offsets
-from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, StreamLimits
+from asyncpq.spark.source_options import SourceOptions
+from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.base import Validator
 
 
@@ -186,3 +191,12 @@ def test_a_checkpoint_of_another_index_is_refused() -> None:
     with pytest.raises(UsageError, match="another index"):
         IndexOffset.parse(IndexOffset("i").to_json(), "j")
     assert IndexOffset.parse(IndexOffset("").to_json(), "j") == IndexOffset("j")
+
+
+async def test_a_stream_of_a_pattern_inside_of_a_table(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(9)}))
+    given = {"path": f"{tmp_path}/t/part-*.parquet"}
+    async with Session() as session:
+        with pytest.raises(InvalidOptionError, match=f"a Delta table, {tmp_path}/t/"):
+            await kind_of_stream(session, SourceOptions.parse(given))
+        assert await kind_of_stream(session, SourceOptions.parse({**given, "format": "parquet"})) is ListedStream

@@ -19,7 +19,7 @@ from asyncpq.errors import AccessDeniedError, BucketNotFoundError
 from asyncpq.storage.base import Guarantee, writable
 from asyncpq.testing import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage
 from asyncpq.testing.store_contract import DATA
-from tests.cloud_emulators import BUCKET, Emulator, require_package, running_azurite, running_fake_google
+from tests.real_stores import BUCKET, Emulator, require_package, running_azurite, running_fake_google
 from tests.store_backends import FAST_RETRIES, Backend, new_context, open_test_store
 from tests.warm_lookups import KEYS, parquet, table, warm_lookups
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import io
 import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
 
+import asyncpq
 from asyncpq.errors import (
     AccessDeniedError,
     InvalidOptionError,
@@ -27,6 +34,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
+from asyncpq.storage import place_of
 from asyncpq.storage.base import Guarantee, Validator
 from asyncpq.storage.fsspec import FsspecStore, is_young, modified_of, validator_of
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
@@ -349,3 +357,128 @@ def test_only_a_time_of_whole_seconds_is_young() -> None:
     assert not is_young({"mtime": now, "etag": "a"})
     assert not is_young({"mtime": now, "generation": 1})
     assert not is_young({})
+
+
+class PlacedFileSystem(MemoryFileSystem):  # type: ignore[misc]
+    """Reads host, user and password from its urls, as ftp and sftp do; each host has a folder of its own."""
+
+    protocol = "placed"
+    cachable = False
+    find = fsspec.AbstractFileSystem.find
+
+    def __init__(self, host: str, username: str = "", password: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.host = host
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(urlsplit(path).path if "://" in path else path).rstrip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        parts = urlsplit(path)
+        found = {"host": parts.hostname, "username": parts.username, "password": parts.password}
+        return {name: value for name, value in found.items() if value}
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {**super().info(f"/{self.host}{path}", **options), "name": path}
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        found = super().ls(f"/{self.host}{path}", detail=True, **options)
+        return [{**item, "name": item["name"].removeprefix(f"/{self.host}")} for item in found]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        return bytes(super().cat_file(f"/{self.host}{path}", start, end, **options))
+
+
+class LoopedFileSystem(AsyncFileSystem):  # type: ignore[misc]
+    """Connects when it is made, in fsspec's own loop alone, as sshfs does."""
+
+    protocol = "looped"
+    cachable = False
+
+    def __init__(self, *, fails: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        if fails:
+            raise LookupError("no route for password=hunter2")
+        sync(self.loop, self._connect)
+
+    async def _connect(self) -> None:
+        """Do nothing."""
+
+    async def _info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "size": 10, "type": "file", "mtime": 1.0}
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        return b"0123456789"[start:end]
+
+
+@pytest.fixture
+def placed() -> Iterator[None]:
+    for filesystem in (PlacedFileSystem, LoopedFileSystem):
+        fsspec.register_implementation(filesystem.protocol, filesystem, clobber=True)
+    memory = MemoryFileSystem()
+    for host in ("one", "two"):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"host": [host]}), buffer)
+        memory.pipe_file(f"/{host}/t/a.parquet", buffer.getvalue())
+    yield
+    memory.store.clear()
+
+
+@pytest.mark.usefixtures("placed")
+async def test_the_host_and_user_of_a_url_count() -> None:
+    async with asyncpq.Session() as session:
+        for host in ("one", "two", "one"):
+            file = await session.open_file(f"placed://user:hunter2@{host}/t/a.parquet")
+            assert (await file.scan().to_table())["host"].to_pylist() == [host]
+            dataset = await session.open_dataset(f"placed://user:hunter2@{host}/t/")
+            assert (await dataset.scan().to_table())["host"].to_pylist() == [host]
+            assert "hunter2" not in f"{file!r} {dataset!r} {file.url}"
+        urls = [f"placed://user:hunter2@{host}/t/a.parquet" for host in ("one", "two")]
+        both = await session.open_dataset(urls)
+        assert (await both.scan().to_table())["host"].to_pylist() == ["one", "two"]
+    async with asyncpq.Session({"host": "two", "password": "other"}) as session:
+        with pytest.raises(InvalidOptionError, match="differ in host, password") as caught:
+            await session.open_file("placed://user:hunter2@one/t/a.parquet")
+        assert "hunter2" not in str(caught.value)
+        assert "other" not in str(caught.value)
+        with pytest.raises(InvalidOptionError, match="differ in password"):
+            await session.open_file("placed://user:hunter2@two/t/a.parquet")
+        file = await session.open_file("placed://user@two/t/a.parquet")
+        assert (await file.scan().to_table())["host"].to_pylist() == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("ftp://u:p@host:21/x", {"host": "host", "port": 21, "username": "u", "password": "p"}),
+        ("github://o:r@main/x", {"org": "o", "repo": "r", "sha": "main"}),
+        ("hdfs://node:8020/x", {"host": "node", "port": 8020}),
+        ("memory://x/y", {}),
+        ("s3://bucket/key", {}),
+        ("nothing://x/y", {}),
+        ("ftp://host:port/x", {}),
+    ],
+)
+def test_places_are_read_by_fsspec(url: str, place: dict[str, Any]) -> None:
+    assert place_of(url.partition(":")[0], url) == place
+
+
+@pytest.mark.usefixtures("placed")
+async def test_a_filesystem_that_connects_in_its_own_loop_is_read_there() -> None:
+    store = open_test_store("looped", {})
+    stored = await store.open_object("looped://a/b")
+    assert bytes((await stored.fetch_tail(3, context=new_context())).data) == b"789"
+    await store.close()
+    with pytest.raises(StoreError, match=r"cannot be opened \(builtins\.LookupError\)") as caught:
+        open_test_store("looped", {"fails": True})
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_options_of_s3_mean_nothing_to_other_stores() -> None:
+    for name in "key", "endpoint_url", "aws_region":
+        async with asyncpq.Session({name: "hidden"}) as session:
+            with pytest.raises(InvalidOptionError, match=f"memory have no option {name}.* per protocol") as caught:
+                await session.open_file("memory://x.parquet")
+            assert "hidden" not in str(caught.value)

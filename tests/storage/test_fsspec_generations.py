@@ -69,7 +69,7 @@ class FakeGcs(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed
 
     def split(self, path: str) -> str | None:
         _, _, generation = path.partition("#")
-        return generation or None if self.version_aware else None
+        return generation if self.version_aware and generation.isdecimal() else None
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         bucket = self.bucket
@@ -158,6 +158,26 @@ async def test_a_session_does_not_stay_with_an_old_generation(bucket: Bucket) ->
         bucket.put(parquet(new))
         assert await file.lookup({"id": 7}) == new.slice(7, 1)
         assert await file.read() == new
+
+
+@pytest.mark.parametrize("key", ["what?", "a?b#c", "a#b"])
+async def test_a_key_that_gcsfs_would_take_for_more(store: Store, bucket: Bucket, key: str) -> None:
+    """Beside a generation gcsfs takes ``?`` and ``#`` of a name for its own marks: the name alone is read."""
+    stored = await store.open_object(f"gs://bucket/{key}")
+    tail = await stored.fetch_tail(100, context=new_context())
+    assert tail.data == DATA[-100:]
+    assert stored.guarantee is Guarantee.BRACKETED  # by the generations before and after
+    bucket.put(DATA[::-1])
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+
+
+async def test_an_object_that_has_become_shorter(store: Store, bucket: Bucket) -> None:
+    stored = await store.open_object("gs://bucket/key")
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    bucket.fail = [HttpError(416)]
+    with pytest.raises(ObjectChangedError, match="shorter"):
+        await stored.fetch_range(5000, 6000, context=new_context(), pin=pin)
 
 
 async def test_replaced_between_info_and_read(store: Store, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
 import re
@@ -48,13 +49,13 @@ async def store() -> AsyncIterator[Store]:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(no_suffix=True, times=None),  # 416
-        Fault(ignore_range=True, times=1),  # 200 with the whole object: not read
-        Fault(ignore_range=True, chunked=True, times=1),
+        Fault(no_suffix=True),  # 416
+        Fault(ignore_range=True),  # 200 with the whole object: not read
+        Fault(ignore_range=True, chunked=True),
     ],
 )
 async def test_servers_without_suffix_ranges(store: Store, server: ObjectServer, fault: Fault) -> None:
-    server.faults = [fault]
+    server.faults = lambda request: fault if (request.range or "").startswith("bytes=-") else Fault()
     stored = await store.open_object(f"{server.endpoint}/files/large")
     context = new_context()
     tail = await stored.fetch_tail(1000, context=context)
@@ -62,12 +63,28 @@ async def test_servers_without_suffix_ranges(store: Store, server: ObjectServer,
     assert (tail.start, tail.validator.size) == (len(DATA) - 1000, len(DATA))
     assert [request.range for request in server.log] == ["bytes=-1000", "bytes=0-0", "bytes=2999000-2999999"]
     assert context.metrics.rounds == 3
+    assert (await stored.fetch_tail(1000, context=new_context())).data == tail.data
+    server.log.clear()
     # known for the next object of this host
     other = await store.open_object(f"{server.endpoint}/files/small")
     assert (await other.fetch_tail(100, context=new_context())).data == SMALL[-100:]
-    assert [request.range for request in server.log[3:]] == ["bytes=0-0", "bytes=4900-4999"]
+    assert [request.range for request in server.log] == ["bytes=0-0", "bytes=4900-4999"]
     # longer than the object
     assert (await other.fetch_tail(10_000, context=new_context())).data == SMALL
+
+
+async def test_a_host_that_throttles_slows_down_no_other(store: Store, server: ObjectServer) -> None:
+    async with ObjectServer() as slow:
+        slow.put("files/large", DATA)
+        slow.faults = [Fault(status=503, code="SlowDown", times=None)]
+        throttled = await store.open_object(f"{slow.endpoint}/files/large")
+        other = await store.open_object(f"{server.endpoint}/files/large")
+        with pytest.raises(ThrottledError):
+            await throttled.fetch_range(0, 9, context=new_context())
+        began = asyncio.get_running_loop().time()
+        context = new_context()
+        await asyncio.gather(*(other.fetch_range(0, 9, context=context) for _ in range(100)))
+        assert asyncio.get_running_loop().time() - began < 5  # at 10 requests a second it would take 10
 
 
 async def test_small_objects_are_read_whole_where_ranges_are_unknown(store: Store, server: ObjectServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
@@ -164,6 +165,29 @@ def test_a_chunked_body(data: bytes, cuts: list[int], sizes: list[int], trailers
     body, connection = run(respond(OK + b"Transfer-Encoding: chunked\r\n\r\n" + coded, cuts, wanted=len(data)))
     assert body == Body(data, True)
     assert connection.reusable
+
+
+@pytest.mark.parametrize(
+    "coded",
+    [b"1;a=b\r\nx\r\n0\r\n" + b"X: y\r\n" * 12_000 + b"\r\n", (b"1;" + b"a" * 8000 + b"\r\nx\r\n") * 10 + b"0\r\n\r\n"],
+    ids=["trailers", "extensions"],
+)
+def test_a_chunked_body_that_is_mostly_lines_is_refused(coded: bytes) -> None:
+    with pytest.raises(ProtocolError, match="more chunk sizes"):
+        run(respond(OK + b"Transfer-Encoding: chunked\r\n\r\n" + coded, [], wanted=100))
+
+
+def test_a_chunked_body_may_have_chunks_of_one_byte() -> None:
+    data = bytes(50_000)
+    coded = chunked(data, [1] * len(data))
+    body, _ = run(respond(OK + b"Transfer-Encoding: chunked\r\n\r\n" + coded, [], wanted=len(data)))
+    assert body == Body(data, True)
+
+
+def test_a_body_that_memory_cannot_hold_is_refused() -> None:
+    response = OK + b"Content-Length: 4000000000000000000\r\n\r\nabc"
+    with pytest.raises(ProtocolError, match="too many for memory"):
+        run(respond(response, [], wanted=1 << 62))
 
 
 @given(data=BODIES, cuts=CUTS)
@@ -405,14 +429,16 @@ async def test_a_cancelled_exchange_takes_its_connection_along() -> None:
 
 async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
+    silent = threading.Event()
 
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
-        asked.append(port)
-        if port == 81:
-            await asyncio.sleep(60)
+    def getaddrinfo(host: str, port: int, *_: Any, flags: int = 0) -> list[Any]:
+        if not flags & socket.AI_NUMERICHOST:
+            asked.append(port)
+            if port == 81:
+                silent.wait(60)
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
     for _ in range(2):
         takes = [pool.connect(Endpoint("lake.test", 80, False)) for _ in range(3)]
@@ -452,3 +478,31 @@ def test_a_connect_that_is_cancelled_at_any_step_leaves_nothing(loop: str) -> No
         pytest.importorskip("uvloop", reason="uvloop has no build for this system").run(all_steps())
     else:
         asyncio.run(all_steps())
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_clear"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", True),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", True),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False),  # nginx, Go and Apache on a port for TLS
+        (b"HTTP/1.1 301 Moved Permanently\r\nLocation: https://localhost/\r\n\r\n", False),
+        (b"HTTP/1.1 5", False),
+        (b"\x15\x03\x01\x00\x02\x02\x16", False),  # an alert of TLS
+        (b"", False),
+    ],
+)
+async def test_which_answers_tell_that_a_server_has_no_tls(answer: bytes, is_clear: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for at in range(len(answer)):  # an answer may come in pieces
+            writer.write(answer[at : at + 1])
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
+        endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], True)
+        assert await pool._answers_in_clear_text(endpoint, asyncio.get_running_loop()) is is_clear
+        await pool.close()

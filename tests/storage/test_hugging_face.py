@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,11 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.fsspec import AsyncpqFileSystem
+from asyncpq.storage import open_store
+from asyncpq.storage.base import StoreLimits
 from asyncpq.storage.hugging_face import Place, parse_place
 from asyncpq.testing import Fault
+from asyncpq.testing.answers import Answer, LoggedRequest
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS
 from tests.storage.hub_stub import TOKEN, Hub, running_hub
 from tests.store_backends import FAST_RETRIES, Backend, new_context, open_test_store
@@ -137,6 +141,11 @@ async def test_a_new_commit_is_another_version(hub: Hub) -> None:
             await file.take([499, 3])
 
 
+async def _opened_anew(url: str) -> None:
+    async with session() as opened:
+        await opened.open_dataset(url)
+
+
 async def test_datasets_of_folders_and_patterns(hub: Hub) -> None:
     for part in range(7):
         hub.put(f"lake/year={2020 + part}/part 0.parquet", parquet(TABLE.slice(part * 100, 100)))
@@ -149,6 +158,10 @@ async def test_datasets_of_folders_and_patterns(hub: Hub) -> None:
         assert await some.count() == 300
         with pytest.raises(asyncpq.ObjectNotFoundError):
             await opened.open_dataset("hf://datasets/o/n/none/")
+        hub.put("lake/_delta_log/0.json", b"{}")
+        for inside in ("year=2020/", "year=*/*.parquet", "year=202[1-3]/part*"):
+            with pytest.raises(asyncpq.InvalidOptionError, match="a Delta table, hf://datasets/o/n/lake/"):
+                await _opened_anew(f"hf://datasets/o/n/lake/{inside}")
 
 
 async def test_through_fsspec(hub: Hub) -> None:
@@ -241,7 +254,7 @@ async def test_listings_that_are_none(body: bytes, hub: Hub) -> None:
     ("link", "match"),
     [
         ("<http://elsewhere.example/x>; rel=next", "on another server"),
-        ("</api/datasets/o/n/tree/main?x>; rel=next", "endless"),
+        ("</api/datasets/o/n/tree/main?x>; rel=next", "does not end"),
     ],
 )
 async def test_pages_that_lead_astray(link: str, match: str, hub: Hub) -> None:
@@ -250,6 +263,53 @@ async def test_pages_that_lead_astray(link: str, match: str, hub: Hub) -> None:
     store = open_test_store("hf", {"token": TOKEN})
     with pytest.raises(asyncpq.InvalidResponseError, match=match):
         await store.list_objects("hf://datasets/o/n/", context=new_context())
+    await store.close()
+
+
+@pytest.mark.parametrize(("of_page", "error"), [(0, asyncpq.InvalidResponseError), (50, asyncpq.ResourceLimitError)])
+async def test_pages_for_ever(of_page: int, error: type[asyncpq.AsyncpqError], hub: Hub) -> None:
+    """Each with new files, or with none, and the link of a new page."""
+    seen = 0
+
+    def before(request: LoggedRequest) -> Answer | None:
+        nonlocal seen
+        if "/tree/" not in request.path:
+            return None
+        seen += 1
+        assert seen < 500
+        entries = [{"type": "file", "path": f"data/{seen}-{at}.parquet", "size": 7} for at in range(of_page)]
+        link = f'</api/datasets/o/n/tree/main/data?cursor={seen}>; rel="next"'
+        return Answer(200, {"Link": link, "Content-Type": "application/json"}, json.dumps(entries).encode())
+
+    hub.server.faults = []
+    hub.server.before = before
+    limits = StoreLimits(8, 6, max_listed_objects=1000)
+    store = open_store("hf", {"token": TOKEN}, retry=FAST_RETRIES, limits=limits)
+    with pytest.raises(error):
+        await store.list_objects("hf://datasets/o/n/data/", context=new_context())
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "file", "path": "data/x", "size": 10**30},
+        {"type": "file", "path": "data/x", "size": -1},
+        {"type": "file", "path": "data/x", "size": 1e999},
+        {"type": "file", "path": "data/x", "size": True},
+        {"type": "file", "path": "data/\ud800", "size": 1},
+        {"type": "file", "path": "elsewhere/x", "size": 1},
+        {"type": "directory", "path": "data/" + "x/" * 3000},
+    ],
+    ids=range(7),
+)
+async def test_entries_that_are_impossible(entry: dict[str, object], hub: Hub) -> None:
+    body = json.dumps([entry]).encode()
+    hub.server.faults = []
+    hub.server.before = lambda request: Answer(200, {}, body) if "/tree/" in request.path else None
+    store = open_test_store("hf", {"token": TOKEN})
+    with pytest.raises(asyncpq.InvalidResponseError):
+        await store.list_objects("hf://datasets/o/n/data/", context=new_context(), wants=lambda folder: True)
     await store.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import replace
 
@@ -11,9 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.options import RetryOptions
+from asyncpq.storage import limits
 from asyncpq.storage.base import StoreLimits
 from asyncpq.storage.limits import ConnectionLimiter, Watch, Watchdog
+from asyncpq.storage.pace import FIRST_RATE, LEAST_RATE, OUTAGE_S, QUIET_S, Pace
 from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.threads import work_owner
+
+
+class Unpaced(Pace):
+    """Leaves the limit of connections alone."""
+
+    def slow_down(self, now: float) -> None:
+        """Keep the rate."""
+
 
 # -- connections ------------------------------------------------------------------------------------
 
@@ -26,8 +38,9 @@ def test_slots_are_never_too_many_nor_left_idle(steps: list[str], most: int, sca
 
     async def run() -> None:
         limiter = ConnectionLimiter(StoreLimits(most, min(scans, most)))
+        limiter.pace = Unpaced()
         holding: list[bool] = []
-        waiting: deque[tuple[bool, asyncio.Task[None]]] = deque()
+        waiting: deque[tuple[bool, asyncio.Task[float]]] = deque()
         picks = iter(choices + [0] * len(steps))
         now = 0.0
         for step in steps:
@@ -45,7 +58,7 @@ def test_slots_are_never_too_many_nor_left_idle(steps: list[str], most: int, sca
             elif step == "throttled" and holding:
                 limiter.slow_down(now - pick, now)
             elif step == "succeeded":
-                limiter.speed_up()
+                limiter.speed_up(now)
             for _ in range(3):
                 await asyncio.sleep(0)
             for scan, task in tuple(waiting):
@@ -93,6 +106,55 @@ async def test_granted_in_the_order_asked_but_for_scans_at_their_limit() -> None
     assert order == ["l1", "s1", "l2"]
     tasks[2].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_owners_have_their_turns_one_after_the_other() -> None:
+    limiter = ConnectionLimiter(StoreLimits(1, 1))
+    assert limiter.try_take(False)
+    order: list[str] = []
+
+    async def ask(owner: str) -> None:
+        work_owner.set(owner)
+        await limiter.wait(False)
+        order.append(owner)
+
+    tasks = [asyncio.ensure_future(ask(owner)) for owner in "a" * 6 + "bb" + "c"]
+    for _ in tasks:
+        await asyncio.sleep(0)
+        limiter.give(False)
+    await asyncio.gather(*tasks)
+    assert "".join(order) == "abcabaaaa"
+    later = [asyncio.ensure_future(ask(owner)) for owner in "ad"]
+    for _ in later:
+        await asyncio.sleep(0)
+        limiter.give(False)
+    await asyncio.gather(*later)
+    assert "".join(order[9:]) == "ad"
+
+
+async def test_waits_that_were_cancelled_keep_no_owner_behind() -> None:
+    limiter = ConnectionLimiter(StoreLimits(1, 1))
+    assert limiter.try_take(False)
+    order: list[str] = []
+
+    async def ask(owner: str) -> None:
+        work_owner.set(owner)
+        await limiter.wait(False)
+        order.append(owner)
+
+    others = [asyncio.ensure_future(ask("a")) for _ in range(3)]
+    await asyncio.sleep(0)
+    for _ in range(20):
+        given_up = asyncio.ensure_future(ask("b"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait((given_up,))
+    tasks = [*others, asyncio.ensure_future(ask("b"))]
+    for _ in tasks:
+        await asyncio.sleep(0)
+        limiter.give(False)
+    await asyncio.gather(*tasks)
+    assert "".join(order) == "abaa"
 
 
 @pytest.mark.parametrize("scan_first", [False, True])
@@ -150,7 +212,7 @@ async def test_successes_raise_the_limit_by_one_for_each_window() -> None:
     limiter.slow_down(sent=1.0, now=2.0)
     limits = []
     for _ in range(40):
-        limiter.speed_up()
+        limiter.speed_up(2.0)
         limits.append(limiter.limit)
     assert [limits.index(limit) for limit in (5, 6, 7, 8)] == [4, 9, 16, 23]
     assert limits[-1] == 8
@@ -164,7 +226,7 @@ async def test_a_higher_limit_is_granted_to_who_waits() -> None:
     taken(limiter, 1)
     waiting = asyncio.ensure_future(limiter.wait(False))
     await asyncio.sleep(0)
-    limiter.speed_up()
+    limiter.speed_up(2.0)
     await asyncio.wait_for(waiting, 5)
 
 
@@ -174,6 +236,190 @@ async def test_few_connections(most: int) -> None:
     taken(limiter, most)
     limiter.slow_down(sent=1.0, now=2.0)
     assert limiter.limit == most
+
+
+# -- pace -------------------------------------------------------------------------------------------
+
+
+async def test_throttled_requests_begin_in_turn_and_the_wait_is_told() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    loop = asyncio.get_running_loop()
+    taken(limiter, 1)
+    assert limiter.slow_down(sent=loop.time() - 0.1, now=loop.time())
+    assert not limiter.slow_down(sent=loop.time() - 0.1, now=loop.time())  # it says nothing new
+    assert limiter.is_slowed(limiter.pace)
+    assert not limiter.try_take(False)  # though a connection is free
+    began = loop.time()
+    waiting = [asyncio.ensure_future(limiter.wait(False)) for _ in range(3)]
+    cancelled = asyncio.ensure_future(limiter.wait(False))
+    last = asyncio.ensure_future(limiter.wait(False))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    limiter.give(False)
+    waits = []
+    for task in (*waiting, last):
+        waits.append(await asyncio.wait_for(task, 5))
+        limiter.give(False)
+    assert waits == sorted(waits)
+    assert 3.5 / FIRST_RATE < loop.time() - began < 4
+    assert limiter.used == 0
+
+
+async def test_a_host_that_throttles_slows_down_no_other() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    slow, other = limiter.pace_of("slow"), limiter.pace_of("other")
+    assert limiter.pace_of("slow") is slow
+    now = asyncio.get_running_loop().time()
+    limiter.slow_down(sent=now - 1, now=now, pace=slow)
+    slow.next_at = now + 3600
+    waiting = [asyncio.ensure_future(limiter.wait(scan, slow)) for scan in (False, True)]
+    await asyncio.sleep(0)
+    limiter.most = limiter.limit = (
+        1  # the other's requests wait for a connection, behind those that wait for their turn
+    )
+    assert limiter.try_take(False, other)
+    third = asyncio.ensure_future(limiter.wait(False, other))
+    await asyncio.sleep(0)
+    limiter.give(False)
+    assert await asyncio.wait_for(third, 5) == 0.0
+    assert not any(task.done() for task in waiting)
+    assert limiter.slow_down(sent=now - 1, now=now, pace=other)  # the first that the other throttles
+    limiter.give(False)
+    limiter.end_pace(slow)
+    for task in waiting:
+        await asyncio.wait_for(task, 5)
+        limiter.give(False)
+    assert other.rate < math.inf
+
+
+async def test_hosts_that_wait_for_connections_take_turns_by_the_order_of_calls() -> None:
+    limiter = ConnectionLimiter(StoreLimits(1, 1))
+    paces = [limiter.pace_of(host) for host in "aba"]
+    assert limiter.try_take(False, paces[0])
+    order: list[int] = []
+
+    async def ask(number: int) -> None:
+        await limiter.wait(False, paces[number])
+        order.append(number)
+
+    tasks = [asyncio.ensure_future(ask(number)) for number in range(3)]
+    for _ in tasks:
+        await asyncio.sleep(0)
+        limiter.give(False)
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2]
+
+
+async def test_the_earliest_turn_of_all_hosts_is_kept() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    now = asyncio.get_running_loop().time()
+    tasks = []
+    for host, wait_s in (("late", 3600.0), ("soon", 0.05)):
+        pace = limiter.pace_of(host)
+        limiter.slow_down(sent=now - 1, now=now, pace=pace)
+        pace.next_at = now + wait_s
+        tasks.append(asyncio.ensure_future(limiter.wait(False, pace)))
+        await asyncio.sleep(0)
+    await asyncio.wait_for(tasks[1], 5)
+    assert not tasks[0].done()
+    tasks[0].cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_few_hosts_have_a_pace_of_their_own() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    now = asyncio.get_running_loop().time()
+    throttled = limiter.pace_of("throttled")
+    limiter.slow_down(sent=now - 1, now=now, pace=throttled)
+    paces = [limiter.pace_of(str(number)) for number in range(1000)]
+    assert len(limiter._paces) == limits._MOST_HOSTS
+    assert limiter.pace_of("throttled") is throttled
+    for pace in map(limiter.pace_of, map(str, range(1000))):
+        pace.slow_down(now)
+    assert limiter.pace_of("one more") is limiter.pace
+    assert paces
+
+
+async def test_the_end_of_the_pace_grants_what_waits() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    now = asyncio.get_running_loop().time()
+    limiter.slow_down(sent=now - 1, now=now)
+    limiter.pace.next_at = now + 3600
+    waiting = asyncio.ensure_future(limiter.wait(False))
+    await asyncio.sleep(0)
+    limiter.end_pace()
+    await asyncio.wait_for(waiting, 5)
+    assert limiter.pace.rate == math.inf
+
+
+@pytest.mark.parametrize("allowed", [1.0, 2.0])
+def test_the_rate_of_a_store_that_serves_few(allowed: float) -> None:
+    """It falls to what the store serves, so that about every second request is served."""
+    pace, now, tokens, served, throttled = Pace(), 0.0, 1.0, 0, 0
+    pace.slow_down(now)
+    while now < 100.0:
+        pace.begin(now)
+        tokens = min(1.0, tokens + allowed * (pace.next_at - now))
+        if tokens >= 1.0:
+            tokens, served = tokens - 1.0, served + 1
+            pace.succeeded(now)
+        else:
+            throttled += 1
+            pace.slow_down(now)
+        now = max(now, pace.next_at)
+    assert served > 100 * allowed * 0.5
+    assert throttled < 1.4 * served
+
+
+def test_the_rate_of_a_slow_store_that_goes_down() -> None:
+    """An outage is told within seconds, however slow the store was."""
+    pace = Pace()
+    for second in range(30):
+        pace.succeeded(float(second))
+        pace.slow_down(second + 0.5)
+    assert pace.rate < LEAST_RATE / 2
+    for second in range(30, 30 + int(OUTAGE_S) + 1):
+        pace.slow_down(second + 0.5)
+    assert pace.rate == LEAST_RATE
+
+
+def test_the_rate_of_a_store_that_serves_some() -> None:
+    """It stays below the limit by little, and ends after a while without throttling."""
+    pace, now, tokens, served, throttled = Pace(), 0.0, 1.0, 0, 0
+    pace.slow_down(now)
+    while now < 30.0:
+        now = max(now, pace.next_at)
+        pace.begin(now)
+        tokens = min(1.0, tokens + 50.0 * (pace.next_at - now))  # 50 in a second, one at once
+        if tokens >= 1.0:
+            tokens, served = tokens - 1.0, served + 1
+            pace.succeeded(now)
+        else:
+            throttled += 1
+            pace.slow_down(now)
+        assert LEAST_RATE <= pace.rate < 100.0
+    assert served > 30 * 50 * 0.6
+    assert throttled < served * 0.1
+    assert pace.wait_s(now + QUIET_S + 1.0) <= 0.0
+    assert pace.rate == math.inf
+
+
+def test_the_rate_of_a_store_that_serves_nothing_and_comes_back() -> None:
+    pace = Pace()
+    for number in range(100):
+        pace.slow_down(number / 10)
+    assert pace.rate == FIRST_RATE
+    for number in range(20):
+        pace.succeeded(10.0 + number / 10)
+    assert pace.rate > 4 * FIRST_RATE
+
+
+def test_one_throttled_answer_of_many_costs_little() -> None:
+    pace = Pace()
+    for number in range(3000):
+        pace.succeeded(number / 1000)
+    pace.slow_down(3.0)
+    assert 600 < pace.rate < 1000
 
 
 # -- timeouts ---------------------------------------------------------------------------------------

@@ -27,12 +27,14 @@ from asyncpq.errors import (
     NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
+    StoreError,
     ThrottledError,
     TransportError,
     UnsupportedStoreError,
     UsageError,
 )
 from asyncpq.storage.base import Guarantee, Store, StoredObject, writable
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
 from tests.leaks import assert_back_to, held
 from tests.store_backends import (
@@ -105,6 +107,64 @@ async def test_short_bodies_are_views_and_long_ones_come_in_pieces(
     assert second.headers["if-match"] == short.validator.etag
 
 
+@pytest.mark.parametrize("protocol", ["gs", "s3"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(status=416, code="InvalidRange"),  # without Content-Range
+        Fault(no_suffix=True),  # with it
+        Fault(status=400, code="InvalidArgument"),
+        Fault(status=501, code="NotImplemented"),
+        Fault(shift_range=-len(DATA) + 2000),  # the first bytes for the last
+        Fault(headers={"Content-Range": "bytes 0--1/0"}),
+        Fault(headers={"Content-Range": None}),
+        Fault(ignore_range=True),
+    ],
+)
+async def test_the_size_is_asked_where_the_last_bytes_do_not_come(
+    store: Store, url: str, server: ObjectServer, fault: Fault
+) -> None:
+    server.put("bucket/empty", b"")
+    server.faults = lambda request: fault if (request.range or "").startswith("bytes=-") else Fault()
+    for requests in (3, 3, 2):  # remembered after the second refusal
+        context = new_context()
+        stored = await store.open_object(url)
+        assert (await stored.fetch_tail(2000, context=context)).data == DATA[-2000:]
+        assert len(context.metrics.log) == requests
+        assert SIZE_FIRST in context.metrics.fallbacks
+    with pytest.raises(NotParquetError, match="empty"):
+        await (await store.open_object(url.replace("key", "empty"))).fetch_tail(2000, context=new_context())
+
+
+@pytest.mark.parametrize("status", [412, 400, 501])
+async def test_if_match_that_never_matches(store: Store, url: str, server: ObjectServer, status: int) -> None:
+    server.faults = lambda request: Fault(status=status, code="") if "if-match" in request.headers else Fault()
+    stored = await store.open_object(url)
+    pin = (await stored.fetch_range(0, 9, context=new_context())).validator
+    for requests in (2, 2, 1):  # remembered after the second refusal
+        context = new_context()
+        assert (await stored.fetch_range(100, 2100, context=context, pin=pin)).data == DATA[100:2100]
+        assert len(context.metrics.log) == requests
+        assert COMPARED in context.metrics.fallbacks
+        assert stored.guarantee is Guarantee.COMPARED
+    server.put("bucket/key", DATA[::-1])
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(100, 2100, context=new_context(), pin=pin)
+
+
+@pytest.mark.parametrize("protocol", ["gs", "s3"])
+async def test_a_refusal_of_everything_is_no_trait(store: Store, url: str, server: ObjectServer) -> None:
+    server.faults = [Fault(status=400, code="InvalidArgument", times=None)]
+    stored = await store.open_object(url)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="400"):
+            await stored.fetch_tail(2000, context=new_context())
+    server.faults = []
+    context = new_context()
+    await stored.fetch_tail(2000, context=context)
+    assert len(context.metrics.log) == 1
+
+
 SCENE = Scene(other=DATA[::-1], location="http://127.0.0.1:1/loop", elsewhere="http://localhost:1/x", drip_s=0.01)
 NAMES = sorted(name for name in CATALOGUE if name != "one byte at a time")
 
@@ -167,6 +227,7 @@ async def test_refusals_are_typed(
 ) -> None:
     stored = await store.open_object(url)
     pin = (await stored.fetch_tail(8, context=new_context())).validator
+    await stored.fetch_range(0, 8, context=new_context(), pin=pin)  # with If-Match, so the server is believed
     server.faults = [fault]
     before = len(server.log)
     context = new_context()
@@ -350,7 +411,7 @@ async def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "asyncpq.storage.obstore")
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
-    with pytest.raises(UnsupportedStoreError, match=re.escape("Install obstore, as the extra asyncpq[obstore] does.")):
+    with pytest.raises(UnsupportedStoreError, match=r"Install obstore: pip install .*\[obstore\]"):
         open_test_store("gs", {"obstore": {}})
 
 

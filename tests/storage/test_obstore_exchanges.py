@@ -78,7 +78,7 @@ class Failing(ObstoreExchange):
     creates = True
 
     def __init__(self, error: Exception) -> None:
-        bucket: Any = ObstoreBucket(MemoryStore(), has_suffixes=True)  # type: ignore[arg-type]
+        bucket: Any = ObstoreBucket(MemoryStore(), "bucket", has_suffixes=True)  # type: ignore[arg-type]
         super().__init__(bucket, "key", RangeRequest(0, 5, "gs://bucket/key"))
         self._error = error
 

@@ -58,6 +58,10 @@ def test_up_to_https_is_another_origin() -> None:
         "https://localhost/x",
         "https://localhost./x",
         "https://x.localhost/x",
+        "https://localhost.localdomain/x",
+        "https://localhost6/x",
+        "https://ip6-localhost/x",
+        "https://ip6-loopback./x",
         "https://127.0.0.1:8000/x",
         "https://127.0.0.1./x",
         "https://127.1/x",
@@ -68,6 +72,29 @@ def test_up_to_https_is_another_origin() -> None:
         "https://[::ffff:127.0.0.1]/x",
         "https://[fe80::1%25eth0]/x",
         "https://169.254.169.254/latest/meta-data?SECRET",
+        # other forms of the same addresses
+        "https://017700000001/x",
+        "https://0x7f000001/x",
+        "https://[0:0:0:0:0:ffff:7f00:1]/x",
+        "https://[::127.0.0.1]/x",
+        "https://[64:ff9b::7f00:1]/x",
+        "https://[64:ff9b:1::a9fe:a9fe]/x",
+        "https://[2002:7f00:1::]/x",
+        "https://[2001:0:7f00:1::]/x",
+        "https://[::ffff:169.254.169.254]/x",
+        "https://[::ffff:0.0.0.0]/x",
+        "https://\uff11\uff12\uff17.0.0.1/x",
+        # where clouds serve credentials
+        "https://[fd00:ec2::254]/latest/meta-data?SECRET",
+        "https://[fd00:0ec2:0::0254]/x",
+        "https://[fd20:ce::254]/x",
+        "https://100.100.100.200/x",
+        "https://1684301000/x",
+        "https://[::ffff:100.100.100.200]/x",
+        "https://192.0.0.192/x",
+        "https://168.63.129.16/x",
+        "https://metadata.google.internal/x",
+        "https://METADATA.google.internal./x",
     ],
 )
 def test_what_is_refused(location: str) -> None:
@@ -76,6 +103,15 @@ def test_what_is_refused(location: str) -> None:
     assert caught.value.hint
     assert caught.value.url == REQUEST.url
     assert "SECRET" not in str(caught.value) + str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    "there",
+    ["10.0.0.1", "192.168.1.1", "100.100.100.201", "[fd00:ec2::255]", "[64:ff9b::808:808]", "[2001:db8::7f00:1]"],
+)
+def test_other_addresses_are_followed(there: str) -> None:
+    """Private networks too: an object store may be there."""
+    assert follow("https://data.example/a", f"https://{there}/b").url == URL(f"https://{there}/b")
 
 
 @pytest.mark.parametrize("here", ["http://localhost/x", "http://127.0.0.1:1/x", "http://[::1]/x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from asyncpq.storage.responses import (
     changed,
     check_head_response,
     check_range_response,
+    error_for,
     gone,
     guarantee_of,
     strong_etag,
@@ -73,24 +75,96 @@ def test_good(request_: RangeRequest, status: int, headers: dict[str, str], star
         (RANGE, 206, {"content-range": "bytes 100-199"}),
         (RANGE, 206, {"content-range": "bytes */1000"}),
         (RANGE, 206, {"content-range": ""}),
+        (RANGE, 206, {"content-range": f"bytes 100-199/{1 << 63}"}),  # more than an object can have
+        (RANGE, 206, {"content-range": f"bytes 100-199/1{'0' * 5000}"}),
+        (RANGE, 206, {"content-length": "1" + "0" * 30}),
+        (RANGE, 206, {"content-length": "9" * 5000}),
+        (RANGE, 206, {"content-range": "x" * 60_000}),
         (RANGE, 206, {"content-length": "99"}),
         (RANGE, 206, {"content-length": "101"}),
         (RANGE, 206, {"content-length": "-100"}),
         (RANGE, 206, {"content-length": "1e2"}),
-        (RANGE, 206, {"content-encoding": "gzip"}),
-        (PINNED, 206, {"content-encoding": "gzip"}),
+        (RANGE, 206, {"content-encoding": "gzip", "content-length": "40"}),  # a proxy compressed the part
+        (PINNED, 206, {"content-encoding": "br", "content-length": "40"}),
+        (RANGE, 200, {"content-range": "bytes 0-99/1000"}),
+        (RANGE, 200, {"content-range": "bytes 100-199/1000", "content-length": "99"}),
+        (RANGE, 200, {"content-range": "x"}),
         (PINNED, 206, {"content-range": "bytes 101-200/1000"}),
         (PINNED, 206, {"etag": ""}),  # was there before
         (RANGE, 204, {}),
-        (TAIL, 206, {"content-range": "bytes 899-998/1000"}),
-        (TAIL, 206, {"content-range": "bytes 901-999/1000", "content-length": "99"}),
-        (TAIL, 206, {"content-range": "bytes 901-999/*", "content-length": "99"}),
+        (TAIL, 206, {"content-length": "40", "content-range": "bytes 900-999/1000"}),
+        (RANGE, 200, {"content-encoding": "gzip", "content-range": None, "content-length": "1000"}),
+        (PINNED, 200, {"content-encoding": "gzip", "content-range": None, "content-length": "999"}),
     ],
 )
-def test_invalid(request_: RangeRequest, status: int, change: dict[str, str]) -> None:
+def test_invalid(request_: RangeRequest, status: int, change: dict[str, str | None]) -> None:
+    headers = {name: value for name, value in (GOOD | change).items() if value is not None}
     with pytest.raises(InvalidResponseError) as caught:
-        check(request_, status, GOOD | change)
+        check(request_, status, headers)
     assert caught.value.url == URL
+
+
+def test_an_encoding_without_a_length() -> None:
+    headers = {name: value for name, value in GOOD.items() if name != "content-length"}
+    assert check(RANGE, 206, headers).length == 100
+    with pytest.raises(InvalidResponseError, match="gzip"):
+        check(RANGE, 206, headers | {"content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize("request_", [RANGE, PINNED, TAIL])
+@pytest.mark.parametrize("encoding", ["aws-chunked", "utf-8", "binary", "gzip", "gzip, aws-chunked"])
+@pytest.mark.parametrize("status", [206, 200])
+def test_a_stored_encoding_is_ignored(request_: RangeRequest, encoding: str, status: int) -> None:
+    """S3-like servers replay the Content-Encoding of the upload beside parts of the bytes as they are stored."""
+    headers = GOOD | {"content-encoding": encoding}
+    if request_ is TAIL:
+        headers |= {"content-range": "bytes 900-999/1000"}
+    expected = check(request_, status, headers)
+    assert (expected.start, expected.length) == (900 if request_ is TAIL else 100, 100)
+    with pytest.raises(ObjectChangedError):
+        check(PINNED, status, GOOD | {"content-encoding": encoding, "etag": '"b"'})
+
+
+@pytest.mark.parametrize("status", [200, 206])
+@pytest.mark.parametrize("encoding", ["aws-chunked", "utf-8", "gzip"])
+def test_a_stored_encoding_of_an_object_shorter_than_the_tail(encoding: str, status: int) -> None:
+    headers = {"content-length": "100", "etag": '"a"', "content-encoding": encoding}
+    expected = check(RangeRequest(-65536, 0, URL), status, headers | {"content-range": "bytes 0-99/100"})
+    assert (expected.start, expected.length, expected.validator.size) == (0, 100, 100)
+    with pytest.raises(InvalidResponseError, match=encoding):  # the body that follows is the compressed one
+        check(RangeRequest(-65536, 0, URL), status, headers | {"content-range": "bytes 0-499/500"})
+
+
+def test_a_stored_encoding_of_an_empty_object() -> None:
+    with pytest.raises(NotParquetError, match="empty"):
+        check(TAIL, 200, {"content-length": "0", "etag": '"a"', "content-encoding": "aws-chunked"})
+
+
+def test_a_stored_encoding_of_a_whole_object() -> None:
+    """Without Content-Range, only the pinned version proves that the body is not what a proxy has compressed."""
+    pinned = RangeRequest(0, 1000, URL, PIN)
+    headers = {"content-encoding": "utf-8", "content-length": "1000", "etag": '"a"'}
+    assert check(pinned, 200, headers).length == 1000
+    with pytest.raises(InvalidResponseError, match="utf-8"):
+        check(RangeRequest(0, 1000, URL), 200, headers)
+
+
+@pytest.mark.parametrize(
+    "content_range",
+    [
+        "bytes 0-99/1000",  # the first bytes for the last
+        "bytes 899-998/1000",
+        "bytes 901-999/1000",
+        "bytes 901-999/*",
+        "bytes 0--1/0",
+        "x",
+    ],
+)
+@pytest.mark.parametrize("status", [200, 206])
+def test_other_bytes_than_the_last(content_range: str, status: int) -> None:
+    length = "100" if "90" not in content_range else "99"
+    with pytest.raises(RangeIgnoredError):
+        check(TAIL, status, GOOD | {"content-range": content_range, "content-length": length})
 
 
 @pytest.mark.parametrize(
@@ -147,11 +221,15 @@ def test_a_200_must_prove_that_it_is_the_range(
 
 
 @pytest.mark.parametrize("said", ["bytes 0-99/1000", "bytes 900-999/1000", "bytes 0-99/*", "bytes */100", "x"])
-def test_a_200_that_speaks_of_another_range(said: str) -> None:
+def test_a_200_that_speaks_of_a_range(said: str) -> None:
     headers = {"content-length": "100", "etag": '"a"', "content-range": said}
-    for request in (TAIL, RangeRequest(0, 100, URL)):
-        with pytest.raises(InvalidResponseError):
-            check(request, 200, headers)
+    tails = "bytes 900-999/1000", "bytes 0-99/*"  # which is checked once the size is known
+    for request, fitting in ((TAIL, tails), (RangeRequest(0, 100, URL), ("bytes 0-99/1000", "bytes 0-99/*"))):
+        if said not in fitting:
+            with pytest.raises((InvalidResponseError, RangeIgnoredError)):
+                check(request, 200, headers)
+        else:
+            assert check(request, 200, headers).length == 100
         assert check(request, 200, headers | {"content-range": "bytes 0-99/100"}).length == 100
 
 
@@ -209,3 +287,14 @@ def test_guarantee(validator: Validator, guarantee: Guarantee, if_match: str | N
     compared = Guarantee.COMPARED if guarantee is Guarantee.PINNED else guarantee
     assert guarantee_of(validator, if_match=False) is compared
     assert strong_etag(validator) == if_match
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [("InvalidObjectState", "archived .*restore it first"), ("RequestTimeTooSkewed", "Set this host's clock")],
+)
+def test_hints_name_the_cause(code: str, says: str) -> None:
+    error = error_for(RANGE, 403, code)
+    assert re.search(says, str(error))
+    assert "Allow s3:" not in str(error)
+    assert "secret" not in str(error)

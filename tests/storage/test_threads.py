@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 
-from asyncpq.storage.threads import Threads
+from asyncpq.storage.threads import Threads, _Calls, work_owner
 
 
 async def test_closing_waits_for_what_runs_and_keeps_the_loop_going() -> None:
@@ -116,6 +118,22 @@ async def test_no_more_threads_than_are_needed() -> None:
     await threads.close()
 
 
+async def test_owners_have_their_turns_one_after_the_other() -> None:
+    threads, order, begin = Threads(1, "asyncpq-owners"), list[str](), threading.Event()
+
+    async def call(owner: str) -> None:
+        work_owner.set(owner)
+        await threads.start(order.append, owner)
+
+    first = threads.start(begin.wait)
+    calls = [asyncio.ensure_future(call(owner)) for owner in "a" * 6 + "bb" + "c"]
+    await asyncio.sleep(0)
+    begin.set()
+    await asyncio.gather(first, *calls)
+    assert "".join(order) == "abcabaaaa"
+    await threads.close()
+
+
 async def test_threads_that_nobody_has_end() -> None:
     threads = Threads(2, "asyncpq-dropped")
     await threads.start(divmod, 7, 3)
@@ -123,10 +141,27 @@ async def test_threads_that_nobody_has_end() -> None:
     await until_none_run("asyncpq-dropped")
 
 
+def test_a_thread_that_comes_too_late_for_dropped_calls_ends() -> None:
+    calls = _Calls()
+    calls.put((Future(), int))
+    calls.drop()  # as :meth:`Threads.close` does once a thread has its ticket
+    assert calls.get(block=True) is None
+
+
+async def test_a_finalizer_takes_no_lock() -> None:
+    """The garbage collector may call it in a thread that has the lock."""
+    threads = Threads(1, "asyncpq-locked")
+    await threads.start(divmod, 7, 3)
+    with threads._calls._lock:
+        del threads
+        gc.collect()
+    await until_none_run("asyncpq-locked")
+
+
 def test_a_process_ends_though_a_call_does_not() -> None:
     program = """
 import asyncio, threading
-from asyncpq.storage.threads import Threads
+from asyncpq.storage.threads import Threads, _Calls, work_owner
 
 async def main():
     threads = Threads(1, "asyncpq-hung")

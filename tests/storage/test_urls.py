@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
-from asyncpq.storage.urls import absolute, identity_of, local_path, options_for, safe_target, safe_url, split_url
+from asyncpq.storage.urls import (
+    absolute,
+    identity_of,
+    is_tenant_bucket,
+    local_path,
+    options_for,
+    safe_target,
+    safe_url,
+    split_url,
+    split_version,
+    url_of_key,
+)
 
 SIGNED = (
     "https://user:pw@host.example:8443/a/b.parquet?X-Amz-Signature=SECRET&X-Amz-Expires=60&versionId=7&sig=SECRET#frag"
@@ -42,6 +53,12 @@ def test_chained_urls_are_refused(url: str) -> None:
         split_url(url)
 
 
+@pytest.mark.parametrize("url", ["simplecache::s3://bucket/key?versionId=SECRET", "filecache::s3://bucket/key"])
+def test_a_cache_around_a_url_is_the_disk_cache(url: str) -> None:
+    with pytest.raises(UnsupportedStoreError, match=r"Pass s3://bucket/key, and disk_cache= of the session"):
+        split_url(url)
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -50,6 +67,9 @@ def test_chained_urls_are_refused(url: str) -> None:
         ("http://host/a@b", "http://host/a@b"),
         ("s3://bucket/a?b#c@d", "s3://bucket/a?b#c@d"),
         ("s3://bucket/key?versionId=abc", "s3://bucket/key"),
+        ("s3://tenant:bucket/key", "s3://tenant:bucket/key"),  # of Ceph
+        ("s3://key:secret@bucket/k", "s3://bucket/k"),
+        ("s3://key:sec/ret@bucket/k", "s3://..."),
         ("abfs://container@account/x?sig=SECRET", "abfs://account/x"),
         ("/tmp/a?b", "/tmp/a?b"),
         ("/data/10:00@v1/x", "/data/10:00@v1/x"),
@@ -168,3 +188,39 @@ def test_what_means_the_same_in_another_folder(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(InvalidOptionError, match="only one slash") as caught:
             absolute(url)
         assert caught.value.hint == "Write file:///lake."
+
+
+@pytest.mark.parametrize(
+    ("url", "split"),
+    [
+        ("s3://b/k", ("s3://b/k", None)),
+        ("s3://b/k?versionId=1", ("s3://b/k", "1")),
+        ("s3://b/k?versionId=", ("s3://b/k", None)),
+        ("s3://b/k?versionId=1?versionId=", ("s3://b/k?versionId=1", None)),
+        ("s3://b/k?versionId=?versionId=", ("s3://b/k?versionId=", None)),
+        ("s3://b/k?versionId=1?versionId=2", ("s3://b/k?versionId=1", "2")),
+        ("s3://b/day=1?versionId=2/k", ("s3://b/day=1?versionId=2/k", None)),
+    ],
+)
+def test_a_version_is_what_follows_the_last_query(url: str, split: tuple[str, str | None]) -> None:
+    assert split_version(url) == split
+
+
+@given(st.text(alphabet="ab/?=", max_size=5), st.lists(st.sampled_from(["?versionId=", "1", "/", "a"]), max_size=6))
+def test_the_url_of_a_key_names_that_key(begin: str, parts: list[str]) -> None:
+    url = f"s3://bucket/{begin}{''.join(parts)}"
+    assert split_version(url_of_key(url)) == (url, None)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "named"),
+    [("tenant:bucket", True), ("host:9000", False), ("bucket", False), (":b", False), ("t:", False), ("a:b:c", False)],
+)
+def test_a_bucket_of_a_tenant_is_no_host(bucket: str, named: bool) -> None:
+    assert is_tenant_bucket(bucket) is named
+
+
+@pytest.mark.parametrize("name", ["S3", "Gs", "AZ", "Https", "HF"])
+def test_protocols_are_in_lower_case(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f'no protocol {name}.*"{name.lower()}": '):
+        options_for("s3", {name: {"key": "a"}})

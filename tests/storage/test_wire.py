@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
+import asyncpq
 from asyncpq.errors import InvalidOptionError, TransportError
+from asyncpq.storage import http1
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import DirectWire, connection_failure, read_body
+from asyncpq.testing import ObjectServer
 
 REQUEST = RangeRequest(0, 10, "https://host/object")
 
@@ -99,3 +102,17 @@ def test_a_target_has_the_parts_of_its_url(scheme: str, host: str, port: str, pa
     assert endpoint == (parsed.host, parsed.port, scheme == "https")
     name = parsed.host_port_subcomponent
     assert start == f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name and name.lower()}\r\nA: b\r\n"
+
+
+@pytest.mark.parametrize("protocol", ["https", "s3"])
+async def test_tls_to_a_server_of_plain_http_fails_at_once(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for the rest of the handshake, which it takes for a request."""
+    monkeypatch.setattr(http1, "_HANDSHAKE_S", 0.5)
+    async with ObjectServer() as server:
+        endpoint = f"https://127.0.0.1:{server.port}"
+        options = {"s3": {"key": "a", "secret": "b", "endpoint_url": endpoint}}
+        retry = asyncpq.RetryOptions(connect_timeout_s=100, max_attempts=100)
+        async with asyncpq.Session(storage_options=options, retry=retry) as session:
+            with pytest.raises(asyncpq.TransportError, match="the server answers without TLS") as raised:
+                await session.open_file(f"{endpoint}/a" if protocol == "https" else "s3://bucket/a")
+    assert "begins with http://" in str(raised.value.hint)

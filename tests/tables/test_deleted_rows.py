@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from asyncpq.errors import CorruptFileError
+from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.options import LimitOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.deleted_rows import decode_roaring
+from asyncpq.tables import deleted_rows
 
 _STARTS = st.one_of(
     st.integers(0, 1 << 18),
@@ -20,6 +23,8 @@ _STARTS = st.one_of(
         lambda start: start >= 0
     ),
 )
+
+decode_roaring = partial(deleted_rows.decode_roaring, limits=LimitOptions())
 
 
 @st.composite
@@ -130,3 +135,33 @@ def test_memory_grows_with_the_bytes_not_with_the_values() -> None:
 def test_refused(data: bytes) -> None:
     with pytest.raises(CorruptFileError, match="Roaring bitmap of"):
         decode_roaring(data)
+
+
+# -- memory -------------------------------------------------------------------------------------------
+
+_COMB = range(0, 2000, 2)  # as many ranges as rows
+
+
+def test_ranges_of_a_bitmap_are_bounded() -> None:
+    """A bit of a bitmap container stands for a range, which takes some 100 bytes."""
+    data = BitMap64(_COMB).serialize()
+    few, enough = LimitOptions(max_decoded_bytes=999 * 96), LimitOptions(max_decoded_bytes=1000 * 96)
+    assert deleted_rows.decode_roaring(data, enough).num_ranges == 1000
+    with pytest.raises(ResourceLimitError, match="1000 ranges, which take more than max_decoded_bytes"):
+        deleted_rows.decode_roaring(data, few)
+    assert deleted_rows.decode_roaring(BitMap64(range(1 << 20)).serialize(), few).num_rows == 1 << 20
+
+
+def test_ranges_of_positions_are_bounded() -> None:
+    few = LimitOptions(max_decoded_bytes=999 * 96)
+    positions = pa.chunked_array([pa.array(reversed(_COMB), pa.int64())])
+    assert list(deleted_rows.decode_positions(positions, "f", LimitOptions()).rows()) == list(_COMB)
+    with pytest.raises(ResourceLimitError, match="1000 ranges") as caught:
+        deleted_rows.decode_positions(positions, "f", few)
+    assert caught.value.url == "f"
+
+
+@given(st.lists(st.integers(0, 40)))
+def test_positions_are_the_ranges_of_their_rows(rows: list[int]) -> None:
+    found = deleted_rows.decode_positions(pa.chunked_array([rows], pa.int64()), "f", LimitOptions())
+    assert found == RowRanges.from_rows(sorted(rows))

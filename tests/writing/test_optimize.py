@@ -186,6 +186,27 @@ async def test_columns_conditions_and_tables_of_an_index(tmp_path: Path) -> None
     assert not (tmp_path / "some" / "_SUCCESS").exists()
 
 
+async def test_dictionaries_with_more_values_than_their_narrow_indices_count_are_united(tmp_path: Path) -> None:
+    """Each row group of a file may have a dictionary of its own."""
+    chunks = [
+        pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), [f"{name}{number}" for number in range(100)])
+        for name in "ba"
+    ]
+    table = pa.table({"name": pa.chunked_array(chunks), "row": range(200)})
+    (tmp_path / "lake").mkdir()
+    with pq.ParquetWriter(tmp_path / "lake" / "a.parquet", table.schema) as writer:
+        for start in (0, 100):
+            writer.write_table(table.slice(start, 100))
+    async with asyncpq.Session() as session:
+        await session.optimize(str(tmp_path / "lake"), str(tmp_path / "sorted"), sort_by="name")
+        rows = await (await session.open_dataset(str(tmp_path / "sorted"))).read()
+    assert sorted(map(tuple, map(dict.values, rows.to_pylist()))) == sorted(
+        map(tuple, map(dict.values, table.to_pylist()))
+    )
+    (written,) = (tmp_path / "sorted" / "data").rglob("*.parquet")
+    assert pq.read_table(written)["name"].to_pylist() == sorted(table["name"].to_pylist())
+
+
 async def test_views_are_written_as_plain_types(tmp_path: Path) -> None:
     views = pa.schema(
         {

@@ -27,6 +27,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import HasRuntime, ObjectBackend
 from asyncpq.indexing.backends.sorted_rows import (
     BOUNDED,
+    TRAILER_BYTES,
     KeyGroups,
     OrderCheck,
     SegmentSpool,
@@ -116,7 +117,14 @@ class SegmentFile:
         file = OneFile(planner, scan=False)
         async with planner.deadline():
             ((_, tables),) = await ScanExecutor(self.source.runtime, self.source.handle.url, file).collect()
-        return one_table([batch for table in tables for batch in table.to_batches()], file.schema())
+        table = one_table([batch for table in tables for batch in table.to_batches()], file.schema())
+        schema = pa.schema([field for field in self.index_table.schema if field.name in columns])
+        if table.schema.equals(schema):
+            return table
+        try:
+            return table.cast(schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise CorruptIndexError(f"the segment's file has other columns: {error}") from error
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:
@@ -295,6 +303,12 @@ class FolderBackend(ObjectBackend):
         handle."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
         tail_hint = safe_url(url)  # its own tail size is known
+        most = runtime.options.limits.max_footer_bytes
+        if not TRAILER_BYTES < extra["tail"] <= most + TRAILER_BYTES or extra.get("packed", 0) > 2 * extra["tail"]:
+            raise CorruptIndexError(
+                f"the manifest says that its footer has {extra['tail']} bytes, deflated {extra.get('packed', 0)}; "
+                f"LimitOptions.max_footer_bytes is {most}"
+            )
         stop = segment.size - extra["tail"]
         packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
         source = await open_source(runtime, url, tail_hint=tail_hint, policy=immutable(), packed=packed)
@@ -328,6 +342,7 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
 
 
 MAX_ROWS: Final = 10_000  # of a segment
+_MAX_BYTES: Final = 256 << 20  # of a segment: MAX_ROWS rows with the longest keys are 110 MB
 _KINDS: Final = frozenset({"files", "bounds", "set", "manifest"})
 _SUFFIX = ".json"
 _JSON_HINT = "Put the index into a folder: use a url that does not end in .json."
@@ -421,15 +436,19 @@ class JsonBackend(ObjectBackend):
 
     async def _load(self, operation: Operation | None, segment: Segment) -> SortedRows:
         url = self._segment_url(segment.name)
+        if segment.size > _MAX_BYTES:
+            raise segment_corrupt(
+                segment, self._shown(segment), f"it has {segment.size} bytes, the limit of a JSON index is {_MAX_BYTES}"
+            )
         with self._reading(operation, url) as part:
-            data = await self._fetch(part, url)
+            data = await self._fetch(part, url, at_most=segment.size)
         if data is None:
             raise segment_gone(segment, self._shown(segment))
         if digest_of(data) != segment.extra.get("digest"):
             raise segment_corrupt(segment, self._shown(segment), "the content differs from what was written")
         try:
             return SortedRows(_decode(data, segment.table))
-        except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        except (pa.ArrowException, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise segment_corrupt(segment, self._shown(segment), f"the JSON cannot be decoded: {error}") from error
 
 
@@ -456,6 +475,8 @@ def _decode(data: bytes, index_table: IndexTable) -> pa.Table:
         if pa.types.is_binary(field.type):
             values = [None if value is None else base64.b64decode(value, validate=True) for value in values]
         arrays.append(pa.array(values, field.type))
+        if arrays[-1].null_count and not field.nullable:
+            raise ValueError(f"the column {field.name!r} has nulls")
     return pa.Table.from_arrays(arrays, schema=index_table.schema)
 
 

@@ -4,6 +4,7 @@ segments."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,13 +19,14 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import SortedRows, check_num_rows
-from asyncpq.indexing.index_model import Segment
+from asyncpq.indexing.index_model import MAX_SNAPSHOT, Segment
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import ListedObject, RequestContext, Store, WritableStore, writable
 from asyncpq.storage.urls import safe_url
 
 _DIGITS = 20  # of a number in an object's name: names sort as numbers do
+_NUMBER = re.compile(rf"[0-9]{{{_DIGITS}}}")
 
 
 def encode_latest(number: int, content: bytes) -> bytes:
@@ -35,15 +37,17 @@ def encode_latest(number: int, content: bytes) -> bytes:
 def decode_latest(data: bytes, url: str) -> tuple[int, bytes]:
     """Return the number and the content of the manifest in ``data``, the content of ``latest``. Raises
     CorruptIndexError if ``data`` does not begin with a number."""
-    number, newline, content = data.partition(b"\n")
-    if not (newline and number.isdigit() and len(number) == _DIGITS):
+    number = data[:_DIGITS]
+    is_number = len(number) == _DIGITS and number.isdigit() and data[_DIGITS : _DIGITS + 1] == b"\n"
+    if not is_number or int(number) > MAX_SNAPSHOT:
         raise CorruptIndexError(
             "the index's object `latest` is damaged: it does not begin with the number of a snapshot", url=url
         )
-    return int(number), content
+    return int(number), data[_DIGITS + 1 :]
 
 
-_WHOLE = 1 << 40  # bytes: more than any object that is fetched whole
+#: A manifest's root is small, but names every index table: a quarter of a million in so many bytes.
+_MANIFEST_BYTES = 16 << 20
 _OF_ROWS = (
     *("row_groups_total", "row_groups_read", "row_groups_by_bloom", "row_groups_proven"),
     *("pages_total", "pages_read", "rows_scanned", "rows_returned"),
@@ -147,13 +151,22 @@ class ObjectBackend:
         return "segment", namespace, self._segment_url(segment.name), digest
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        data = await self._fetch(operation, self._url("latest"))
+        data = await self._fetch_manifest(operation, self._url("latest"))
         if data is None:
             return None
         return decode_latest(data, safe_url(self._url("latest")))
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        return await self._fetch(operation, self._manifest_url(number))
+        return await self._fetch_manifest(operation, self._manifest_url(number))
+
+    async def _fetch_manifest(self, operation: Operation | None, url: str) -> bytes | None:
+        data = await self._fetch(operation, url, at_most=_MANIFEST_BYTES + 1)
+        if data is not None and len(data) > _MANIFEST_BYTES:
+            raise CorruptIndexError(
+                f"the object has more than {_MANIFEST_BYTES} bytes, so it is not a manifest of an index",
+                url=safe_url(url),
+            )
+        return data
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         store, url, context = await self._writable(), self._manifest_url(number), self._context(operation, "write")
@@ -185,7 +198,8 @@ class ObjectBackend:
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         ages = await self._ages(operation, "manifests", ".json")
-        return {int(name): age for name, age in ages.items() if len(name) == _DIGITS and name.isdigit()}
+        numbers = {int(name): age for name, age in ages.items() if _NUMBER.fullmatch(name)}
+        return {number: age for number, age in numbers.items() if number <= MAX_SNAPSHOT}
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         store = await self._writable()
@@ -246,7 +260,7 @@ class ObjectBackend:
         store, _ = await self._runtime.store(self._folder)
         return writable(store, self.description)
 
-    async def _fetch(self, operation: Operation | None, url: str, *, at_most: int = _WHOLE) -> bytes | None:
+    async def _fetch(self, operation: Operation | None, url: str, *, at_most: int) -> bytes | None:
         """Return the content of the object at ``url``, or the last ``at_most`` bytes of a longer one; None if there is
         no such object."""
         store, _ = await self._runtime.store(url)

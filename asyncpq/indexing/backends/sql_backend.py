@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import InvalidOptionError, StoreError, UsageError
+from asyncpq.errors import CorruptIndexError, InvalidOptionError, StoreError, UsageError, install_hint
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import (
     OrderCheck,
@@ -219,12 +219,21 @@ class SqlBackend:
         table = self._tables.manifests
         query = sa.select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
         records = await self._records(operation, query)
-        return (int(records[0][0]), bytes(records[0][1])) if records else None
+        return (self._checked(records[0][0], int), self._checked(records[0][1], bytes)) if records else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         table = self._tables.manifests
         records = await self._records(operation, sa.select(table.c.content).where(table.c.number == number))
-        return bytes(records[0][0]) if records else None
+        return self._checked(records[0][0], bytes) if records else None
+
+    def _checked(self, value: object, expected: type[T]) -> T:
+        """Return a value of the index's tables. SQLite stores values of any type in any column."""
+        value = bytes(value) if isinstance(value, memoryview) else value
+        if not isinstance(value, expected):
+            raise CorruptIndexError(
+                f"a table of the index has a {type(value).__name__}, expected {expected.__name__}", url=self.description
+            )
+        return value
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
@@ -271,7 +280,11 @@ class SqlBackend:
 
     async def _ages(self, operation: Operation | None, table: sa.Table, name: str) -> dict[Any, float]:
         query = sa.select(table.c[name], self._clock - table.c.created)
-        return {row[0]: max(0.0, float(row[1])) for row in await self._records(operation, query, "list")}
+        kind = int if name == "number" else str
+        return {
+            self._checked(key, kind): max(0.0, self._checked(age, float))
+            for key, age in await self._records(operation, query, "list")
+        }
 
     async def _records(self, operation: Operation | None, query: sa.Select[Any], purpose: Purpose = "table") -> Any:
         return await self._read(operation, lambda connection, _: list(connection.execute(query)), purpose)
@@ -365,9 +378,7 @@ class SqlBackend:
 def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     """Return a SQLAlchemy engine for ``database``, and whether it was made here: False if ``database`` is an engine."""
     if sa is None:
-        raise UsageError(
-            "an index in a SQL database needs SQLAlchemy", hint="Install SQLAlchemy, as the extra asyncpq[sql] does."
-        )
+        raise UsageError("an index in a SQL database needs SQLAlchemy", hint=install_hint("SQLAlchemy", "sql"))
     engine = database if isinstance(database, sa.Engine) else None
     try:
         url = sa.make_url(database) if engine is None else engine.url  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +23,7 @@ from asyncpq.errors import (
     StoreError,
     TransportError,
     UsageError,
+    install_hint,
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
@@ -53,6 +55,7 @@ _CONNECTIONS = 8
 _CONNECT_S = 10.0
 _ATTEMPTS = 3
 _MEMORY_BYTES = 64 << 20  # of directories and small segments in memory
+_NUMBER = re.compile(r"[0-9]{1,18}")  # of a snapshot
 _GONE_HINT = "Open the index again. Check that the server does not evict keys or lose its data at a restart."
 _corrupt = partial(segment_corrupt, hint=f"{CorruptIndexError.default_hint} Check that the server does not evict keys.")
 _DIRECTORY: Final = b"directory"
@@ -102,7 +105,7 @@ class ValkeyBackend:
         except ImportError as error:
             raise InvalidOptionError(
                 "an index in Valkey needs the package valkey, which is not installed",
-                hint="Install valkey, as the extra asyncpq[valkey] does.",
+                hint=install_hint("valkey", "valkey"),
             ) from error
         self._connections: ValkeyConnections = ValkeyConnections(
             url,
@@ -200,13 +203,17 @@ class ValkeyBackend:
             raise segment_gone(segment, self.description, _GONE_HINT)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
             raise _corrupt(segment, self.description, "the content of its directory differs from what was written")
-        table = pa.ipc.open_stream(data).read_all()  # the digest proves that it was written here
-        num_rows = table.column("num_rows").to_pylist()
+        try:
+            table = pa.ipc.open_stream(data).read_all().cast(_DIRECTORY_SCHEMA)
+            table.validate(full=True)
+            num_rows, digests, raw_bytes = (table.column(name).to_pylist() for name in _DIRECTORY_SCHEMA.names[2:])
+            bounds = table.column("low").to_pylist(), table.column("high").to_pylist()
+        except (pa.ArrowException, ValueError, KeyError, EOFError) as error:
+            raise _corrupt(segment, self.description, f"its directory cannot be decoded: {error}") from error
+        if not all(0 <= number <= _MAX_REPLY_BYTES for number in (*num_rows, *raw_bytes)):
+            raise _corrupt(segment, self.description, "a chunk in its directory has an impossible size")
         check_num_rows(segment, sum(num_rows), self.description)
-        bounds = table.column("low").to_pylist(), table.column("high").to_pylist()
-        directory = _Directory(
-            KeyGroups(num_rows, {"key": bounds}), *(table.column(name).to_pylist() for name in ("digest", "raw_bytes"))
-        )
+        directory = _Directory(KeyGroups(num_rows, {"key": bounds}), digests, raw_bytes)
         self._keep(f"directory {segment.name}", directory, directory.groups.weight + 100 * len(num_rows))
         return directory
 
@@ -230,8 +237,7 @@ class ValkeyBackend:
                     raise _corrupt(
                         segment, self.description, f"the content of chunk {ordinal} differs from what was written"
                     )
-                raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
-                batches.append(pa.ipc.read_record_batch(raw, schema))
+                batches.append(_decoded(segment, self.description, data, directory, ordinal))
         return pa.Table.from_batches(batches, schema=schema)
 
     def _keep(self, name: str, value: object, weight: int) -> None:
@@ -280,7 +286,8 @@ class ValkeyBackend:
             await self._ask(operation, commands, "HDEL", "write")
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
+        ages = await self._ages(operation, b"committed")
+        return {int(name): age for name, age in ages.items() if _NUMBER.fullmatch(name)}
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         now = await self._clock(operation)
@@ -329,7 +336,7 @@ class ValkeyBackend:
                 bytes(field).decode(): max(0.0, (now - int(since)) / 1e6)
                 for field, since in zip(pairs[::2], pairs[1::2], strict=True)
             }
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self._unexpected() from None
 
     def _unexpected(self) -> StoreError:
@@ -417,6 +424,19 @@ class ValkeyBackend:
                         hint="Check that the server runs at this address, and that user and password are right.",
                     ) from error
                 attempt += 1
+
+
+def _decoded(segment: Segment, place: str, data: bytes, directory: _Directory, ordinal: int) -> pa.RecordBatch:
+    """Return the rows of a segment's chunk number ``ordinal``, which the server stores as ``data``."""
+    try:
+        raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
+        batch = pa.ipc.read_record_batch(raw, segment.table.schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _corrupt(segment, place, f"chunk {ordinal} cannot be decoded: {error}") from error
+    if batch.num_rows != directory.groups.group_rows[ordinal]:
+        raise _corrupt(segment, place, f"chunk {ordinal} has {batch.num_rows} rows")
+    return batch
 
 
 class _Chunks:

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.arrow import plain_scalar
+from asyncpq.decoding.paths import struct_path, top_level
 from asyncpq.decoding.typed_literals import storage_values
-from asyncpq.errors import CorruptFileError
+from asyncpq.errors import CorruptFileError, CorruptIndexError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.build.sorting import LocalRows, key_order
 from asyncpq.indexing.index_model import UNKNOWN_KEY, VALUE_TAG, IndexTable, file_key
@@ -59,7 +60,13 @@ class ValueCollector(Protocol):
 def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> ValueCollector:
     """Return a collector for a table of kind set, ngram, keys, text or bloom, whose columns have the dataset types
     ``types``."""
-    options, schema = dict(index_table.options), index_table.schema
+    schema = index_table.schema
+
+    def option(name: str) -> Any:
+        try:
+            return dict(index_table.options)[name]
+        except KeyError:
+            raise CorruptIndexError(f"the manifest of the index lacks the option {name!r} of {index_table}") from None
 
     def keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
         item = element_type(types[0])
@@ -70,17 +77,17 @@ def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> Va
 
     def grams(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, None]:
         tag, nothing = pa.scalar(VALUE_TAG, pa.binary()), pa.scalar(b"", pa.binary())
-        return pc.binary_join_element_wise(tag, ngrams(arrays[0], options["n"]), nothing), None
+        return pc.binary_join_element_wise(tag, ngrams(arrays[0], option("n")), nothing), None
 
     if index_table.kind == "set":
-        return _Distinct(schema, keys, options["max_values"])
+        return _Distinct(schema, keys, option("max_values"))
     if index_table.kind == "ngram":
-        return _Distinct(schema, grams, options["max_ngrams"])
+        return _Distinct(schema, grams, option("max_ngrams"))
     if index_table.kind == "keys":
-        return _Postings(schema, keys, options["max_postings"])
+        return _Postings(schema, keys, option("max_postings"))
     if index_table.kind == "text":
         return _Postings(schema, _token_keys, None)
-    return _Blooms(schema, keys, options["fpp"])
+    return _Blooms(schema, keys, option("fpp"))
 
 
 def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array]:
@@ -384,13 +391,10 @@ def _text_bytes(array: pa.Array) -> int:
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return the column, or the leaf inside structs, with the dotted path ``name``; it is null where a struct is
     null."""
-    top, children = name, list[str]()
-    while batch.schema.get_field_index(top) < 0:
-        top, _, last = top.rpartition(".")
-        children.insert(0, last)
+    top = top_level(batch.schema, name) or name
     array = batch.column(top)
-    for child in children:
-        array = pc.struct_field(array, child)
+    for child in struct_path(array.type, name[len(top) + 1 :]) if top != name else ():
+        array = pc.struct_field(array, [child])
     return array
 
 

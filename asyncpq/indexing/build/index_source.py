@@ -311,13 +311,12 @@ async def _list(
 ) -> tuple[Sequence[DataFile], bool]:
     """List the files of ``target``. Return them, and whether an index inside the folder may decide which of them
     readers see."""
-    store, _ = await runtime.store(target.url)
     context = RequestContext(operation.metrics, purpose="list")
     plain = counts_all(manifest)
     try:
         async with runtime.deadline(safe_url(target.url)):
             listing = await list_files(
-                store,
+                runtime,
                 target,
                 context,
                 commit_check(runtime, operation),
@@ -333,6 +332,8 @@ async def _list(
         if own is None or own[1].num_files:
             raise
         return (), False
+    if listing.table is not None and not plain:
+        raise listing.table.error(safe_url(target.url))
     for error in listing.errors:
         raise error
     return listing.files, listing.has_index and listing.is_written

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import plain_scalar
-from asyncpq.errors import StoreError
+from asyncpq.errors import CorruptIndexError, StoreError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -296,7 +296,8 @@ class Merge:
         self._ended[stream] = batch is None
 
     def take(self) -> pa.RecordBatch | None:
-        """Return the next sorted rows; None if all streams have ended."""
+        """Return the next sorted rows; None if all streams have ended. Raises CorruptIndexError if a stream is not
+        sorted."""
         held = {stream: batch for stream, batch in enumerate(self._buffers) if batch is not None and len(batch)}
         if not held:
             return None
@@ -311,6 +312,8 @@ class Merge:
                 self._buffers[stream] = batch.slice(cut)
         if len(pieces) == 1:
             return pieces[0]
+        if not pieces:  # only a stream that is not sorted has no row up to its own last one
+            raise CorruptIndexError("the rows of a segment of the index are not sorted by key")
         (rows,) = sorted_rows(pa.Table.from_batches(pieces)).combine_chunks().to_batches()
         return rows
 

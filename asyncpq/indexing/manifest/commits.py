@@ -56,6 +56,8 @@ _ATTEMPTS: Final = 64  # other commits that may come first
 _WAIT_S: Final = 0.02
 _FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
 _PIECE_BYTES: Final = 1 << 20
+_MOST_PIECES: Final = 256  # of a long member
+_MOST_AHEAD: Final = 10_000  # snapshots behind a known one; a vacuum keeps few
 _CHUNK_FILES: Final = 1000
 _LONG_PART: Final = IndexTable("manifest")
 
@@ -92,9 +94,16 @@ async def load(backend: IndexBackend, operation: Operation | None = None) -> Man
 
 
 async def _forward(backend: IndexBackend, manifest: Manifest, operation: Operation | None) -> Manifest:
-    while (following := await numbered(backend, manifest.snapshot + 1, operation)) is not None:
+    for _ in range(_MOST_AHEAD):
+        following = await numbered(backend, manifest.snapshot + 1, operation)
+        if following is None:
+            return manifest
         manifest = following
-    return manifest
+    raise CorruptIndexError(
+        f"the index's snapshots do not end: {_MOST_AHEAD} follow the one that is known",
+        url=backend.description,
+        hint="Check the backend's server; the object `latest` should name one of the newest snapshots.",
+    )
 
 
 async def _decoded(backend: IndexBackend, number: int, content: bytes, operation: Operation | None) -> Manifest:
@@ -110,6 +119,12 @@ async def _decoded(backend: IndexBackend, number: int, content: bytes, operation
 
 
 async def _long_member(backend: IndexBackend, segment: Segment, operation: Operation | None) -> bytes:
+    if segment.table != _LONG_PART or segment.num_rows > _MOST_PIECES:
+        raise CorruptIndexError(
+            f"segment {segment.name} is not a part of the index's manifest: it has {segment.num_rows} rows of "
+            f"{segment.table}",
+            url=backend.description,
+        )
     table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
         raise CorruptIndexError(
@@ -366,7 +381,7 @@ def _written(file: IndexedFile) -> float | None:
         return None
     try:
         return parsedate_to_datetime(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -5,6 +5,9 @@ ignored. If the object would exceed 64 KiB, long members (:data:`LONG`) move to 
 strings are base64. A set of ids is the lengths of gaps and ranges, alternating, as deflated varints. Segments of one
 build cover the same files: the first segment has the set, the others have the first one's position in the list of
 segments.
+
+What is deflated may inflate to 512 KiB and 16 times the manifest's own bytes, in all. A writer stores what would
+deflate further as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
+from asyncpq.indexing.index_model import MAX_SNAPSHOT, TABLE_SCHEMAS, IndexTable, Segment
+from asyncpq.indexing.manifest.checks import check_dataset, check_segment, check_table
 from asyncpq.parquet.thrift import varint
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -180,8 +184,16 @@ BOUNDS_VERSION: Final = 1
 """Version of the segments of the table "bounds", which are made from files' statistics. The number increases when more
 statistics turn out to be wrong (``asyncpq.parquet.writer_faults``): segments of older versions are left out."""
 
-_MAX_BYTES = 1 << 28  # of a packed member; real ones are far smaller
 _TAIL = b',"crc32":'
+_MAX_NUMBER: Final = (1 << 63) - 1  # ids, sizes and counts are 64-bit numbers in every backend
+_VARINT_BITS: Final = 63  # of a number; its varint has at most 9 bytes
+
+# What is packed in a manifest of n bytes has at most 512 KiB + 16 * n bytes, and never more than 16 MiB: the ids of a
+# million separate files, or the schema of 300,000 columns. Schemas and ids in no regular order deflate to an eighth.
+_FREE_BYTES: Final = 512 << 10
+_MAX_RATIO: Final = 16
+_MAX_BYTES: Final = 16 << 20
+_SMALL_BYTES: Final = 4096  # may deflate as far as it does
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -222,35 +234,39 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
     names, ``url`` its place for messages. Raises UnsupportedFeatureError if the format is newer than ``FORMAT``,
     CorruptIndexError if the content is damaged."""
     record = _checked(content, url)
+    bodies = long or {}
     try:
+        next_file = _count(record["next_file"])
+        packed = _Packed(len(content) + sum(map(len, bodies.values())), next_file)
         index_tables = tuple(_part(item) for item in record["parts"])
-        held = {str(name): _segment(item, index_tables) for name, item in record["long"].items()}
-        members = {name: json.loads((long or {})[name]) if name in held else record[name] for name in LONG}
+        held = {_text(name): _segment(item, index_tables, packed) for name, item in record["long"].items()}
+        members = {name: json.loads(bodies[name]) if name in held else record[name] for name in LONG}
         as_of = record["as_of"]
         manifest = Manifest(
-            index=_text(record["index"]),
-            snapshot=_count(record["snapshot"]),
-            commit=_text(record["commit"]),
+            index=_name(record["index"]),
+            snapshot=_snapshot(record["snapshot"]),
+            commit=_name(record["commit"]),
             created=_time(record["created"]),
             as_of=None if as_of is None else _time(as_of),
             root=_text(record["root"]),
-            dataset=dict(members["dataset"]),
-            schema=pa.ipc.read_schema(pa.py_buffer(_unpacked(members["schema"]))),
-            partitions=tuple(_text(name) for name in record["partitions"]),
-            field_ids=tuple((_text(name), int(number)) for name, number in record["field_ids"]),
+            dataset=_object(members["dataset"]),
+            schema=_schema(packed.unpacked(members["schema"])),
+            partitions=tuple(_name(name) for name in record["partitions"]),
+            field_ids=tuple((_name(name), _count(number)) for name, number in record["field_ids"]),
             tables=index_tables,
-            segments=_segments(members["segments"], index_tables),
-            next_file=_count(record["next_file"]),
-            retired=_ranges(members["retired"]),
+            segments=_segments(members["segments"], index_tables, packed),
+            next_file=next_file,
+            retired=packed.ranges(members["retired"]),
             num_files=_count(record["num_files"]),
             num_rows=_count(record["num_rows"]),
-            builds=tuple(Build(_text(item["id"]), _ranges(item["files"])) for item in record["builds"]),
+            builds=tuple(Build(_name(item["id"]), packed.ranges(item["files"])) for item in record["builds"]),
             long=tuple(held.items()),
         )
-        if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
-            raise ValueError("the manifest retires file ids that were never assigned, or lacks the table of files")
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
-        raise _damaged(url, str(error)) from error
+        if FILES not in index_tables:
+            raise ValueError("the manifest lacks the table of files")
+        check_dataset(manifest.dataset, manifest.partitions, manifest.schema)
+    except _MALFORMED as error:
+        raise _damaged(url, _reason(error)) from error
     return manifest
 
 
@@ -260,10 +276,29 @@ def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment
     does."""
     record = _checked(content, url)
     try:
+        packed = _Packed(len(content), _count(record["next_file"]))
         index_tables = tuple(_part(item) for item in record["parts"])
-        return {_text(name): _segment(item, index_tables) for name, item in record["long"].items() if name in LONG}
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise _damaged(url, str(error)) from error
+        return {
+            _text(name): _segment(item, index_tables, packed) for name, item in record["long"].items() if name in LONG
+        }
+    except _MALFORMED as error:
+        raise _damaged(url, _reason(error)) from error
+
+
+#: What decoding malformed JSON members raises.
+_MALFORMED: Final = (
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError),
+    *(zlib.error, pa.ArrowException),
+)
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error for a message; it may quote what the manifest says, so it is cut."""
+    text = str(error)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHOWN: Final = 200
 
 
 def _checked(content: bytes, url: str | None) -> dict[str, Any]:
@@ -273,7 +308,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
         if not isinstance(record, dict):
             raise ValueError(f"the JSON is a {type(record).__name__}, expected an object")
     except (ValueError, RecursionError) as error:
-        raise _damaged(url, str(error)) from error
+        raise _damaged(url, _reason(error)) from error
     version = record.get("asyncpq_index")
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedFeatureError(
@@ -282,7 +317,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
             hint="Update asyncpq, or build the index again with this version.",
         )
     if version != FORMAT:
-        raise _damaged(url, f"the format is {version!r}, expected {FORMAT}")
+        raise _damaged(url, _reason(ValueError(f"the format is {version!r}, expected {FORMAT}")))
     if not tail or checksum != b"%d}" % zlib.crc32(body):
         raise _damaged(url, "the checksum is wrong")
     return record
@@ -320,7 +355,9 @@ def _part(record: Any) -> IndexTable:
     if kind not in TABLE_SCHEMAS:
         raise ValueError(f"{kind!r} is not a kind of index table")
     options = tuple((_text(name), _frozen(value)) for name, value in record["options"])
-    return IndexTable(kind, tuple(_text(name) for name in record["columns"]), options)
+    index_table = IndexTable(kind, tuple(_name(name) for name in record["columns"]), options)
+    check_table(index_table)
+    return index_table
 
 
 def _frozen(value: Any) -> Any:
@@ -353,11 +390,13 @@ def _segment_record(
     return record
 
 
-def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segment, ...]:
+def _segments(records: Any, index_tables: tuple[IndexTable, ...], packed: _Packed) -> tuple[Segment, ...]:
     """Decode the JSON ``records`` of segments; those of kind "bounds" with an older ``BOUNDS_VERSION`` are left out."""
     segments: list[Segment] = []
     for record in records:
-        segments.append(_segment(record, index_tables, segments))
+        segments.append(_segment(record, index_tables, packed, segments))
+    if len({segment.name for segment in segments}) < len(segments):
+        raise ValueError("two segments have the same name")
     return tuple(
         segment
         for segment, record in zip(segments, records, strict=True)
@@ -365,20 +404,24 @@ def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segme
     )
 
 
-def _segment(record: Any, index_tables: tuple[IndexTable, ...], before: Sequence[Segment] = ()) -> Segment:
+def _segment(
+    record: Any, index_tables: tuple[IndexTable, ...], packed: _Packed, before: Sequence[Segment] = ()
+) -> Segment:
     index_table, files = record["part"], record["files"]
-    return Segment(
+    segment = Segment(
         name=_text(record["name"]),
         table=index_tables[_count(index_table)] if isinstance(index_table, int) else _part(index_table),
         num_rows=_count(record["rows"]),
         size=_count(record["size"]),
         low=base64.b64decode(record["low"], validate=True),
         high=base64.b64decode(record["high"], validate=True),
-        files=before[_count(files)].files if isinstance(files, int) else tuple(_ranges(files)),
+        files=before[_count(files)].files if isinstance(files, int) else tuple(packed.ranges(files)),
         has_unknown=bool(record.get("unknown", False)),
         data_bytes=_count(record.get("data_bytes", 0)),
-        extra=dict(record["extra"]),
+        extra=_object(record["extra"]),
     )
+    check_segment(segment)
+    return segment
 
 
 def _text(value: Any) -> str:
@@ -387,10 +430,39 @@ def _text(value: Any) -> str:
     return value
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a whole number of at least 0")
+def _name(value: Any) -> str:
+    """Return a string that is UTF-8. Only urls of local files may be something else."""
+    text = _text(value)
+    text.encode()
+    return text
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not an object")
     return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_NUMBER:
+        raise ValueError(f"{value!r} is not a whole number from 0 to {_MAX_NUMBER}")
+    return value
+
+
+def _snapshot(value: Any) -> int:
+    if _count(value) > MAX_SNAPSHOT:
+        raise ValueError(f"{value} is above the greatest number of a snapshot, {MAX_SNAPSHOT}")
+    return _count(value)
+
+
+def _schema(data: bytes) -> pa.Schema:
+    schema = pa.ipc.read_schema(pa.py_buffer(data))
+    # raise ValueError here if a name is not UTF-8
+    list(schema.names)
+    for type_ in schema.types:
+        if type_.num_fields:
+            str(type_)
+    return schema
 
 
 def _time(value: Any) -> datetime:
@@ -401,15 +473,10 @@ def _time(value: Any) -> datetime:
 
 
 def _packed(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode()
-
-
-def _unpacked(text: Any) -> bytes:
-    inflate = zlib.decompressobj()
-    data = inflate.decompress(base64.b64decode(text, validate=True), _MAX_BYTES)
-    if not inflate.eof:
-        raise ValueError(f"a member is cut off, or has more than {_MAX_BYTES} bytes")
-    return data
+    deflated = zlib.compress(data, 9)
+    if len(data) > _SMALL_BYTES + _MAX_RATIO * len(deflated):
+        deflated = zlib.compress(data, 0)  # readers bound what a manifest inflates to
+    return base64.b64encode(deflated).decode()
 
 
 def _packed_ranges(ranges: RowRanges) -> str:
@@ -420,23 +487,48 @@ def _packed_ranges(ranges: RowRanges) -> str:
     return _packed(bytes(data)) if data else ""
 
 
-def _ranges(text: Any) -> RowRanges:
-    if text == "":
-        return RowRanges()
-    starts: list[int] = []
-    stops: list[int] = []
-    at = number = shift = 0
-    begins = True
-    for byte in _unpacked(text):
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte & 0x80:
-            continue
-        if not number and (starts or not begins):
-            raise ValueError("a set of file ids does not ascend")
-        at += number
-        (starts if begins else stops).append(at)
-        begins, number, shift = not begins, 0, 0
-    if not begins or shift or not starts:
-        raise ValueError("a set of file ids is cut off")
-    return RowRanges.from_parallel(starts, stops)
+class _Packed:
+    """Unpacks the members of one manifest, whose JSON has ``size`` bytes in all. Its methods raise ValueError or
+    zlib.error if a member is malformed, if all of them inflate to more than is allowed, or if a set has ids that were
+    never assigned: ``next_file`` and those after it."""
+
+    def __init__(self, size: int, next_file: int) -> None:
+        self._left = min(_MAX_BYTES, _FREE_BYTES + _MAX_RATIO * size)
+        self._next_file = next_file
+
+    def unpacked(self, text: Any) -> bytes:
+        """Return what the member ``text`` inflates to."""
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(base64.b64decode(text, validate=True), self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(f"its deflated members have more than {_MAX_RATIO} times its own bytes, or {_MAX_BYTES}")
+        if not inflate.eof:
+            raise ValueError("a deflated member is cut off")
+        return data
+
+    def ranges(self, text: Any) -> RowRanges:
+        """Return the set of ids that the member ``text`` holds."""
+        if text == "":
+            return RowRanges()
+        starts: list[int] = []
+        stops: list[int] = []
+        at = number = shift = 0
+        begins = True
+        for byte in self.unpacked(text):
+            number |= (byte & 0x7F) << shift
+            if byte & 0x80:
+                shift += 7
+                if shift >= _VARINT_BITS:
+                    raise ValueError("a set of file ids has a number of more than 9 bytes")
+                continue
+            if not number and (starts or not begins):
+                raise ValueError("a set of file ids does not ascend")
+            at += number
+            if at > self._next_file:
+                raise ValueError(f"a set of file ids has ids from {self._next_file} on, which were never assigned")
+            (starts if begins else stops).append(at)
+            begins, number, shift = not begins, 0, 0
+        if not begins or shift or not starts:
+            raise ValueError("a set of file ids is cut off")
+        return RowRanges.from_parallel(starts, stops)

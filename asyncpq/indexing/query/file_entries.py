@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.paths import top_level
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
@@ -133,7 +134,7 @@ def url_in(manifest: Manifest, path: str) -> str:
 
 
 class FileDirectory:
-    """The versions of files that a snapshot lists, found by url: 40 bytes for each file, however long its url is.
+    """The versions of files that a snapshot lists, found by url: 48 bytes for each file, however long its url is.
 
     It stores hashes of urls (128 bits) and of versions (64 bits). These are Python's own hashes, so a directory is
     valid only in the process that made it. ``rows`` has the columns of :func:`directory_rows`, in any order.
@@ -143,6 +144,8 @@ class FileDirectory:
         # the first row with a hash is found: of several versions of a file, the newest
         self._rows = rows = rows.take(pc.sort_indices(rows, [("id", "descending")])).combine_chunks()
         self.weight: int = int(rows.nbytes) + 1000
+        #: Rows of all files together; None if the index does not know those of each.
+        self.num_rows: int | None = None if -1 in (counts := self._numbers("num_rows")) else sum(counts)
 
     @classmethod
     def empty(cls) -> FileDirectory:
@@ -153,14 +156,15 @@ class FileDirectory:
         """Look up the listed ``files`` in the directory by url and version, and return which entries they match.
         ``manifest`` is the directory's snapshot."""
         count = self._rows.num_rows
-        checks, versions, sizes, ids = (self._numbers(name) for name in ("check", "version", "size", "id"))
+        checks, versions, sizes, ids, counts = map(self._numbers, ("check", "version", "size", "id", "num_rows"))
         urls = pa.array([hash(file.url) for file in files], pa.int64())
         places = pc.index_in(urls, value_set=self._rows["url"]).to_pylist()
         positions = array("q", [-1]) * count  # of the listed file of each row
         unversioned, unknown = array("q"), array("q")
         unsure: dict[int, int] = {}
         for position, (file, place) in enumerate(zip(files, places, strict=True)):
-            if place is None or positions[place] >= 0 or checks[place] != _check(file.url):  # a list may repeat a file
+            is_known = place is not None and checks[place] == _check(file.url)
+            if not is_known or positions[place] >= 0 or ids[place] in unsure:  # a list may repeat a file
                 unknown.append(position)
                 continue
             size, validator = sizes[place], file.validator
@@ -177,6 +181,12 @@ class FileDirectory:
             if validator is None:
                 unversioned.append(ids[place])
         matched = [place for place in range(count - 1, -1, -1) if positions[place] >= 0]  # by ascending id
+        num_rows, uncounted = 0, array("q")
+        for place in matched:
+            if counts[place] >= 0 and files[positions[place]].deletes is None:
+                num_rows += counts[place]
+            else:
+                uncounted.append(positions[place])
         known = RowRanges.from_rows([ids[place] for place in matched])
         return ListingMatch(
             files,
@@ -187,6 +197,8 @@ class FileDirectory:
             unsure,
             unknown,
             sorted(unversioned),
+            num_rows,
+            uncounted,
         )
 
     def _numbers(self, name: str) -> memoryview:
@@ -195,7 +207,7 @@ class FileDirectory:
         return memoryview(values).cast("q")[: len(column)]
 
 
-_DIRECTORY: Final = pa.schema([(name, pa.int64()) for name in ("id", "url", "check", "version", "size")])
+_DIRECTORY: Final = pa.schema([(name, pa.int64()) for name in ("id", "url", "check", "version", "size", "num_rows")])
 _UNREADABLE: Final = -1  # as a size: the file could not be read
 _NEVER_READ: Final = -2  # likewise, and its version is not known
 
@@ -204,12 +216,14 @@ def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
     """Return the table for a :class:`FileDirectory` of the files that readers see. ``rows`` are rows of the index
     table "files". Raises CorruptIndexError if a row is impossible."""
     live = manifest.live
-    columns: tuple[list[int], ...] = ([], [], [], [], [])
+    columns: tuple[list[int], ...] = ([], [], [], [], [], [])
     for file in chain.from_iterable(file_chunks(rows)):
         if file.id in live:
             url, validator = url_in(manifest, file.path), file.validator
             size = _NEVER_READ if validator is None else _UNREADABLE if file.num_rows is None else validator.size
-            record = (file.id, hash(url), _check(url), 0 if validator is None else _version(validator), size)
+            version = 0 if validator is None else _version(validator)
+            num_rows = -1 if file.num_rows is None else file.num_rows
+            record = (file.id, hash(url), _check(url), version, size, num_rows)
             for column, number in zip(columns, record, strict=True):
                 column.append(number)
     return pa.Table.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=_DIRECTORY)
@@ -264,6 +278,8 @@ class ListingMatch:
     # positions of files that are new to the index or have another version; they are read without it
     unknown: Sequence[int]
     unversioned: Sequence[int]  # ids of files without a validator in the listing: to read them takes the index's own
+    num_rows: int  # of the files ``ids``, but for those at the positions ``uncounted``, which have deletes or no count
+    uncounted: Sequence[int]
 
     def needed(self, selection: FileSelection) -> RowRanges:
         """Return the ids of the files whose entries :meth:`candidates` must get. Entries of other files are
@@ -488,9 +504,7 @@ def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None
     named = [*ask.columns, *ask.keys, *(() if ask.where is None else columns(ask.where))]
     leaves: set[int] = set()
     for name in named:
-        top = manifest.schema.names[name] if isinstance(name, int) else name
-        while top not in spans and "." in top:
-            top = top.rpartition(".")[0]
+        top = manifest.schema.names[name] if isinstance(name, int) else top_level(manifest.schema, name) or name
         if top in spans:
             leaves.update(range(*spans[top]))
         elif top not in partitions:

@@ -47,6 +47,11 @@ class TableRows:
     unknown: RowRanges  # ids of live files that the table does not cover
 
 
+def counts_rows(runtime: Runtime, ask: ScanRequest) -> bool:
+    """Return whether a read needs no more than the number of all rows, which the index knows."""
+    return ask.rows_only and ask.where is None and ask.by_file is None and runtime.options.read.trust_statistics
+
+
 async def together(operation: Operation, reads: Sequence[Callable[[Operation], Coroutine[Any, Any, T]]]) -> list[T]:
     """Run ``reads`` concurrently; return their results in order. No task outlives the call.
 
@@ -414,18 +419,18 @@ def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRan
 def _zones(table: pa.Table) -> FileSelection:
     """Return the selection of the row groups that ``table``, rows of an index table of "bounds", names. Rows about
     whole files (group -1) are ignored, because each row group has rows of its own."""
-    masks: dict[int, int] = {}
+    groups: dict[int, set[int]] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:
-            masks[file] = masks.get(file, 0) | 1 << group
-    return FileSelection.of_plans({file: _group_plan(mask) for file, mask in masks.items()})
+            groups.setdefault(file, set()).add(group)
+    return FileSelection.of_plans({file: _group_plan(frozenset(of_file)) for file, of_file in groups.items()})
 
 
 @lru_cache(maxsize=1024)
-def _group_plan(mask: int) -> AccessPlan:
-    """Return the plan that reads the row groups whose bits are set in ``mask``. Plans are cached, because most files
-    of a dataset have the same ones."""
-    return AccessPlan.row_groups([group for group in range(mask.bit_length()) if mask >> group & 1])
+def _group_plan(groups: frozenset[int]) -> AccessPlan:
+    """Return the plan that reads the row groups with these ordinals. Plans are cached, because most files of a dataset
+    have the same ones."""
+    return AccessPlan.row_groups(sorted(groups))
 
 
 def _selected(index_table: IndexTable, table: pa.Table, unknown: RowRanges) -> SelectedRows:

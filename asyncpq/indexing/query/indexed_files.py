@@ -28,7 +28,15 @@ from asyncpq.indexing.query.file_entries import (
     entries_in,
     load_directory,
 )
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
+from asyncpq.indexing.query.file_selection import (
+    FileIndex,
+    FileSelection,
+    SnapshotRead,
+    counts_rows,
+    together,
+    with_own,
+    worked,
+)
 from asyncpq.indexing.query.index_query import IndexAnswer, IndexQuery, OpenIndex, answer, read_details
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
@@ -140,7 +148,11 @@ class IndexedFiles:
         latest = await listed.renewal
         if latest.files is listed.files:
             return latest._replace(
-                files=pruned.files, total=pruned.total, by_index=pruned.by_index, report=pruned.report
+                files=pruned.files,
+                total=pruned.total,
+                by_index=pruned.by_index,
+                num_rows=pruned.num_rows,
+                report=pruned.report,
             )
         again = await prune(latest, operation)
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
@@ -204,6 +216,8 @@ class IndexedFiles:
                     operation.metrics.add_part(part.metrics)
                 rounds = max(rounds, part.metrics.rounds)
             # files of an earlier listing may still be read while those of the next one are pruned
+            if counts_rows(self._runtime, read.ask):
+                return self._counted(listed, match, answered)._replace(rounds=rounds)
             work = partial(self._pruned, listed, match, answered, selection, entries, footers.again())
             pruned = await worked(self._runtime, selection.files.num_rows + len(match.unknown), work)
             return pruned._replace(rounds=rounds)
@@ -278,6 +292,12 @@ class IndexedFiles:
                 for position, file, validator, access in candidates
             ]
         return self._with_own(listed, files, answered, match)
+
+    def _counted(self, listed: FileSet, match: ListingMatch, answered: IndexAnswer) -> FileSet:
+        """Return ``listed`` without the files whose rows the index has counted, and the number of these rows."""
+        positions = sorted([*match.uncounted, *match.unsure.values(), *match.unknown])
+        files = [listed.files[position] for position in positions]
+        return self._with_own(listed, files, answered, match)._replace(num_rows=match.num_rows)
 
     def _with_own(
         self, listed: FileSet, files: Sequence[DataFile], answered: IndexAnswer, match: ListingMatch | None

@@ -13,19 +13,27 @@ from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.partitioning import read_partitions
 from asyncpq.datasets.providers import FileSet
+from asyncpq.decoding import kernels as pc
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, file_chunks, id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_entries import FooterReader, url_in
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
+from asyncpq.indexing.query.file_entries import FooterReader, load_directory, url_in
+from asyncpq.indexing.query.file_selection import (
+    FileIndex,
+    FileSelection,
+    SnapshotRead,
+    counts_rows,
+    together,
+    with_own,
+    worked,
+)
 from asyncpq.indexing.query.index_query import IndexAnswer, OpenIndex, answer
 from asyncpq.indexing.query.indexed_files import entries_of
 from asyncpq.objects.runtime import Runtime
@@ -86,7 +94,8 @@ class SnapshotFiles:
         if self.index.manifest is manifest:
             return first_files
         _, again = await self._newest(ask, operation, rounds=1)
-        is_same = [_shown(file) for file in again.files] == [_shown(file) for file in first_files.files]
+        same_rows = again.num_rows == first_files.num_rows
+        is_same = same_rows and [_shown(file) for file in again.files] == [_shown(file) for file in first_files.files]
         return first_files if is_same else again
 
     async def first(self, count: int, operation: Operation) -> Sequence[DataFile]:
@@ -97,6 +106,15 @@ class SnapshotFiles:
 
     async def _newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """Load the newest snapshot, and return it with its files that may match."""
+        if counts_rows(self._runtime, ask):
+            manifest = self.index.manifest
+            read = SnapshotRead(self._runtime, self.index.backend, manifest, ask, operation)
+            try:
+                num_rows = (await load_directory(read)).num_rows
+            except StaleSnapshotError:
+                num_rows = None  # the search for files loads the newest
+            if num_rows is not None:
+                return manifest, FileSet((), total=manifest.num_files, by_index=manifest.num_files, num_rows=num_rows)
         manifest, found = await self._find_newest(ask, operation, rounds)
         return manifest, await worked(self._runtime, len(found), partial(found.file_set, manifest.num_files))
 

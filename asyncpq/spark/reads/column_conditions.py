@@ -63,7 +63,10 @@ def _of_jvm(node: Any) -> _Node:
     if kind == "UnresolvedAttribute":
         return _Name(_sequence(node.nameParts()))
     if kind == "Literal":
-        value = _of_java(node.value())
+        try:
+            value = _of_java(node.value())
+        except OverflowError:  # a time outside of the years of Python
+            return None
         return None if value is _NO_VALUE else _Value(value)
     if kind == "UnresolvedFunction":
         return _Call(node.functionName(), [_of_jvm(argument) for argument in _sequence(node.arguments())])
@@ -101,7 +104,10 @@ def _of_message(message: Any) -> _Node:
     if kind == "literal":
         literal = message.literal
         read = _LITERALS.get(literal.WhichOneof("literal_type"))
-        return None if read is None else _Value(read(literal))
+        try:
+            return None if read is None else _Value(read(literal))
+        except OverflowError:  # a time outside of the years of Python
+            return None
     if kind == "unresolved_function":
         call = message.unresolved_function
         return _Call(call.function_name, [_of_message(argument) for argument in call.arguments])

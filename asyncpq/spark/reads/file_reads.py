@@ -159,7 +159,10 @@ def _moved(atom: Atom, dtype: pa.TimestampType) -> Atom | None:
     def moment(value: Any) -> dt.datetime | None:
         if not isinstance(value, dt.datetime):
             return None
-        in_utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
+        try:
+            in_utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
+        except OverflowError:  # the first or last day of Python's years
+            return None
         return in_utc.replace(tzinfo=None if dtype.tz is None else dt.UTC)
 
     if atom.column is None or None in map(moment, atom.literals):
@@ -259,14 +262,14 @@ class SparkRequests:
         """Return the scan request for a file, with the condition in terms of the columns as the file stores them."""
         return self._columns_of(opened)[1]
 
-    def may_match(self, opened: OpenedFile) -> bool:
+    async def may_match(self, opened: OpenedFile) -> bool:
         """Return whether a file may contain matching rows, by its footer; True if its request differs from the
         lake's."""
         own, request = self._columns_of(opened)
         if request is not self._ask:
             return True
         # another condition on the same columns may need its own request for a file that stores them differently
-        return (self._same if own.fields is None else self._other).may_match(opened)
+        return await (self._same if own.fields is None else self._other).may_match(opened)
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
         """Return the position of ``fields``, the columns as a file stores them, in ``variants``, counted from 1; add

@@ -164,7 +164,9 @@ class _FilePlanner:
         files = self._dataset_files(state)
         async with aclosing(self._sets()) as sets:
             async for found in sets:
-                files.extend(await self._plan_unopened(found) if lake.where is None and not state.skips else found)
+                await files.extend(
+                    await self._plan_unopened(found) if lake.where is None and not state.skips else found
+                )
                 if len(files.candidates) > SET_FILES:
                     await self._plan_candidates(files, jobs, may_sample=False)
                     may_sample = False

@@ -7,6 +7,7 @@ for pruning only.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import operator
@@ -21,7 +22,7 @@ from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
-from asyncpq.expressions.scalars import Timestamp
+from asyncpq.expressions.scalars import Day, Timestamp
 from asyncpq.spark.reads.column_conditions import read_column
 from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times
 from asyncpq.spark.reads.sql_conditions import Unknown, may_name, read_condition
@@ -35,6 +36,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _FIXED_ZONES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "Zulu"})
 _MANY: Final = 20  # more values become SQL text: one call of the JVM instead of one for each
 _EPOCH: Final = dt.datetime(1970, 1, 1)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_CYCLE_YEARS: Final = 400  # after which the Gregorian calendar repeats itself
+_CYCLE_US: Final = 146_097 * 86_400 * 1_000_000
 
 #: Functions that Spark calls without brackets if no column has their name.
 _WITHOUT_BRACKETS: Final = frozenset(
@@ -159,11 +163,12 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
         for number, moment in enumerate(moments)
     ]
     (row,) = spark.range(1).select(*asked).collect()
-    return {
-        moment: _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
-        for moment, micros in zip(moments, row, strict=True)
-        if micros is not None
-    }
+    instants = dict[dt.datetime, dt.datetime]()
+    for moment, micros in zip(moments, row, strict=True):
+        if micros is not None:
+            with contextlib.suppress(OverflowError):  # in UTC a day later, in the year 10000
+                instants[moment] = _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
+    return instants
 
 
 # -- Spark's columns ------------------------------------------------------------------------------
@@ -253,13 +258,15 @@ class _SparkColumns:
                     column=path,
                     hint="Round the literal to microseconds.",
                 )
-            moment = _EPOCH + dt.timedelta(microseconds=value.nanoseconds // 1000)
-            value = moment if value.timezone is None else moment.replace(tzinfo=dt.UTC)
+            micros = value.nanoseconds // 1000
+            if not -(1 << 63) <= micros < 1 << 63:
+                raise ExpressionError("the literal lies outside of the years that Spark's timestamps have", column=path)
+            return self._moment(micros, dtype, zoned=value.timezone is not None)
         if isinstance(value, dt.datetime):
-            ntz = value.tzinfo is None and isinstance(dtype, TimestampNTZType)
-            # as text: the zone of Python and the calendar of Java may differ from those of the session
-            text = value.isoformat(" ") if value.tzinfo is None else value.astimezone(dt.UTC).isoformat(" ")
-            return F.lit(text).cast("timestamp_ntz" if ntz else "timestamp_ltz")
+            epoch = _EPOCH if value.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
+            return self._moment((value - epoch) // _MICROSECOND, dtype, zoned=value.tzinfo is not None)
+        if isinstance(value, Day):
+            return F.expr(f"date_from_unix_date({value.days})")
         if isinstance(value, dt.date):
             return F.lit(value.isoformat()).cast("date")
         if hasattr(value, "hex") and hasattr(value, "fields"):  # a UUID
@@ -267,3 +274,15 @@ class _SparkColumns:
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
             return F.lit(str(value)).cast(f"decimal({min(38, len(str(abs(value))))},0)")
         return F.lit(value)
+
+    def _moment(self, micros: int, dtype: Any, *, zoned: bool) -> Column:
+        """Return a time as a column. ``micros``: microseconds since 1970, of UTC if ``zoned``, else of the wall
+        clock."""
+        # as text: the zone of Python and the calendar of Java may differ from those of the session; and Python's years
+        # end at 9999. The calendar repeats itself.
+        cycles, micros = divmod(micros, _CYCLE_US)
+        moment = _EPOCH + dt.timedelta(microseconds=micros)
+        year = moment.year + _CYCLE_YEARS * cycles
+        text = f"{'-' if year < 0 else ''}{abs(year):04}{moment.isoformat(' ')[4:]}{'+00:00' if zoned else ''}"
+        ntz = not zoned and isinstance(dtype, TimestampNTZType)
+        return F.lit(text).cast("timestamp_ntz" if ntz else "timestamp_ltz")

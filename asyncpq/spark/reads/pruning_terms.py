@@ -14,7 +14,7 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -71,23 +71,49 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """Split a dotted path. Return the position of its top-level column (the longest name that matches; None if
-        no column or several match), and the names of the fields inside."""
-        places, parts = self._top(path)
-        return (places[0] if len(places) == 1 else None), parts
+        """Split a dotted path. Return the position of its top-level column, and the names of the fields inside. The
+        position is None if no column matches, or several do.
+
+        A column of that very name comes first. If no column has the rest of the path, the longest name is taken.
+        """
+        found = self._matching(path)
+        if len(found) != 1:
+            return None, []
+        return found[0]
 
     def knows(self, path: str) -> bool:
         """Return whether the path's top-level column matches at least one column of the dataset."""
-        return bool(self._top(path)[0])
+        return bool(self._matching(path))
 
-    def _top(self, path: str) -> tuple[list[int], list[str]]:
-        top, *parts = path.split(".") if self._by_fields else [path]
-        while not (places := self._tops.get(self.conf.key(top), [])):
-            top, dot, part = top.rpartition(".")
-            parts.insert(0, part)
-            if not dot:
-                return [], []
-        return places, parts
+    def _matching(self, path: str) -> list[tuple[int, list[str]]]:
+        steps = path.split(".")
+        sizes = [1] if self._by_fields else range(len(steps), 0, -1)  # in names of the top-level column
+        by_top = [
+            [(place, steps[size:]) for place in self._tops.get(self.conf.key(".".join(steps[:size])), [])]
+            for size in sizes
+        ]
+        tops = [found for found in by_top if found]
+        if not tops:
+            return []
+        if self._by_fields or tops[0][0][1] == []:
+            return tops[0]
+        whole = [
+            (place, names)
+            for found in tops
+            for place, rest in found
+            for names in self._names(self.struct.fields[place].dataType, rest)
+        ]
+        return whole or tops[0]
+
+    def _names(self, dtype: T.DataType, steps: list[str]) -> Iterator[list[str]]:
+        """Yield the names of the fields on each way from ``dtype`` along ``steps``, which names with dots join."""
+        if not steps:
+            yield []
+        for size in range(1, len(steps) + 1):
+            name = ".".join(steps[:size])
+            for field in self._inside(dtype, name):
+                for names in self._names(field.dataType, steps[size:]):
+                    yield [name, *names]
 
     def _inside(self, dtype: Any, part: str) -> list[Any]:
         """Return the fields named ``part`` of a Spark or Arrow struct; empty for types that are not structs."""
@@ -251,7 +277,7 @@ def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | Non
             nan = False
         terms += [_interval(name, part) for part in parts]
     if nan:
-        terms.append(tree.Not(tree.Comparison(name, "<=", math.inf)))
+        terms.append(tree.is_nan(name))
     if wanted.null:
         terms.append(tree.IsNull(name))
     return conjunction([disjunction(terms), *(texts if len(texts) > 1 else ())])
@@ -411,7 +437,10 @@ def _time(dtype: T.DataType, stored: pa.TimestampType, value: Any, instants: Ins
             if known is None:
                 return None
             moment = known
-        moment = moment.astimezone(dt.UTC)
+        try:
+            moment = moment.astimezone(dt.UTC)
+        except OverflowError:  # the first or last day of Python's years
+            return None
         if stored.tz is None:
             moment = moment.replace(tzinfo=None)
     return moment if moment.replace(tzinfo=None) >= FIRST_SURE_TIME else None

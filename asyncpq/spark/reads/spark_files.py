@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN
 from asyncpq.errors import ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
@@ -131,7 +132,7 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     if len(protocols) > 1 or not protocols <= _HADOOP.keys():
         raise NotForSpark(f"Spark does not read {', '.join(sorted(protocols))} urls as asyncpq does")
     if any(_is_hidden(url.rpartition("/")[2]) for url in urls):
-        raise NotForSpark("Spark does not read files whose names begin with _ or .")
+        raise NotForSpark("Spark does not read files whose names begin with _ or ., or end in _$folder$")
     scheme = _HADOOP[protocols.pop()]
     if scheme != "file" and not asked and not _is_configured(spark, scheme):
         raise NotForSpark(f"no setting spark.hadoop.fs.{scheme}.* tells that Spark can read the store")
@@ -156,7 +157,7 @@ def may_reach(spark: SparkSession, opened: OpenLake, *, asked: bool) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_")) or name.endswith("._COPYING_")
+    return name.startswith(HIDDEN) or name.endswith((COPYING, FOLDER_MARKER))
 
 
 def _is_configured(spark: SparkSession, scheme: str) -> bool:

@@ -29,7 +29,7 @@ from asyncpq.datasets.providers import CatalogReader, GivenFiles
 from asyncpq.errors import CorruptIndexError, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, Expression
-from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalar
+from asyncpq.expressions.scalars import Day, Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
@@ -266,6 +266,8 @@ def _plain(value: Any) -> Any:
         return [name, value.hex()]
     if isinstance(value, bytes):
         return [name, base64.b64encode(value).decode()]
+    if isinstance(value, Day):
+        return [name, value.days]
     if isinstance(value, Timestamp):
         return [name, value.nanoseconds, value.timezone]
     if isinstance(value, (TimeOfDay, Duration)):
@@ -276,6 +278,7 @@ def _plain(value: Any) -> Any:
 
 
 _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "Day": lambda since_epoch: pa.scalar(since_epoch, pa.date32()),
     "float": float.fromhex,
     "bytes": base64.b64decode,
     "Timestamp": lambda nanoseconds, zone: pa.scalar(nanoseconds, pa.timestamp("ns", zone)),

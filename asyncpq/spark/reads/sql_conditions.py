@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import Expression, tree
 from asyncpq.expressions.sql import COMPARISONS
 from asyncpq.expressions.sql_operands import kind_of, name_parts
@@ -79,7 +79,7 @@ def read_condition(text: str, conf: ReadConf | None = None, type_of: TypeOf = la
     except ModuleNotFoundError as error:
         raise UsageError(
             "a condition in SQL requires the package sqlglot, which is not installed",
-            hint="Install sqlglot, as the extra asyncpq[spark] does.",
+            hint=install_hint("sqlglot", "spark"),
         ) from error
     try:
         plain = "".join(_plain(text, conf or ReadConf()))
@@ -196,7 +196,12 @@ def _is(node: Any) -> Expression | None:
 def _like(node: Any) -> Expression | None:
     name, pattern = _name(node.this), _literal(node.expression)
     others = [key for key, value in node.args.items() if value and key not in ("this", "expression")]
-    return tree.Like(name, pattern) if name is not None and isinstance(pattern, str) and not others else None
+    if name is None or not isinstance(pattern, str) or others:
+        return None
+    try:
+        return tree.Like(name, pattern)
+    except ExpressionError:  # too many wildcards
+        return None
 
 
 _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {

@@ -18,16 +18,18 @@ from urllib.parse import unquote
 import aiobotocore.httpsession
 import aiobotocore.session
 import aiohttp
+import botocore.configprovider
 import botocore.exceptions
+import botocore.session
 import botocore.utils
 import s3fs
 from yarl import URL
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
-from asyncpq.storage.aiohttp_wire import aiohttp_failure
+from asyncpq.storage.aiohttp_wire import HostResolver, aiohttp_failure
 from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.redirects import RedirectedError
-from asyncpq.storage.responses import RangeRequest, error_for, redirected
+from asyncpq.storage.responses import RangeRequest, error_for, other_scheme, redirected
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import HEADERS as CUSTOMER_HEADERS
@@ -64,6 +66,22 @@ KNOWN_HEADERS = word_set(
     "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token "
     "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode x-amzn-trace-id"
 )
+
+
+def configured_endpoint(profile: str | None) -> str | None:
+    """Return the endpoint of S3 that the environment or the files of AWS name for ``profile``, None for the
+    environment's profile; None if they name no endpoint, or no such profile."""
+    session = botocore.session.Session(profile=profile)
+    try:
+        if botocore.utils.ensure_boolean(session.get_config_variable("ignore_configured_endpoint_urls") or False):
+            return None
+        chain = botocore.configprovider.ConfiguredEndpointProvider(
+            session.full_config, session.get_scoped_config(), "s3"
+        )
+    except botocore.exceptions.BotoCoreError:  # the first request to the store raises it
+        return None
+    endpoint: str | None = chain.provide()
+    return endpoint
 
 
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
@@ -116,9 +134,14 @@ class _WithoutRedirects:
 
 
 class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc]  # Any: not typed
-    """aiobotocore's HTTP session without redirects, which would send a customer's key and session token elsewhere."""
+    """aiobotocore's HTTP session without redirects, which would send a customer's key and session token elsewhere, and
+    with asyncpq's lookups of hosts."""
 
     async def _get_session(self, proxy_url: Any) -> Any:
+        self._connector_args: dict[str, Any] = {
+            "resolver": HostResolver(self._timeout.sock_connect),
+            **self._connector_args,
+        }
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
 
@@ -277,6 +300,8 @@ class S3Client(Unpicklable):
         config = dict(self._options.get("config_kwargs") or {})
         mode = (config.get("retries") or {}).get("mode", "standard")
         config["retries"] = {"mode": mode, "total_max_attempts": 1}
+        # Some servers send the whole object's checksum beside a part, for which botocore would refuse the part.
+        config.setdefault("response_checksum_validation", "when_required")
         filesystem = _filesystem({**self._options, "config_kwargs": config})
         filesystem.retries = 1
         try:
@@ -340,15 +365,24 @@ def error_code(error: Exception) -> str:
     return str(document.get("Code", ""))
 
 
+def response_of(error: Exception) -> tuple[int, Mapping[str, str]]:
+    """Return status and headers of the response that an exception of s3fs tells of; (0, {}) for none."""
+    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
+    if not isinstance(cause, botocore.exceptions.ClientError):
+        return 0, {}
+    meta = cause.response.get("ResponseMetadata", {})
+    return int(meta.get("HTTPStatusCode", 0)), meta.get("HTTPHeaders", {})
+
+
 def explain(error: Exception, request: RangeRequest, denied_hint: str) -> AsyncpqError | RetryableError | None:
     """Convert an exception that s3fs raised to an asyncpq error; None if it is not one of s3fs's or botocore's."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
-        document, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})
-        headers = meta.get("HTTPHeaders", {})
+        document = cause.response.get("Error", {})
+        status, headers = response_of(error)
         return error_for(
             request,
-            int(meta.get("HTTPStatusCode", 0)),
+            status,
             error_code(error),
             str(document.get("Message", ""))[:200],
             retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
@@ -361,7 +395,11 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
         return aiohttp_failure(sent, request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         message = f"the connection failed ({type(error).__name__})"
-        return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))
+        hint = None
+        if isinstance(error, botocore.exceptions.ConnectionClosedError):
+            tls = not str(error.kwargs.get("endpoint_url", "")).startswith("http://")
+            hint = other_scheme(request, tls=tls)
+        return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range, hint=hint))
     if isinstance(error, botocore.exceptions.BotoCoreError):
         return _option_error(error, request.url, {})
     return None

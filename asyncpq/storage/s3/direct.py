@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Coroutine, Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cachetools import LRUCache
 
@@ -25,6 +25,7 @@ from asyncpq.storage.responses import (
     READING_HINT,
     WRITING_HINT,
     ExpectedBody,
+    RangeIgnoredError,
     RangeRequest,
     check_head_response,
     check_range_response,
@@ -33,12 +34,14 @@ from asyncpq.storage.responses import (
     parse_error,
     parse_region,
     redirected,
+    refused_suffix,
     strong_etag,
 )
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
+from asyncpq.storage.s3.listing_pages import ListPage, PageError, PageRequest, parse_page
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error
+from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
@@ -73,10 +76,12 @@ class DirectBucket(Unpicklable):
         wire: DirectWire,
         signers: Signers,
         route: Route,
+        traits: ServerTraits,
         customer_key: LateHeaders | None = None,
         sessions: BucketSessions | None = None,
     ) -> None:
         self.wire = wire
+        self.traits = traits
         self.sessions = sessions  # of a directory bucket, whose credentials ``signers`` use
         self.customer_key = customer_key
         self.signers = signers
@@ -142,6 +147,10 @@ class SignedExchange:
     _expired: Signer | None = None
     _corrected: tuple[str, ...] = ()
 
+    @property
+    def host(self) -> str:
+        return self._bucket.route.host
+
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
         """Return the canonical query and the signed headers of the next attempt."""
         raise NotImplementedError
@@ -185,10 +194,6 @@ class SignedExchange:
         code, message = parse_error(body)
         request, sessions = self.request, self._bucket.sessions
         denied_hint = self.denied_hint if sessions is None else sessions.denied_hint
-        if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
-            return InvalidResponseError(
-                "the store does not support suffix ranges, with which asyncpq reads the end of a file", url=request.url
-            )
         if status == 200:
             return error_in_200(request, body, denied_hint)
         if 300 <= status < 400 and "location" in headers:
@@ -233,14 +238,34 @@ class ObjectResponse:
 
     request: RangeRequest
     _stored: S3Object
+    _conditional = True  # If-Match is sent
+
+    @property
+    def if_match(self) -> str | None:
+        """The value of the If-Match header of the next attempt; None for none."""
+        return strong_etag(self.request.pin) if self._conditional and self._stored.if_match else None
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status == 200 and "etag" not in headers:
             return None  # S3 always sends an ETag: this may be an error document (a late SlowDown)
         expected = check_range_response(self.request, status, headers)
+        if self.request.pin is not None:
+            traits = self._stored.traits
+            if traits.if_match is None and (not self._conditional or self.if_match is not None):
+                traits.learn_if_match(sent=self._conditional)
         if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
             return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
         return expected
+
+    def reconsider(
+        self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
+    ) -> AsyncpqError | RetryableError | RangeIgnoredError:
+        """Return what to raise for a refusal whose error is ``error``: a server may refuse If-Match, or a range of the
+        last bytes."""
+        if self.if_match is not None and self._stored.traits.may_refuse_if_match(self.request, status, error):
+            self._conditional = False
+            return RetryableError(cast("StoreError", error), at_once=True)
+        return refused_suffix(self.request, status, headers, error)
 
 
 class S3Get(ObjectResponse, SignedExchange):
@@ -259,12 +284,18 @@ class S3Get(ObjectResponse, SignedExchange):
         stored, pin = self._stored, self.request.pin
         query = stored.query if pin is None or pin.version is None else canonical_query(versionId=pin.version)
         headers = {}
-        etag = strong_etag(pin) if stored.if_match else None
+        etag = self.if_match
         if etag is not None:
             headers["if-match"] = etag
         if self.method == "GET":
             headers["range"] = self.request.header
         return query, headers
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        answer = self.reconsider(status, headers, super().refuse(status, headers, body))
+        if isinstance(answer, RangeIgnoredError):
+            raise answer
+        return answer
 
 
 class S3Head(S3Get):
@@ -312,12 +343,13 @@ class S3List(SignedExchange):
             code, message = parse_error(body)
             if code:  # the store failed after it had begun the response
                 raise error_for(self.request, 200, code, message) from problem
-            at_once = not self._page.encoded
-            if at_once:  # the page may contain a key that XML cannot represent
-                self._page = replace(self._page, encoded=True)
-                self._listing.encoded = True
-            error = InvalidResponseError(str(problem), url=self.request.url)
-            raise RetryableError(error, at_once=at_once) from problem
+            problem.__traceback__ = None  # its frames hold the page, which may be large
+            if self._page.encoded:  # the whole response came: a further one would not be better
+                raise InvalidResponseError(str(problem), url=self.request.url) from problem
+            # the page may contain a key that XML cannot represent
+            self._page = replace(self._page, encoded=True)
+            self._listing.encoded = True
+            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url), at_once=True) from problem
         self.pages.append(page)
         if len(body) <= _KNOWN_PAGE_BYTES:
             known_pages[key] = (body, page)

@@ -1,7 +1,4 @@
-"""Listings of a bucket: the pages of ListObjectsV2, and all keys of a prefix with several pages under way at once.
-
-https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so keys are requested
-percent-encoded after a page fails to parse; not from the start, since LocalStack then compares encoded with plain keys.
+"""Listings of a bucket: all keys of a prefix, with several pages of ListObjectsV2 under way at once.
 
 A request can ask for the page after the last key of the page before, or after any guessed key. While pages come full,
 ranges of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong
@@ -14,145 +11,33 @@ instead, each with pages of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
-from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
-from urllib.parse import unquote_plus
+from typing import NamedTuple
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.responses import quoted_etag
+from asyncpq.storage.listing_limits import ListingLimit, PageSequence
+from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
 from asyncpq.storage.threads import results_of
 
 LAST = "\U0010ffff"  # the greatest character
 
 _PAGES_AT_ONCE = 16
 _FOLDERS_AT_ONCE = 16
-_EMPTY_PAGES = 100  # in a row, before a listing fails
 _FEW_FOLDERS = 32  # folders are listed singly although none on their level is unwanted
 _LEVELS_IN_VAIN = 8  # without an unwanted folder, before the search for one ends
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdef")
 _LONGEST = 200  # characters of a key that are examined
-
-
-class PageError(Exception):
-    """The response is not a page of a listing."""
+_LONGEST_FOLDER = 4096  # characters; a key of S3 has at most 1,024 bytes
 
 
 class _DisorderError(Exception):
     """The store does not list keys in ascending order, or ignores the start-after parameter."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedKey:
-    """A key, its size in bytes, its verbatim ETag or None, and the time of its write in seconds since the epoch."""
-
-    key: str
-    size: int
-    etag: str | None
-    modified: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A request of one page: of the keys that begin with ``prefix`` and come after ``after``."""
-
-    prefix: str
-    after: str = ""
-    token: str | None = None  # continuation token of the page before; replaces ``after``
-    folders: bool = False  # roll keys with a slash after the prefix up into folders
-    encoded: bool = False  # request percent-encoded keys
-    most: int | None = None  # maximum of keys and folders on the page; None for the store's own maximum
-
-    def parameters(self) -> dict[str, str]:
-        """Return the parameters of the request's query."""
-        names = {
-            "list-type": "2",
-            "prefix": self.prefix,
-            "encoding-type": "url" if self.encoded else None,
-            "delimiter": "/" if self.folders else None,
-            "max-keys": None if self.most is None else str(self.most),
-            "continuation-token": self.token,
-            "start-after": self.after if self.token is None and self.after else None,
-        }
-        return {name: value for name, value in names.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class ListPage:
-    """One page of a listing; ``keys`` and ``folders`` (with a final slash) ascend if the store keeps S3's order."""
-
-    keys: list[ListedKey]
-    folders: list[str]
-    token: str | None  # continuation token of the next page; None on the last page
-
-
-def parse_page(body: bytes) -> ListPage:
-    """Parse the XML of a page; raise PageError if it is malformed, or has document types or entities."""
-    from xml.etree import ElementTree  # no read of a known object lists
-
-    try:
-        text = body.decode("utf-8")  # as text, so that a declared encoding has no effect
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise PageError("the listing's XML declares a document type or entity, which asyncpq refuses")
-        root = ElementTree.fromstring(text)
-    except (UnicodeDecodeError, ElementTree.ParseError, ValueError) as error:
-        raise PageError("the listing is not well-formed XML") from error
-    space, _, name = root.tag.rpartition("}")
-    space += "}" if space else ""
-    if name != "ListBucketResult":
-        raise PageError(f"the root element of the listing is {name[:40]!r}, expected 'ListBucketResult'")
-    response: dict[str, Any] = {
-        "Contents": [
-            {name: entry.findtext(space + name) for name in ("Key", "Size", "ETag", "LastModified")}
-            for entry in root.iterfind(f"{space}Contents")
-        ],
-        "CommonPrefixes": [
-            {"Prefix": entry.findtext(f"{space}Prefix")} for entry in root.iterfind(f"{space}CommonPrefixes")
-        ],
-        "IsTruncated": root.findtext(f"{space}IsTruncated"),
-        "NextContinuationToken": root.findtext(f"{space}NextContinuationToken"),
-    }
-    return page_of_response(response, unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str)
-
-
-def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] = str) -> ListPage:
-    """Return the page of a response in botocore's form; ``decode`` decodes keys. Raises PageError if malformed."""
-    keys = []
-    for entry in response.get("Contents") or ():
-        key, size = entry.get("Key"), str(entry.get("Size")).strip()
-        if not key or not (size.isascii() and size.isdigit() and len(size) < 20):
-            raise PageError("an entry of the listing has no key or no valid size")
-        keys.append(ListedKey(decode(key), int(size), quoted_etag(entry.get("ETag")), _time(entry.get("LastModified"))))
-    folders = [entry.get("Prefix") for entry in response.get("CommonPrefixes") or ()]
-    if not all(folders):
-        raise PageError("a folder of the listing has no prefix")
-    token = _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
-    return ListPage(keys, list(map(decode, folders)), token)
-
-
-def _time(value: str | datetime | None) -> float | None:
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _next_token(truncated: str, token: str | None) -> str | None:
-    flag = truncated.strip().lower()
-    if flag not in ("true", "false"):
-        raise PageError(f"IsTruncated of the listing is {truncated[:40]!r}, expected 'true' or 'false'")
-    if flag == "false":
-        return None
-    if not token:
-        raise PageError("the listing is truncated but has no continuation token")
-    return token
 
 
 class Cut(NamedTuple):
@@ -242,25 +127,36 @@ FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
 @dataclass(slots=True)
 class KeyPages:
-    """Fetches the pages of one listing. ``url`` is that of the listing, without secrets."""
+    """Fetches the pages of one listing."""
 
     fetch_page: FetchPage
     context: RequestContext
-    url: str
+    limit: ListingLimit
     ordered: bool = True  # the store lists in ascending order, and can begin after any key
 
-    def fetch(self, page: PageRequest, round_: int) -> Awaitable[ListPage]:
-        return self.fetch_page(page, self.context.step(self.context.purpose, round_))
-
-    def endless(self) -> InvalidResponseError:
-        message = "the store's listing does not end: it repeats keys or empty pages"
-        return InvalidResponseError(message, url=self.url, hint="Pass the urls of the files instead of a prefix.")
+    async def fetch(self, request: PageRequest, round_: int) -> ListPage:
+        """Fetch a page. Raises InvalidResponseError if it has keys outside of the requested prefix, ResourceLimitError
+        if the listing has too many keys."""
+        page = await self.fetch_page(request, self.context.step(self.context.purpose, round_))
+        prefix = request.prefix
+        for name in (*[listed.key for listed in page.keys], *page.folders) if prefix else ():
+            if not name.startswith(prefix):
+                raise InvalidResponseError(
+                    f"the store lists {name[:200]!r}, which does not begin with the requested prefix {prefix!r}",
+                    url=self.limit.url,
+                    hint="Use a server that supports the prefix of ListObjectsV2, or pass the urls of the files.",
+                )
+        self.limit.receive(len(page.keys) + len(page.folders))
+        return page
 
 
 async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
-    """List all keys that begin with ``prefix``, ascending. Raises InvalidResponseError if the listing does not end."""
+    """List all keys that begin with ``prefix``, ascending. Raises InvalidResponseError if the listing does not end,
+    ResourceLimitError if it has too many keys."""
     round_ = pages.context.round
-    return await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
+    keys = await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
+    pages.limit.check(len(keys))
+    return keys
 
 
 async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
@@ -270,7 +166,7 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
     if not pages.ordered:
         return await _in_turn(pages, prefix, first, round_)
     try:
-        return await _Ranges(pages, prefix).run(_Range("", None, round_), first)
+        return await _Ranges(pages, prefix).run(_Range("", None, round_, PageSequence(pages.limit)), first)
     except _DisorderError:
         return await _in_turn(pages, prefix, first, round_)
 
@@ -278,7 +174,7 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
 async def list_between(pages: KeyPages, prefix: str, after: str, last: str, round_: int) -> list[ListedKey]:
     """List the keys after ``after``, up to and including ``last``, beginning in round ``round_``."""
     try:
-        return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1))
+        return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1, PageSequence(pages.limit)))
     except _DisorderError:
         keys = await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
         return [listed for listed in keys if after < listed.key <= last]
@@ -288,14 +184,14 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
     """List the keys one page after the other, from a store that lists in any order; return them ascending."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
-    sequence = _Range("", None, round_)
+    sequence = PageSequence(pages.limit)
     while page.token is not None:
-        sequence.follow(page, pages)
+        sequence.follow(page.token, page.keys)
         round_ += 1
         page = await pages.fetch(PageRequest(prefix, token=page.token), round_)
         for listed in page.keys:
             if listed.key in seen:
-                raise pages.endless()
+                raise pages.limit.endless("a key came twice")
             seen.add(listed.key)
         keys += page.keys
     return sorted(keys, key=attrgetter("key"))
@@ -309,18 +205,11 @@ class _Range:
     after: str
     last: str | None
     round: int  # of the last page
+    sequence: PageSequence
     skips: int = 0  # cuts made while the end was unknown
     keys: list[ListedKey] = field(default_factory=list)  # received so far
     token: str | None = None  # of the next page; None if it is requested by ``after``
     first: str = ""  # first key of the last page
-    empty_pages: int = 0  # in a row
-
-    def follow(self, page: ListPage, pages: KeyPages) -> None:
-        """Continue after ``page``: keep its token. Raises InvalidResponseError if the listing does not progress."""
-        self.empty_pages = 0 if page.keys or page.folders else self.empty_pages + 1
-        if page.token == self.token or self.empty_pages > _EMPTY_PAGES:
-            raise pages.endless()
-        self.token = page.token
 
 
 class _Ranges:
@@ -381,9 +270,10 @@ class _Ranges:
             self._full += 1
         if kept:
             range_.first, range_.after = kept[0].key, kept[-1].key
-        if ended:
+        if ended or page.token is None:
             return False
-        range_.follow(page, self._pages)
+        range_.sequence.follow(page.token, page.keys)
+        range_.token = page.token
         return range_.last is None or range_.after < range_.last
 
     def _cut(self) -> None:
@@ -393,7 +283,8 @@ class _Ranges:
             if not cuts:
                 return
             _, key, range_ = max(cuts, key=lambda cut: cut[0])
-            behind = _Range(key, range_.last, range_.round - 1, range_.skips + (range_.last is None))
+            sequence = PageSequence(self._pages.limit)
+            behind = _Range(key, range_.last, range_.round - 1, sequence, range_.skips + (range_.last is None))
             range_.last = key
             self._ranges.append(behind)
             self._go_on(behind)
@@ -420,7 +311,9 @@ async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], 
     left out. Folder markers, which end in a slash, may also be left out.
     """
     keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
-    return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]
+    by_key = {listed.key: listed for listed in keys}
+    pages.limit.check(len(by_key))
+    return [listed for _, listed in sorted(by_key.items())]
 
 
 class _Folders:
@@ -434,6 +327,8 @@ class _Folders:
 
     async def list_folder(self, prefix: str, round_: int) -> list[ListedKey]:
         """List the keys of a folder, perhaps without keys of unwanted folders; some keys may occur twice."""
+        if len(prefix) > _LONGEST_FOLDER:
+            raise self._pages.limit.endless("folders lie in folders without an end")
         async with self._turns:
             first = await self._pages.fetch(PageRequest(prefix), round_)
             if first.token is None:
@@ -460,6 +355,7 @@ class _Folders:
         keys: list[ListedKey] = []
         folders: list[tuple[str, bool]] = []
         token: str | None = None
+        sequence = PageSequence(self._pages.limit)
         begun = {listed.key[: listed.key.find("/", len(prefix)) + 1] for listed in first.keys}
         a_page = 0  # folders that one page of keys covers
         ordered = self._pages.ordered
@@ -474,8 +370,9 @@ class _Folders:
             if page.token is None:
                 break
             helps = unwanted * 2 >= len(folders) >= a_page * 2 or (not ordered and a_page <= 1)
-            if page.token == token or not helps:
+            if not helps:
                 return None
+            sequence.follow(page.token, page.keys, page.folders)
             token, round_ = page.token, round_ + 1
         if a_page <= 1:  # each fills pages of its own
             if not unwanted and ordered:

@@ -8,7 +8,6 @@ instance are fetched here. For all others, and whenever a fetch fails, :mod:`asy
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import logging
 import os
@@ -256,11 +255,7 @@ class S3Resolver(Unpicklable):
 def _trusting(verify: bool | str) -> ssl.SSLContext:
     """Return a TLS context that trusts a CA bundle: ``verify``, or botocore's default for True."""
     if verify is True:
-        try:
-            from certifi import where
+        from certifi import where
 
-            verify = where()
-        except ImportError:
-            package = importlib.util.find_spec("botocore")
-            verify = str(Path(str(package.origin)).parent / "cacert.pem") if package is not None else ""
+        verify = where()
     return ssl.create_default_context(cafile=str(verify))

@@ -25,14 +25,15 @@ from asyncpq.storage.responses import (
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
+    check_head_response,
     error_in_200,
-    strong_etag,
 )
 from asyncpq.storage.retries import RetryableError
-from asyncpq.storage.s3.client import error_code, explain
+from asyncpq.storage.s3.client import error_code, explain, response_of
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
-from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
+from asyncpq.storage.s3.listing_pages import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
+from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import read_body
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class S3fsBucket(Unpicklable):
     client = "s3fs"
     server = ""
 
-    def __init__(self, connection: S3fsConnection, name: str, reason: str) -> None:
+    def __init__(self, connection: S3fsConnection, name: str, reason: str, traits: ServerTraits) -> None:
         self._connection = connection
+        self.traits = traits
         self._name = name
         self.reason = reason
 
@@ -79,8 +81,8 @@ class S3fsBucket(Unpicklable):
     def get(self, stored: S3Object, request: RangeRequest) -> _S3fsGet:
         return _S3fsGet(self._connection, self._name, stored, request)
 
-    def head(self, stored: S3Object, request: RangeRequest) -> _S3fsGet:
-        raise InvalidResponseError("the response does not contain the object's size", url=stored.url)
+    def head(self, stored: S3Object, request: RangeRequest) -> _S3fsHead:
+        return _S3fsHead(self._connection, self._name, stored, request)
 
     def list(self, listing: KeyListing, page: PageRequest) -> _S3fsList:
         named = {
@@ -103,8 +105,9 @@ class S3fsExchange:
     method = "GET"
     denied_hint = READING_HINT
 
-    def __init__(self, connection: S3fsConnection, request: RangeRequest) -> None:
+    def __init__(self, connection: S3fsConnection, bucket: str, request: RangeRequest) -> None:
         self.request = request
+        self.host: str = bucket  # s3fs knows its host
         self._connection = connection
         self._expired: Any = None
         self._renewed = False
@@ -140,7 +143,15 @@ class S3fsExchange:
             if isinstance(explained, StoreError) and error_code(error) in EXPIRED and not self._renewed:
                 self._renewed, self._expired = True, filesystem
                 explained = RetryableError(explained, at_once=True)
-            raise explained from (error if isinstance(error, OSError) else None)  # botocore's may quote options
+            status, headers = response_of(error)
+            answer = self.reconsider(status, headers, explained)
+            raise answer from (error if isinstance(error, OSError) else None)  # botocore's may quote options
+
+    def reconsider(
+        self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
+    ) -> AsyncpqError | RetryableError | RangeIgnoredError:
+        """Return what to raise for a refusal whose error is ``error``."""
+        return error
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         return ExpectedBody(0, 0, Validator(0))
@@ -153,20 +164,12 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
     """A range GET through s3fs."""
 
     def __init__(self, connection: S3fsConnection, bucket: str, stored: S3Object, request: RangeRequest) -> None:
-        super().__init__(connection, request)
+        super().__init__(connection, bucket, request)
         self._bucket = bucket
         self._stored = stored
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        stored, pin = self._stored, self.request.pin
-        arguments = {"Bucket": self._bucket, "Key": stored.path, "Range": self.request.header}
-        etag = strong_etag(pin) if stored.if_match else None
-        if etag is not None:
-            arguments["IfMatch"] = etag
-        version = pin.version if pin is not None and pin.version is not None else stored.version_id
-        if version is not None:
-            arguments["VersionId"] = version
-        response = await filesystem._call_s3("get_object", **arguments)
+        response = await filesystem._call_s3("get_object", Range=self.request.header, **self.arguments())
         body = response["Body"]
         try:
             meta = response["ResponseMetadata"]
@@ -174,6 +177,28 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
             return await read_body(partial(body.read, _PART_BYTES), wanted, receiver)
         finally:
             body.close()
+
+    def arguments(self) -> dict[str, str]:
+        """Return the arguments that name the object and its version."""
+        stored, pin = self._stored, self.request.pin
+        version = pin.version if pin is not None and pin.version is not None else stored.version_id
+        named = {"Bucket": self._bucket, "Key": stored.path, "IfMatch": self.if_match, "VersionId": version}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+class _S3fsHead(_S3fsGet):
+    """A HEAD through s3fs, for the object's size."""
+
+    method = "HEAD"
+
+    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+        response = await filesystem._call_s3("head_object", **self.arguments())
+        meta = response["ResponseMetadata"]
+        receiver.head(int(meta["HTTPStatusCode"]), CIMultiDict(meta["HTTPHeaders"]))
+        return Body(b"", True)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return check_head_response(self.request, headers)
 
 
 class _S3fsList(S3fsExchange):
@@ -183,7 +208,7 @@ class _S3fsList(S3fsExchange):
     denied_hint = LISTING_HINT
 
     def __init__(self, connection: S3fsConnection, url: str, arguments: dict[str, Any], pages: list[ListPage]) -> None:
-        super().__init__(connection, RangeRequest(0, 0, url))
+        super().__init__(connection, arguments["Bucket"], RangeRequest(0, 0, url))
         self._arguments = arguments
         self.pages = pages
         self.date: str | None = None
@@ -197,7 +222,7 @@ class _S3fsList(S3fsExchange):
         try:
             self.pages.append(page_of_response(response))
         except PageError as problem:
-            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url)) from problem
+            raise InvalidResponseError(str(problem), url=self.request.url) from problem
         return Body(b"", True)
 
 
@@ -207,7 +232,7 @@ class _S3fsWrite(S3fsExchange):
     denied_hint = WRITING_HINT
 
     def __init__(self, connection: S3fsConnection, arguments: dict[str, Any], call: WriteCall, url: str) -> None:
-        super().__init__(connection, RangeRequest(0, len(call.content), url))
+        super().__init__(connection, arguments["Bucket"], RangeRequest(0, len(call.content), url))
         self._arguments = arguments
         self._call = call
         self.method: str = call.method

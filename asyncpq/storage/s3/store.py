@@ -8,6 +8,7 @@ they are needed.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from asyncpq.errors import InvalidOptionError, InvalidResponseError, Unsupported
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
     CreateProbe,
+    FirstNames,
     Guarantee,
     ListedObject,
     RangeResult,
@@ -30,17 +32,29 @@ from asyncpq.storage.base import (
     Wants,
     http_date_s,
 )
+from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
 from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import check_transport, customer_key
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
-from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRequest, list_keys, list_wanted_keys
+from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys
+from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, find_size
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
-from asyncpq.storage.urls import check_s3_names, mapping_option, safe_url, split_url
+from asyncpq.storage.urls import (
+    END_OF_KEY,
+    check_s3_names,
+    is_tenant_bucket,
+    mapping_option,
+    safe_url,
+    split_url,
+    split_version,
+    url_of_key,
+)
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
@@ -75,7 +89,7 @@ def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
     if most is None or int(most) >= limits.max_connections:
         return limits
     most = max(1, int(most))
-    return StoreLimits(max_connections=most, scan_connections=max(1, min(limits.scan_connections, most - 1)))
+    return replace(limits, max_connections=most, scan_connections=max(1, min(limits.scan_connections, most - 1)))
 
 
 class S3Object(Unpicklable):
@@ -102,10 +116,11 @@ class S3Object(Unpicklable):
         self.path: str = bucket.path(key)
         self.version_id = version_id
         self.query: str = "" if version_id is None else canonical_query(versionId=version_id)
-        self.if_match = if_match
+        self.traits: ServerTraits = bucket.traits
+        self._if_match = if_match
         self.version_aware = version_aware
         self.targets: dict[tuple[str, str], HttpTarget] = {}  # prepared requests of a DirectBucket
-        self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
+        self._guarantee = Guarantee.PINNED
         self.identity: str = bucket.identity(self)
         self._transport = transport
         self._bucket = bucket
@@ -119,16 +134,37 @@ class S3Object(Unpicklable):
     def __repr__(self) -> str:
         return f"<S3Object {self.url}>"
 
+    @property
+    def if_match(self) -> bool:
+        """Whether requests for a version have If-Match."""
+        return self._if_match and self.traits.if_match is not False
+
+    @property
+    def guarantee(self) -> Guarantee:
+        if self._guarantee is Guarantee.PINNED and (self.traits.compared or not self._if_match):
+            return Guarantee.COMPARED
+        return self._guarantee
+
     def learn(self, validator: Validator) -> None:
         self._learnt = validator
-        self.guarantee = guarantee_of(validator, if_match=self.if_match)
+        self._guarantee = guarantee_of(validator)
 
-    # Every coroutine in a chain of awaits costs at each wake-up, so these two return the inner one.
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        traits = self.traits
+        if traits.suffix_ranges:
+            try:
+                return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+            except RangeIgnoredError:
+                context = context.step(context.purpose, context.round + 1)
+        asking = context.step("stat", context.round)
+        version = await find_size(self, pin, asking, partial(self.fetch_range, 0, 1, context=asking, pin=pin))
+        context = context.step(context.purpose, context.round + 1)
+        tail = await self.fetch_range(max(0, version.size - length), version.size, context=context, pin=version)
+        traits.suffix_refusals += 1
+        context.metrics.fall_back(SIZE_FIRST)
+        return tail
 
-    def fetch_tail(
-        self, length: int, *, context: RequestContext, pin: Validator | None = None
-    ) -> Coroutine[Any, Any, RangeResult]:
-        return self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+    # Every coroutine in a chain of awaits costs at each wake-up, so this returns the inner one.
 
     def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
@@ -145,6 +181,8 @@ class S3Object(Unpicklable):
         try:
             expected, body = await self._transport.send(bucket.get(self, request), context)
         except RangeIgnoredError as ignored:
+            if request.start < 0:
+                raise
             raise InvalidResponseError(
                 f"the store sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
                 url=self.url,
@@ -153,20 +191,24 @@ class S3Object(Unpicklable):
             ) from None
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
-            validator = request.pin or await self._fetch_size(validator, context)
+            validator = request.pin or await self.fetch_size(validator, context)
+            if request.start < 0 and expected.start + expected.length != validator.size:
+                raise RangeIgnoredError(validator.size)
         if validator is not self._learnt:
             self.learn(validator)
         if expected.young:
-            self.guarantee = Guarantee.NONE
-        return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
+            self._guarantee = Guarantee.NONE
+        if self._if_match and self.traits.compared:
+            context.metrics.fall_back(COMPARED)
+        return RangeResult(body, expected.start, validator, self._guarantee is not Guarantee.NONE)
 
-    async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Return ``validator`` with the object's size, from one HEAD, since the store's Content-Range lacks the
-        size."""
-        request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
-        head = self._bucket.head(self, request)
+    async def fetch_size(self, validator: Validator | None, context: RequestContext) -> Validator:
+        """Return ``validator`` (None: the present version's) with the object's size, from one HEAD."""
+        pin = None if validator is None else replace(validator, size=UNKNOWN_SIZE)
+        head = self._bucket.head(self, RangeRequest(0, 0, self.url, pin))
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
-        return replace(validator, size=expected.validator.size)
+        found = expected.validator
+        return found if validator is None else replace(validator, size=found.size)
 
 
 class S3Store(Unpicklable):
@@ -190,11 +232,12 @@ class S3Store(Unpicklable):
         self._signers = Signers(
             self._resolver.fetch_credentials, requester_pays=bool(self._options.get("requester_pays"))
         )
-        limits = limits_of(self._options, limits)
+        self._limits = limits = limits_of(self._options, limits)
         self._transport = Transport(retry=self._retry, limits=limits)
         self._session_transport = Transport(retry=self._retry, limits=limits)
         self._lock = asyncio.Lock()  # held while connections are opened
         self._buckets: dict[str, Bucket] = {}
+        self._traits: defaultdict[str, ServerTraits] = defaultdict(ServerTraits)  # by host
         self._wire: DirectWire | None = None
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them
@@ -211,7 +254,7 @@ class S3Store(Unpicklable):
 
         Raises the errors of :meth:`asyncpq.storage.s3.resolver.S3Resolver.find_route`.
         """
-        path, _, version = url.partition("?versionId=")
+        path, version = split_version(url)
         name, key = await self._split(path)
         if not key:
             raise InvalidOptionError(
@@ -224,7 +267,7 @@ class S3Store(Unpicklable):
             await self._bucket(name, url),
             safe_url(f"s3://{name}/{key}"),
             key,
-            version_id=version or None,
+            version_id=version,
             if_match=not self._options.get("local_expiry_check"),
             version_aware=self._version_aware,
         )
@@ -233,6 +276,7 @@ class S3Store(Unpicklable):
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
+        url = url.removesuffix(END_OF_KEY)
         name, prefix = await self._split(url)
         is_directory, folder = is_directory_bucket(name), _listable(name, prefix)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
@@ -240,7 +284,8 @@ class S3Store(Unpicklable):
         if bucket.reason:
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
         fetch_page = partial(self._fetch_page, bucket, KeyListing(safe_url(url)))
-        pages = KeyPages(fetch_page, context, safe_url(url), ordered=not is_directory)
+        limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
+        pages = KeyPages(fetch_page, context, limit, ordered=not is_directory)
         if wants is None and not is_directory:
             listed = await list_keys(pages, prefix)
         else:
@@ -255,7 +300,7 @@ class S3Store(Unpicklable):
             return last[1]
         objects = [
             ListedObject(
-                root + key.key,
+                url_of_key(root + key.key),
                 key.size,
                 # version-aware GETs name versions, which listings do not
                 None if self._version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
@@ -267,6 +312,17 @@ class S3Store(Unpicklable):
         if len(objects) <= _MAX_KNOWN_OBJECTS:
             self._listed[url] = (listed, objects)
         return objects
+
+    async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
+        """Return what a folder holds directly, by one page of ListObjectsV2."""
+        name, prefix = await self._split(url)
+        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        listing = KeyListing(safe_url(url))
+        page = await self._fetch_page(
+            await self._bucket(name, url), listing, PageRequest(prefix, folders=True), context
+        )
+        keys = [url_of_key(root + key.key) for key in page.keys if not key.key.endswith("/")]
+        return FirstNames([*keys, *(root + folder for folder in page.folders)], page.token is None)
 
     async def _fetch_page(
         self, bucket: Bucket, listing: KeyListing, page: PageRequest, context: RequestContext
@@ -356,7 +412,11 @@ class S3Store(Unpicklable):
         bucket, key = await self._resolver.split(path)
         if not bucket:
             raise InvalidOptionError("the S3 url has no bucket", url=safe_url(url), hint="Write s3://bucket/key.")
-        if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
+        if (
+            not bucket.startswith("arn:")
+            and (":" in bucket or "@" in bucket)
+            and not (is_tenant_bucket(bucket) and "@" not in key)  # `user:pass/word@bucket` is no tenant
+        ):
             raise InvalidOptionError(
                 "an S3 url must not contain user info",
                 url=safe_url(url),
@@ -365,7 +425,7 @@ class S3Store(Unpicklable):
         return bucket, key
 
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
-        name, key = await self._split(url)
+        name, key = await self._split(url.removesuffix(END_OF_KEY))
         if not key:
             raise InvalidOptionError(
                 "the S3 url of an object to write lacks a bucket or a key",
@@ -415,7 +475,11 @@ class S3Store(Unpicklable):
                     if self._customer_key is not None:
                         check_transport(route, shown)
                     bucket = DirectBucket(
-                        wire=self._wire, signers=self._signers, route=route, customer_key=self._customer_key
+                        wire=self._wire,
+                        signers=self._signers,
+                        route=route,
+                        traits=self._traits[route.host],
+                        customer_key=self._customer_key,
                     )
             self._buckets[name] = bucket  # last: other calls use it without the lock
         return bucket
@@ -426,9 +490,11 @@ class S3Store(Unpicklable):
         from asyncpq.storage.s3.express import SERVICE, TOKEN_HEADER, BucketSessions
 
         own = Signers(self._resolver.fetch_credentials, service=SERVICE)
-        sessions = BucketSessions(DirectBucket(wire=wire, signers=own, route=route), self._session_transport, url)
+        traits = self._traits[route.host]
+        opening = DirectBucket(wire=wire, signers=own, route=route, traits=traits)
+        sessions = BucketSessions(opening, self._session_transport, url)
         signers = Signers(sessions.fetch, service=SERVICE, token_header=TOKEN_HEADER)
-        return DirectBucket(wire=wire, signers=signers, route=route, sessions=sessions)
+        return DirectBucket(wire=wire, signers=signers, route=route, traits=traits, sessions=sessions)
 
     async def _s3fs_bucket(self, name: str, reason: str) -> S3fsBucket:
         """Return a bucket that is read through s3fs because of ``reason``. The first call connects s3fs. The caller
@@ -439,7 +505,7 @@ class S3Store(Unpicklable):
         self._check_open()
         if self._s3fs is None:
             self._s3fs = S3fsConnection(self._reconnect, await client.connect_fallback())
-        return S3fsBucket(self._s3fs, name, reason)
+        return S3fsBucket(self._s3fs, name, reason, self._traits["through s3fs"])
 
     async def _reconnect(self) -> Any:
         """Return an s3fs filesystem connected with new credentials, since those of the last one expired."""

@@ -28,6 +28,7 @@ from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta.files import DeltaRoot, DeltaStatistics, num_records, partition_value
 from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
+from asyncpq.tables.own_store import OwnStore, delta_store
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -40,10 +41,12 @@ class DeltaCatalog:
         root: the table's folder.
         version: a version number, or a time with a zone: the newest version committed by then. None: the newest
             version when a read begins.
+        store: the store that a ``deltalake.DeltaTable`` was opened in; None for a url.
     """
 
     root: DeltaRoot
     version: int | dt.datetime | None = None
+    store: OwnStore | None = None
 
     @classmethod
     def of(cls, table: Any, *, version: int | dt.datetime | None = None) -> DeltaCatalog:
@@ -51,7 +54,7 @@ class DeltaCatalog:
 
         Args:
             table: url or path of the table's folder, or a ``deltalake.DeltaTable``, which also gives the default
-                ``version``. The session's storage options apply.
+                ``version``. The session's storage options apply, and must name the store of the ``DeltaTable``.
             version: as for the class.
 
         Raises:
@@ -69,7 +72,8 @@ class DeltaCatalog:
             raise InvalidOptionError(f"{table!r} is not a Delta table: expected a url, path or deltalake.DeltaTable")
         url: str = table.table_uri  # Rust's Url has encoded it
         root = DeltaRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
-        return cls(root, table.version() if version is None else version)
+        store = delta_store(url, getattr(table, "_storage_options", None))
+        return cls(root, table.version() if version is None else version, store)
 
     async def snapshot(self, reader: Reader) -> DeltaSnapshot:
         """Read the table's log and return the snapshot of the catalog's version.

@@ -26,18 +26,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import ColumnBounds
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.analysis import successor
-from asyncpq.expressions.scalars import Scalar
+from asyncpq.expressions.scalars import Scalar, days_of, exact_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.deleted_rows import DeletionVector
 from asyncpq.tables.delta.schema import DeltaLeaf
+from asyncpq.tables.locations import TableStore, another_store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "local": "file", "abfss": "abfs"}
-#: Urls of these protocols name a bucket or a path, but no host: a log may name a bucket other than the table's.
-_HOSTLESS = ("s3", "gs", "file", "memory")
 _UUID_CHARACTERS = 20
 _FRAME_BYTES = 8
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -70,44 +68,34 @@ class DeltaRoot:
         """Return the url of the file that an action names by a url-encoded path.
 
         Raises CorruptFileError if the path cannot be decoded; UnsupportedFeatureError if the path is absolute and leads
-        to another protocol or host than the table's own url: a log must not choose which servers are contacted.
+        to another store than the table's own url (:mod:`asyncpq.tables.locations`).
         """
         match = _SCHEME.fullmatch(path)
         plain = self._decoded(path if match is None else match[2])
+        store = TableStore.of("the Delta table", self.url)
         if match is None:
             if not plain.startswith("/"):
                 return self.join(plain)
-            if self._protocol != "file":
+            if store.protocol != "file":
                 raise self._refused(path)
             return plain
-        protocol = _SAME.get(match[1].lower(), match[1].lower())
-        if protocol != self._protocol:
+        protocol, rest = match[1].lower(), plain.removeprefix("//")
+        if not store.has(f"{protocol}://{rest}"):
             raise self._refused(path)
-        if protocol == "file":
+        if store.protocol == "file":
             return "/" + plain.lstrip("/")
-        own_protocol, own_rest = split_url(self.url)
-        rest = plain.removeprefix("//")
-        if protocol not in _HOSTLESS and rest.partition("/")[0] != own_rest.partition("/")[0]:
-            raise self._refused(path)
-        return f"{own_protocol}://{rest}"
+        return f"{split_url(self.url)[0]}://{rest}"
 
     def _decoded(self, path: str) -> str:
         try:
             return unquote(path, errors="strict")
         except UnicodeDecodeError as error:
             raise CorruptFileError(
-                f"the Delta log has the path {path!r}, which is not url-encoded UTF-8", url=self.shown
+                f"the Delta log has the path {shown(path)}, which is not url-encoded UTF-8", url=self.shown
             ) from error
 
-    @property
-    def _protocol(self) -> str:
-        protocol = split_url(self.url)[0]
-        return _SAME.get(protocol, protocol)
-
     def _refused(self, path: str) -> UnsupportedFeatureError:
-        return UnsupportedFeatureError(
-            f"the Delta table names a file of another store, which is not allowed: {safe_url(path)}", url=self.shown
-        )
+        return another_store("the Delta table", path, self.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +117,8 @@ class VectorDescriptor:
         numbers = (action["sizeInBytes"], action["cardinality"], 0 if offset is None else offset)
         if not all(isinstance(part, str) for part in (storage, text)) or any(type(n) is not int for n in numbers):
             raise TypeError(f"the deletion vector has a field of a wrong type: {dict(action)}")
-        if min(numbers) < 0:
-            raise ValueError(f"the deletion vector has a negative number: {dict(action)}")
+        if min(numbers) < 0 or max(numbers[0], numbers[2]) >= 1 << 31 or numbers[1] >= 1 << 63:  # as in the protocol
+            raise ValueError(f"the deletion vector has a negative or too large number: {dict(action)}")
         return cls(storage, text, offset, numbers[0], numbers[1])
 
     @property
@@ -202,8 +190,6 @@ _TIME = re.compile(
     rf"{_DATE}(?:[ T]([0-9]{{1,2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:\.([0-9]+))?)?)?\s*(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?",
     re.ASCII,
 )
-_DAYS_OF_400_YEARS = 146_097
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -288,7 +274,7 @@ def _value_at(values: Any, path: tuple[str, ...]) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
@@ -362,9 +348,8 @@ def _decimal_bound(value: Any, arrow_type: pa.DataType, side: int) -> decimal.De
     if arrow_type.precision > _FLOAT_DIGITS:
         number = _EXACT.add(number, _EXACT.multiply(side * abs(number), _FLOAT_ERROR))
     rounding = decimal.ROUND_CEILING if side > 0 else decimal.ROUND_FLOOR
-    number = number.quantize(decimal.Decimal((0, (1,), -arrow_type.scale)), rounding, _EXACT)
-    largest = decimal.Decimal((0, (9,) * arrow_type.precision, -arrow_type.scale))
-    return max(min(number, largest), -largest)
+    # it may exceed the column's precision, as may the values themselves
+    return number.quantize(decimal.Decimal((0, (1,), -arrow_type.scale)), rounding, _EXACT)
 
 
 def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime | None:
@@ -389,7 +374,7 @@ def partition_value(text: str | None, leaf: DeltaLeaf) -> Any:
     try:
         return _typed(text, leaf.type)
     except (ValueError, ArithmeticError, pa.ArrowException) as error:
-        message = f"partition value {text!r} is not of type {leaf.type}"
+        message = f"partition value {shown(text)} is not of type {leaf.type}"
         raise CorruptFileError(message, column=leaf.name) from error
 
 
@@ -405,7 +390,7 @@ def _typed(text: str, arrow_type: pa.DataType) -> Any:
     if pa.types.is_floating(arrow_type):
         return pa.scalar(float(text), arrow_type).as_py()
     if pa.types.is_decimal(arrow_type):
-        return pa.scalar(decimal.Decimal(text), arrow_type).as_py()
+        return exact_decimal(decimal.Decimal(text), arrow_type.precision, arrow_type.scale)
     if pa.types.is_boolean(arrow_type):
         return bool(("false", "true").index(text.lower()))
     if pa.types.is_null(arrow_type):
@@ -440,11 +425,9 @@ def _partition_time(text: str, arrow_type: pa.DataType) -> dt.datetime | pa.Scal
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return days since 1970 in the proleptic Gregorian calendar, which repeats every 400 years."""
+    """Return days since 1970 in the proleptic Gregorian calendar."""
     year, month, day = (int(part) for part in match.group(1, 2, 3))
-    cycles, inside = divmod(year, 400)
-    inside += 400  # into Python's range of years
-    return dt.date(inside, month, day).toordinal() - _EPOCH_DAY + (cycles - 1) * _DAYS_OF_400_YEARS
+    return days_of(year, month, day)
 
 
 def _python(value: pa.Scalar) -> Any:

@@ -8,6 +8,7 @@ Log compaction files and checksum files are optional and not read. PROTOCOL.md, 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,23 +19,30 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
-from asyncpq.errors import ColumnNotFoundError, CorruptFileError, InvalidOptionError, NotParquetError
+from asyncpq.errors import (
+    ColumnNotFoundError,
+    CorruptFileError,
+    InvalidOptionError,
+    NotParquetError,
+    ResourceLimitError,
+    shown,
+)
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor
 from asyncpq.tables.delta.schema import check_protocol
 
-_COMMIT = re.compile(r"(\d{20})\.json")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(
-    r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.parquet|parquet|([0-9a-fA-F-]+)\.(?:json|parquet))"
+    r"([0-9]{20})\.checkpoint\.(?:([0-9]{10})\.([0-9]{10})\.parquet|parquet|([0-9a-fA-F-]+)\.(?:json|parquet))"
 )
-
 
 _DECODER = json.JSONDecoder()
 _NO_SPACE = re.compile(r"\S")
 _CONCURRENT_COMMITS = 32
 _CONCURRENT_PARTS = 4  # all of them are in memory
+_CHARACTERS_SHOWN = 200  # of an error's text, which may quote an action of any length
 ACTIONS_PER_TURN = 1024  # actions decoded before other tasks have a turn
 #: The columns of a checkpoint that matter to readers: no tombstones, nothing that only writers need.
 _COLUMNS = (
@@ -80,8 +88,9 @@ class DeltaListing:
                     parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = name
         checkpoints: dict[int, tuple[str, ...]] = {version: (name,) for version, name in whole.items()}
         for (version, count), names_by_part in parts.items():
-            if set(names_by_part) == set(range(1, count + 1)):
-                checkpoints.setdefault(version, tuple(names_by_part[part] for part in range(1, count + 1)))
+            numbers = sorted(names_by_part)
+            if len(numbers) == count and numbers[0] == 1 and numbers[-1] == count:  # the count is only a name's claim
+                checkpoints.setdefault(version, tuple(names_by_part[part] for part in numbers))
         return cls(frozenset(commits), checkpoints, url)
 
     @property
@@ -102,7 +111,8 @@ class DeltaListing:
             )
         base = max((number for number in self.checkpoints if number <= version), default=-1)
         needed = range(base + 1, version + 1)
-        missing = [number for number in needed if number not in self.commits]
+        # three at most: a name in the log's folder can make the range endless
+        missing = list(itertools.islice((number for number in needed if number not in self.commits), 3))
         if missing:
             oldest = min((*self.commits, *self.checkpoints))
             if version < oldest:
@@ -111,9 +121,9 @@ class DeltaListing:
                     url=self.url,
                     hint="Choose a version at or after the oldest checkpoint in the log.",
                 )
-            shown = ", ".join(map(str, missing[:3]))
+            gap = ", ".join(map(str, missing))
             raise CorruptFileError(
-                f"the Delta log is incomplete: version {version} needs commits that are missing: {shown}",
+                f"the Delta log is incomplete: version {version} needs commits that are missing: {gap}",
                 url=self.url,
                 hint="Choose a version at or after the oldest checkpoint in the log.",
             )
@@ -171,7 +181,7 @@ def _decode_add(add: Mapping[str, Any]) -> AddAction:
     if values is not None and not isinstance(values, dict):
         raise TypeError(f"partitionValues must be an object, not {values!r}")
     values = {name: _partition_text(value) for name, value in (values or {}).items()}
-    if type(size) is not int or size < 0:
+    if type(size) is not int or not 0 <= size < 1 << 63:
         size = None  # only an estimate, so a malformed one is ignored; so are statistics below
     if not isinstance(stats, (str, pa.StructScalar)):
         stats = None
@@ -251,15 +261,43 @@ class DeltaLog:
         return self._root.join(f"_delta_log/{name}")
 
     async def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
-        """Fetch the named commits; return pairs of name and bytes. A failed writer may leave a commit without bytes."""
+        """Fetch the named commits; return pairs of name and bytes. A failed writer may leave a commit without bytes.
+
+        Raises ResourceLimitError if they have more than ``max_decoded_bytes`` together. Those that are read at once are
+        bounded by equal shares of it; a longer one is read again when no other is.
+        """
+        limit = self._reader.limits.max_decoded_bytes
+        share = max(1, limit // _CONCURRENT_COMMITS)
+        alone = asyncio.Lock()
+        read = 0
 
         async def content(name: str) -> tuple[str, bytes]:
+            nonlocal read
             try:
-                return name, await self._reader.read_bytes(self._url(name))
+                try:
+                    data = await self._reader.read_bytes(self._url(name), at_most=share)
+                except ResourceLimitError:
+                    async with alone:
+                        data = await self._reader.read_bytes(self._url(name), at_most=max(share, limit - read))
+                        read += len(data)
+                else:
+                    read += len(data)
             except NotParquetError:
                 return name, b""
+            except ResourceLimitError as error:
+                raise self._too_long(limit) from error
+            if read > limit:
+                raise self._too_long(limit)
+            return name, data
 
         return list(await call_each(content, names, at_once=_CONCURRENT_COMMITS))
+
+    def _too_long(self, limit: int) -> ResourceLimitError:
+        return ResourceLimitError(
+            f"the commits of the Delta log that must be read have more than max_decoded_bytes={limit} bytes together",
+            url=f"{self._root.shown}/_delta_log",
+            hint="Let a writer make a checkpoint of the table, or raise LimitOptions(max_decoded_bytes=...).",
+        )
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
         """Decode the actions of one file of the log: one on each line, as the protocol says, or JSON objects over
@@ -301,7 +339,7 @@ class DeltaLog:
             state.apply(action)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise self._corrupt(
-                f"the Delta log has a malformed action: {type(error).__name__}: {error}", name
+                f"the Delta log has a malformed action: {type(error).__name__}: {str(error)[:_CHARACTERS_SHOWN]}", name
             ) from error
 
     def _corrupt(self, message: str, name: str) -> CorruptFileError:
@@ -314,8 +352,11 @@ class DeltaLog:
         refer to.
 
         ``has_protocol``: the checkpoint's protocol is the table's, because no later commit has a newer one.
+
+        Raises CorruptFileError if the checkpoint names a sidecar file twice: a few bytes would stand for any number of
+        reads.
         """
-        sidecars: list[str] = []
+        sidecars: dict[str, None] = {}
         for begin in range(0, len(names), _CONCURRENT_PARTS):
             batch = names[begin : begin + _CONCURRENT_PARTS]
             parts = await call_each(self._part, batch, at_once=_CONCURRENT_PARTS)
@@ -325,10 +366,15 @@ class DeltaLog:
                         check_protocol(action["protocol"], self._root.shown)
                     self._apply(state, action, name)
                     if action.get("sidecar") is not None:
-                        sidecars.append(self._sidecar(action["sidecar"], name))
+                        sidecar = self._sidecar(action["sidecar"], name)
+                        if sidecar in sidecars:
+                            raise self._corrupt(
+                                f"a checkpoint of the Delta log names the file {shown(sidecar)} twice", name
+                            )
+                        sidecars[sidecar] = None
                     if number % ACTIONS_PER_TURN == 0:
                         await asyncio.sleep(0)
-        return sidecars
+        return list(sidecars)
 
     def _sidecar(self, action: Any, name: str) -> str:
         """Return the name, in the log's folder, of the file that a checkpoint's ``sidecar`` action refers to. ``name``:
@@ -350,7 +396,13 @@ class DeltaLog:
         if "add" in table.column_names and _lacks_text(table["add"]):
             columns = await self._columns(url, ("add.stats_parsed",))
             parsed = columns["add"] if columns.num_columns else None
-        return _checkpoint_actions(table, parsed)
+        return self._decoded(name, _checkpoint_actions(table, parsed))
+
+    def _decoded(self, name: str, actions: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        try:
+            yield from actions
+        except (ValueError, OverflowError) as error:  # text that is not UTF-8
+            raise self._corrupt(f"the checkpoint has a value that cannot be decoded: {error}", name) from error
 
     async def _columns(self, url: str, columns: Sequence[str]) -> pa.Table:
         """Read those of ``columns`` that the checkpoint at ``url`` has; an empty table if it has none."""
@@ -384,11 +436,11 @@ def _checkpoint_actions(table: pa.Table, parsed: pa.ChunkedArray | None) -> Iter
     if "add" not in table.column_names:
         return
     adds = table["add"].combine_chunks()
-    stats = None if parsed is None else parsed.combine_chunks()
+    is_add = adds.is_valid()  # the rows of other actions are null, and a few bytes stand for any number of them
+    stats = None if parsed is None else parsed.combine_chunks().filter(is_add)
+    adds = adds.filter(is_add)
     for begin in range(0, len(adds), ACTIONS_PER_TURN):
         for row, add in enumerate(adds[begin : begin + ACTIONS_PER_TURN].to_pylist(), begin):
-            if add is None:
-                continue
             if add.get("stats") is None and stats is not None:
                 add["stats"] = stats[row]["stats_parsed"]
             yield {"add": add}

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.records import dataclass
+from asyncpq.tables.column_paths import ColumnPaths
 
 #: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
 #: catalog knows the newest commits.
@@ -57,7 +59,7 @@ _PRIMITIVES = {
 _TIMESTAMPS = ("timestamp", "timestamp_ntz")  # files may store either with or without a zone, as in Spark and deltalake
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 _VARIANT = tuple(TableField(name=name, type=pa.binary(), nullable=False) for name in ("metadata", "value"))
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*(-?[0-9]+)\s*\)")
 #: "Type Widening": the types that the type of older files may become. Two lossless changes are not in the protocol:
 #: integers of at most 16 bits to float. :func:`_is_widening` compares decimals further.
 _WIDENED = {
@@ -69,10 +71,12 @@ _WIDENED = {
     "date": {"timestamp_ntz"},
     "decimal": {"decimal"},
 }
+_MAX_DIGITS = 38  # of a decimal
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _ID = "delta.columnMapping.id"
 _TYPE_CHANGES = "delta.typeChanges"
+_CHARACTERS_SHOWN = 200  # of an error's text, which may quote a part of the schema of any length
 
 
 class MappingMode(enum.StrEnum):
@@ -157,8 +161,9 @@ def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
         reader = _SchemaReader(mapping, url)
         fields = tuple(reader.field(entry, "") for entry in root["fields"])
         leaves = [leaf for entry in root["fields"] for leaf in reader.leaves(entry, "", ())]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(f"the Delta schema is malformed: {type(error).__name__}: {error}", url=url) from error
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
+        message = f"the Delta schema is malformed: {type(error).__name__}: {str(error)[:_CHARACTERS_SHOWN]}"
+        raise CorruptFileError(message, url=url) from error
     if len({field.name for field in fields}) != len(fields):
         raise CorruptFileError("the Delta schema is malformed: two columns have one name", url=url)
     times = Counter(leaf.name for leaf in leaves)
@@ -169,6 +174,7 @@ def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
 class _SchemaReader:
     mapping: ColumnMapping
     url: str
+    paths: ColumnPaths = field(default_factory=ColumnPaths)
 
     @property
     def mode(self) -> MappingMode:
@@ -180,7 +186,7 @@ class _SchemaReader:
         if not isinstance(name, str):
             raise TypeError(f"a field's name must be a string, not {name!r}")
         name.encode()  # ValueError for half a surrogate pair, which Arrow names cannot hold
-        path = f"{parent}.{name}" if parent else name
+        path = self.paths.join(parent, name)
         self._check_changes(entry, path)
         self._check_mapping(entry, path)
         arrow, children = self._type(entry["type"], path)
@@ -202,7 +208,7 @@ class _SchemaReader:
         )
 
     def leaves(self, entry: Mapping[str, Any], parent: str, above: tuple[str, ...]) -> Iterator[DeltaLeaf]:
-        name = f"{parent}.{entry['name']}" if parent else entry["name"]
+        name = self.paths.join(parent, entry["name"])
         path = (*above, self._physical(entry))
         delta_type = entry["type"]
         if isinstance(delta_type, str):
@@ -246,7 +252,7 @@ class _SchemaReader:
                 )
 
     def _part(self, name: str, delta_type: Any, nullable: Any, parent: str) -> TableField:
-        arrow, children = self._type(delta_type, f"{parent}.{name}")
+        arrow, children = self._type(delta_type, self.paths.join(parent, name))
         return TableField(
             name=name,
             type=arrow,
@@ -266,7 +272,10 @@ class _SchemaReader:
             raise UnsupportedFeatureError(
                 f"asyncpq does not support Delta type {delta_type!r}", url=self.url, column=path
             )
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        precision, scale = int(decimal[1]), int(decimal[2])
+        if not (0 < precision <= _MAX_DIGITS and abs(scale) <= _MAX_DIGITS):  # Arrow takes any scale, and fails later
+            raise ValueError(f"{delta_type[:_CHARACTERS_SHOWN]}: decimals have 1 to {_MAX_DIGITS} digits")
+        return pa.decimal128(precision, scale)
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:
         if self.mapping.supported or self.mapping.mode is MappingMode.NONE:

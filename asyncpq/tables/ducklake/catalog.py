@@ -7,23 +7,25 @@ inserted after the snapshot.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
-from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located
+from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located, shown
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
+from asyncpq.options import LimitOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed
+from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, ranges_of, unframed
 from asyncpq.tables.ducklake.inlined import inlined_file
 from asyncpq.tables.ducklake.schema import Row, bounds_of_statistics, columns_of_rows, leaves_of, mapped_fields
 from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, SqlCatalog
@@ -75,11 +77,11 @@ class DuckLakeDeletes:
                 raise UnsupportedFeatureError(
                     "asyncpq does not support DuckLake deletion vectors that contain deletes of several snapshots"
                 )
-            return await asyncio.to_thread(decode_vector, unframed(blob))
+            return await asyncio.to_thread(decode_vector, unframed(blob), reader.limits)
         table = await reader.read_table(url)
-        return await asyncio.to_thread(self._positions, table, url)
+        return await asyncio.to_thread(self._positions, table, url, reader.limits)
 
-    def _positions(self, table: pa.Table, url: str) -> RowRanges:
+    def _positions(self, table: pa.Table, url: str, limits: LimitOptions) -> RowRanges:
         if "pos" not in table.column_names:
             raise CorruptFileError("the delete file has no column pos", column="pos")
         if SNAPSHOT_COLUMN in table.column_names:
@@ -87,7 +89,7 @@ class DuckLakeDeletes:
             if snapshots.null_count:
                 raise CorruptFileError("a deleted row has no snapshot id", column=SNAPSHOT_COLUMN)
             table = table.filter(pc.less_equal(snapshots, self.snapshot))
-        return decode_positions(table["pos"], url)
+        return decode_positions(table["pos"], url, limits)
 
     async def _later(self, reader: Reader, num_rows: int) -> RowRanges:
         table = await reader.read_table(self.data_url, columns=[SNAPSHOT_COLUMN])
@@ -97,7 +99,7 @@ class DuckLakeDeletes:
                 "a row of a merged file has no snapshot id", url=safe_url(self.data_url), column=SNAPSHOT_COLUMN
             )
         later = pc.indices_nonzero(pc.greater(snapshots, self.snapshot))
-        return await asyncio.to_thread(lambda: RowRanges.from_rows(later.to_pylist()))
+        return await asyncio.to_thread(ranges_of, later.cast(pa.int64()), reader.limits)
 
 
 def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
@@ -121,11 +123,18 @@ def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
             data_url=url,
             snapshot=state.snapshot_id,
             files=tuple(files.get(key, ())),
-            inlined=RowRanges.from_rows(sorted(state.inlined_deletes.get(key, ()))),
+            inlined=_row_numbers(state.inlined_deletes.get(key, ()), url),
             later_rows=later,
             visible_rows=visible,
         )
     return deletes
+
+
+def _row_numbers(numbers: Sequence[Any], url: str) -> RowRanges:
+    """Return deleted rows that the catalog names. Raises CorruptFileError if one is no row number."""
+    if any(_count(number) is None for number in numbers):
+        raise CorruptFileError("the catalog deletes a row whose number is negative or no number", url=safe_url(url))
+    return RowRanges.from_rows(sorted(numbers))
 
 
 def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
@@ -137,13 +146,15 @@ def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None
     """
     try:
         pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
+        if min(number for _, number in pairs) < 0:
+            raise ValueError("a number is negative")
         if pairs[0][0] == "partial_max":
             return pairs[0][1], None
         visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
         return None, (None if len(visible) == len(pairs) else max(visible, default=0))
     except ValueError:
         raise CorruptFileError(
-            f"the catalog's partial_file_info of the file, {info!r}, has an unknown format", url=safe_url(url)
+            f"the catalog's partial_file_info of the file, {shown(info)}, has an unknown format", url=safe_url(url)
         ) from None
 
 
@@ -152,6 +163,8 @@ _T = TypeVar("_T")
 
 class DuckLakeTable:
     """One table of a DuckLake, as a :class:`asyncpq.datasets.model.Catalog`.
+
+    It can be pickled, with the url of the catalog and a password in it, unless ``catalog`` is an engine.
 
     Args:
         catalog: SQLAlchemy url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file through
@@ -184,10 +197,13 @@ class DuckLakeTable:
             raise InvalidOptionError(
                 "snapshot and as_of are two ways to select a snapshot", hint="Pass only one of them."
             )
+        if snapshot is not None and not 0 <= snapshot < 1 << 63:
+            raise InvalidOptionError("snapshot must be an id of a snapshot, from 0 to 2**63 - 1")
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError("as_of has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC).")
         self.schema: str = schema or "main"
         self.table = name
+        self._url = catalog if isinstance(catalog, (str, tuple)) else None  # SQLAlchemy's URL is a tuple
         self._wanted = (snapshot, as_of)
         self._data_path = data_path
         self._catalog = SqlCatalog(catalog, metadata_schema)
@@ -195,16 +211,40 @@ class DuckLakeTable:
     def __repr__(self) -> str:
         return f"<DuckLakeTable {self.schema}.{self.table} of {self._catalog.shown}>"
 
+    def __reduce__(self) -> tuple[Callable[..., DuckLakeTable], tuple[object, ...]]:
+        if self._url is None:
+            raise TypeError(
+                "a DuckLakeTable of an engine cannot be pickled or copied: make it of the catalog's url, or make one "
+                "in each process"
+            )
+        arguments = (f"{self.schema}.{self.table}", *self._wanted, self._data_path, self._catalog.metadata_schema)
+        return _of_url, (type(self), self._url, *arguments)
+
     async def snapshot(self, reader: Reader) -> Snapshot:
         """Read the selected snapshot of the table from the catalog.
 
         Raises:
             ObjectNotFoundError: the catalog, snapshot, schema or table does not exist.
             UnsupportedFeatureError: the table has a feature that asyncpq does not support.
+            CorruptFileError: the catalog has a malformed row.
             StoreError: the database failed.
         """
-        state = await _in_thread(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
-        return await asyncio.to_thread(DuckLakeSnapshot, self._catalog, f"{self.schema}.{self.table}", state)
+        with _rows_of(self._catalog):
+            state = await _in_thread(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
+            return await asyncio.to_thread(DuckLakeSnapshot, self._catalog, f"{self.schema}.{self.table}", state)
+
+
+def _of_url(
+    cls: type[DuckLakeTable],
+    url: str | URL,
+    table: str,
+    snapshot: int | None,
+    as_of: dt.datetime | None,
+    data_path: str | None,
+    metadata_schema: str | None,
+) -> DuckLakeTable:
+    """Unpickle a :class:`DuckLakeTable`."""
+    return cls(url, table, snapshot=snapshot, as_of=as_of, data_path=data_path, metadata_schema=metadata_schema)
 
 
 class DuckLakeSnapshot:
@@ -226,7 +266,7 @@ class DuckLakeSnapshot:
         self._refuse_unread()
         self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})
         self._inlined = [inlined_file(rows, state, self.fields, table) for rows in state.inlined]
-        self._records = {row["data_file_id"]: row["record_count"] for row in state.data_files}
+        self._records = {row["data_file_id"]: _count(row["record_count"]) for row in state.data_files}
         self._bounds: dict[str, Mapping[int, ColumnBounds]] = {}  # by column, by file
         self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)
         self._loading = asyncio.Lock()
@@ -241,7 +281,8 @@ class DuckLakeSnapshot:
         async with self._loading:
             missing = [name for name in names if name in self._leaves and name not in self._bounds]
             for name in missing:
-                self._bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
+                with _rows_of(self._catalog):
+                    self._bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
             if missing:
                 bounded = (self._bounded(key, file) for key, file in self._files.items())
                 self._given = (*bounded, *self._inlined)
@@ -259,8 +300,8 @@ class DuckLakeSnapshot:
                 fields, partition = mapped_fields(self.fields, state.names_by_mapping[row["mapping_id"]], types, url)
             files[row["data_file_id"]] = DataFile(
                 url=url,
-                size=row["file_size_bytes"],
-                num_rows=row["record_count"],
+                size=_count(row["file_size_bytes"]),
+                num_rows=_count(row["record_count"]),
                 partition=partition,
                 deletes=deletes.get(row["data_file_id"]),
                 immutable=True,
@@ -308,6 +349,25 @@ class DuckLakeSnapshot:
         raise UnsupportedFeatureError(
             f"DuckLake table {self._table}: {feature} are not supported", url=self._catalog.shown
         )
+
+
+@contextlib.contextmanager
+def _rows_of(catalog: SqlCatalog) -> Iterator[None]:
+    """Raise CorruptFileError if a row of the catalog has a value that it must not have: a database such as SQLite takes
+    any value in any column."""
+    try:
+        yield
+    except AsyncpqError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptFileError(
+            f"the DuckLake's catalog has a malformed row: {type(error).__name__}: {error}", url=catalog.shown
+        ) from error
+
+
+def _count(value: Any) -> int | None:
+    """Return a count of rows or bytes; None if it is none: it is then unknown."""
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:

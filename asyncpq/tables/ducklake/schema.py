@@ -23,10 +23,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import ColumnBounds, TableField
-from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.expressions.scalars import Scalar, Timestamp
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
+from asyncpq.expressions.scalars import Scalar, Timestamp, exact_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.column_paths import ColumnPaths
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
 
@@ -64,7 +65,8 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 #: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
 RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_us": "us", "timestamptz": "us"}
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
+_DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
+_MAX_DIGITS = 38  # of a decimal
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _FLOAT = rf"-?inf|nan|{_NUMBER}"
 _DAY = r"\d{4}-\d{2}-\d{2}"
@@ -95,10 +97,17 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def arrow_type(name: str) -> pa.DataType | None:
     """Return the Arrow type of a DuckLake type without children; None for a type that asyncpq does not support."""
+    digits = _digits(name)
+    return _PLAIN.get(name) if digits is None else pa.decimal128(*digits)
+
+
+def _digits(name: str) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal type; None for another type, or for digits that no decimal has."""
     match = _DECIMAL.fullmatch(name)
-    if match is not None:
-        return pa.decimal128(int(match[1]), int(match[2]))
-    return _PLAIN.get(name)
+    if match is None:
+        return None
+    precision, scale = int(match[1]), int(match[2])
+    return (precision, scale) if 0 < precision <= _MAX_DIGITS and scale <= precision else None
 
 
 def value_of_text(text: str, type_name: str) -> Scalar:
@@ -111,8 +120,13 @@ def value_of_text(text: str, type_name: str) -> Scalar:
         return text
     pattern, parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name, (None, str))
     if pattern is None or pattern.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is not the text of a value of type {type_name}")
-    return parse(text)
+        raise ValueError(f"{shown(text)} is not the text of a value of type {type_name}")
+    try:
+        value = parse(text)
+        digits = _digits(type_name)
+        return exact_decimal(value, *digits) if digits is not None and isinstance(value, Decimal) else value
+    except ArithmeticError as error:
+        raise ValueError(f"{shown(text)} is not a value of type {type_name}") from error
 
 
 def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) -> ColumnBounds | None:
@@ -199,13 +213,13 @@ def _interval(text: str) -> bytes:
     """Parse an interval into Parquet's form: months, days and milliseconds, none of them negative."""
     match = _INTERVAL.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an interval")
+        raise ValueError(f"{shown(text)} is not an interval")
     counts = {"months": 0, "days": 0, "micros": 0}
     words = match["words"].split()
     for count, unit in zip(words[::2], words[1::2], strict=True):
         part, factor = _INTERVAL_UNITS.get(unit.removesuffix("s"), (None, 0))
         if part is None:
-            raise ValueError(f"{text!r} is not an interval: unknown unit {unit!r}")
+            raise ValueError(f"{shown(text)} is not an interval: unknown unit {shown(unit)}")
         counts[part] += int(count) * factor
     if match["hours"] is not None:
         seconds = (int(match["hours"]) * 60 + int(match["minutes"])) * 60 + int(match["seconds"])
@@ -213,10 +227,11 @@ def _interval(text: str) -> bytes:
         counts["micros"] += -clock if match["sign"] == "-" else clock
     try:
         if counts["micros"] % 1000:
-            raise ValueError(f"Parquet intervals have milliseconds, but {text!r} has microseconds")
+            raise ValueError(f"Parquet intervals have milliseconds, but {shown(text)} has microseconds")
         return struct.pack("<III", counts["months"], counts["days"], counts["micros"] // 1000)
     except struct.error:
-        raise ValueError(f"Parquet cannot represent the interval {text!r}: a part is negative or too large") from None
+        message = f"Parquet cannot represent the interval {shown(text)}: a part is negative or too large"
+        raise ValueError(message) from None
 
 
 def _time_in_utc(text: str) -> dt.time:
@@ -297,10 +312,17 @@ class DuckLakeColumn:
 def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ...]:
     """Decode a snapshot's rows of ``ducklake_column``.
 
-    Raises UnsupportedFeatureError, which names the column and ``table``, for an unsupported type or default.
+    Raises UnsupportedFeatureError, which names the column and ``table``, for an unsupported type or default;
+    CorruptFileError if two rows have one id.
     """
+    # each part once: two columns of one id would both have all of its parts, and their parts again
+    if len({row["column_id"] for row in rows}) < len(rows):
+        raise CorruptFileError(f"the catalog has two columns of one id in DuckLake table {table}")
     children = _by_parent(rows)
-    return tuple(_column(row, children, table) for row in children.get(None, ()))
+    try:
+        return tuple(_column(row, children, table) for row in children.get(None, ()))
+    except RecursionError:
+        raise UnsupportedFeatureError(f"DuckLake table {table}: columns are nested too deeply") from None
 
 
 def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
@@ -310,7 +332,7 @@ def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
     two columns. ``columns``: rows of ``ducklake_column`` for the snapshot; ``ever``: those for all snapshots.
     """
     retyped = {row["column_id"] for row in ever if row["column_type"] != "varchar"}
-    leaves = list(_leaf_paths(_by_parent(columns), None, ""))
+    leaves = list(_leaf_paths(_by_parent(columns), None, "", ColumnPaths()))
     times = Counter(path for path, _ in leaves)
     return {
         path: row
@@ -319,11 +341,11 @@ def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
     }
 
 
-def _leaf_paths(children: _Children, parent: int | None, above: str) -> Iterator[tuple[str, Row]]:
+def _leaf_paths(children: _Children, parent: int | None, above: str, paths: ColumnPaths) -> Iterator[tuple[str, Row]]:
     for row in children.get(parent, ()):
-        path = f"{above}{row['column_name']}"
+        path = paths.join(above, str(row["column_name"]))
         if row["column_type"] == "struct":
-            yield from _leaf_paths(children, row["column_id"], f"{path}.")
+            yield from _leaf_paths(children, row["column_id"], path, paths)
         elif row["column_type"] not in _NESTED:
             yield path, row
 
@@ -387,7 +409,10 @@ def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
     Raises ValueError or pyarrow.ArrowException if the text is not a value of the type.
     """
     value = value_of_text(text, type_name)
-    return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
+    try:
+        return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
+    except OverflowError as error:
+        raise ValueError(f"{shown(text)} is not a value of type {type_name}") from error
 
 
 def mapped_fields(
@@ -408,7 +433,7 @@ def mapped_fields(
                 partition[field.name] = None if text is None else typed(text, types[row["target_field_id"]], field.type)
             except (ValueError, pa.ArrowException):
                 raise UnsupportedFeatureError(
-                    f"the file's path has {text!r}, which is not a value of type {field.type}",
+                    f"the file's path has {shown(str(text))}, which is not a value of type {field.type}",
                     url=safe_url(url),
                     column=field.name,
                 ) from None

@@ -12,9 +12,17 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from asyncpq.errors import CorruptFileError, ObjectNotFoundError, StoreError, UnsupportedFeatureError, UsageError
+from asyncpq.errors import (
+    CorruptFileError,
+    ObjectNotFoundError,
+    StoreError,
+    UnsupportedFeatureError,
+    UsageError,
+    install_hint,
+)
 from asyncpq.records import dataclass
 from asyncpq.tables.ducklake.schema import Row, snapshot_time
+from asyncpq.tables.locations import TableStore
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnClause, Connection, Engine, Select, TableClause
@@ -45,6 +53,7 @@ class DuckLakeState:
     time: dt.datetime | None  # when the snapshot was committed
     table_id: int  # id of the table. Column ids are unique within a table.
     location: str  # url or path of the table's folder, ending with ``/``
+    store: TableStore  # of the data path, in which all files must be
     columns: Sequence[Row]  # rows of ``ducklake_column`` of all snapshots; :meth:`visible` selects those of this one
     data_files: Sequence[Row]  # rows of the snapshot
     delete_files: Sequence[Row]
@@ -60,8 +69,11 @@ class DuckLakeState:
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 
     def url_of(self, row: Row) -> str:
-        """Return the url of the file that a row of a catalog table describes."""
-        return _join(self.location, row["path"], row.get("path_is_relative"))
+        """Return the url of the file that a row of a catalog table describes. Raises UnsupportedFeatureError if it is
+        not in the store of the data."""
+        url = _join(self.location, row["path"], row.get("path_is_relative"))
+        self.store.check(url)
+        return url
 
 
 class SqlCatalog:
@@ -77,8 +89,7 @@ class SqlCatalog:
             from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         except ImportError as error:
             raise UsageError(
-                "DuckLake needs SQLAlchemy, which is not installed",
-                hint="Install SQLAlchemy, as the extra asyncpq[ducklake] does.",
+                "DuckLake needs SQLAlchemy, which is not installed", hint=install_hint("SQLAlchemy", "ducklake")
             ) from error
         self.metadata_schema = metadata_schema
         self.engine: Engine
@@ -126,6 +137,7 @@ class SqlCatalog:
             live = {"snapshot": snapshot_id, "table_id": table_id}
             data_files = sorted(tables.rows("ducklake_data_file", **live), key=lambda row: row["data_file_id"])
             location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
+            store = TableStore.of(f"DuckLake table {schema}.{table} of {self.shown}", location)
             for row in (schema_row, table_row):
                 location = _folder(_join(location, row.get("path") or "", row.get("path_is_relative")))
             used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
@@ -137,6 +149,7 @@ class SqlCatalog:
                 time=time,
                 table_id=table_id,
                 location=location,
+                store=store,
                 columns=columns,
                 data_files=data_files,
                 delete_files=tables.rows("ducklake_delete_file", **live),

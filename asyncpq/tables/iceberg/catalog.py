@@ -29,7 +29,7 @@ from asyncpq.datasets.model import DataFile, Deletes, Reader, TableField
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, printable
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.threads import call_each
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 from asyncpq.tables.iceberg.deletes import DeleteIndex
 from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg.manifests import (
@@ -43,6 +43,8 @@ from asyncpq.tables.iceberg.manifests import (
 )
 from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
+from asyncpq.tables.locations import TableStore
+from asyncpq.tables.own_store import OwnStore, iceberg_store
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -59,8 +61,9 @@ class IcebergCatalog:
 
     Args:
         table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), the url of a
-            ``.metadata.json`` file, or the url of the table's folder, whose newest such file is then read (see
-            ``newest``). The session's stores read the files, with its ``storage_options``.
+            ``.metadata.json`` or ``.metadata.json.gz`` file, or the url of the table's folder, whose newest such file
+            is then read (see ``newest``). The session's stores read the files, with its ``storage_options``, which
+            must name the store that the properties of the table's ``io`` name.
         snapshot_id, ref, as_of: at most one; selects a snapshot by its id, by branch or tag, or by time. The read then
             uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
 
@@ -103,6 +106,15 @@ class IcebergCatalog:
             _CACHED_ENTRIES, lambda entries: len(entries) + 1
         )
 
+    @property
+    def store(self) -> OwnStore | None:
+        """The store that the loaded table names; None for a url."""
+        if isinstance(self._table, str):
+            return None
+        return iceberg_store(
+            self._table.metadata_location or self._table.metadata.location, getattr(self._table.io, "properties", {})
+        )
+
     async def snapshot(self, reader: Reader) -> IcebergSnapshot:
         """Return the selected snapshot, by default the current one.
 
@@ -114,6 +126,7 @@ class IcebergCatalog:
         table = self._table
         name = safe_url(metadata.location) if isinstance(table, str) else ".".join(table.name())
         name = f"Iceberg table {name}"
+        own = table if isinstance(table, str) else table.metadata_location or metadata.location
         snapshot = self._find(metadata, name)
         schema = metadata.schema()
         is_chosen = not (self._snapshot_id is None and self._ref is None and self._as_of is None)
@@ -134,6 +147,7 @@ class IcebergCatalog:
             untrusted=untrusted_fields(metadata.schemas, mapping),
             keys=KeyColumns([schema, *sorted(others, key=lambda other: -other.schema_id)], mapping, name),
             specs=metadata.specs(),
+            store=TableStore.of(name, store_url(own)),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
             entries=self._entries,
         )
@@ -142,11 +156,11 @@ class IcebergCatalog:
         if not isinstance(self._table, str):
             return self._table.metadata
         known, url = self._metadata, self._table
-        if not url.endswith(".metadata.json"):
+        if not url.endswith(ICEBERG_METADATA):
             url = await newest_metadata(url, reader)
         if known is None or known[0] != url:
             data = await reader.read_bytes(url)
-            self._metadata = known = url, await asyncio.to_thread(decode_table_metadata, data, url)
+            self._metadata = known = url, await asyncio.to_thread(decode_table_metadata, data, url, reader.limits)
         return known[1]
 
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
@@ -194,6 +208,7 @@ class IcebergSnapshot:
     untrusted: frozenset[int]  # ids of fields whose values in manifests may be those of another column
     keys: KeyColumns  # of equality deletes
     specs: dict[int, PartitionSpec]
+    store: TableStore  # in which all files must be
     manifest_list: str | None  # location of the manifest list; None for a table without a snapshot
     entries: LRUCache[str, tuple[ManifestFileEntry, ...]]  # cache of decoded manifests: their live files, by path
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
@@ -208,8 +223,9 @@ class IcebergSnapshot:
         manifests = self._manifests
         if manifests is None:
             url = store_url(self.manifest_list)
+            self.store.check(url)
             data = await reader.read_bytes(url)
-            self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url)
+            self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url, reader.limits)
         leaves = struct_leaves(self.schema, self.untrusted)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
@@ -220,8 +236,9 @@ class IcebergSnapshot:
             entries = await call_each(partial(self._read, reader), kept, at_once=_CONCURRENT_MANIFESTS)
             untrusted = self.untrusted if reader.trust_statistics else None
             equality = EqualityIndex(self.keys, self.specs, untrusted, self.name)
+            pairs = zip(kept, entries, strict=True)
             decoded = await asyncio.to_thread(
-                _ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, bounded, equality, self.name
+                _ManifestFiles, pairs, self.schema, self.specs, bounded, equality, self.name, self.store
             )
             self._decoded[key] = decoded
         return await asyncio.to_thread(decoded.select, partitions)
@@ -238,8 +255,10 @@ class IcebergSnapshot:
     async def _read(self, reader: Reader, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
         entries = self.entries.get(manifest.manifest_path)
         if entries is None:
-            data = await reader.read_bytes(store_url(manifest.manifest_path))
-            entries = await asyncio.to_thread(decode_manifest, data, manifest)
+            url = store_url(manifest.manifest_path)
+            self.store.check(url)
+            data = await reader.read_bytes(url)
+            entries = await asyncio.to_thread(decode_manifest, data, manifest, reader.limits)
             if len(entries) < _CACHED_ENTRIES:
                 self.entries[manifest.manifest_path] = entries
         return entries
@@ -256,8 +275,10 @@ class _ManifestFiles:
         bounded: Mapping[str, NestedField],
         equality: EqualityIndex,
         table: str,
+        store: TableStore,
     ) -> None:
-        """Convert the entries of manifests to data files.
+        """Convert the entries of manifests to data files. Raises UnsupportedFeatureError if delete files are not in
+        ``store``; data files that are not are unreadable.
 
         Args:
             manifests: pairs of a manifest and its entries, of data and delete files.
@@ -266,17 +287,28 @@ class _ManifestFiles:
             bounded: the leaves whose bounds are decoded, by dotted path.
             equality: the index that equality deletes are added to.
             table: the table's name, for messages.
+            store: the table's own store.
         """
         data: list[ManifestFileEntry] = []
         deletes: list[ManifestFileEntry] = []
         for manifest, entries in manifests:
             (data if manifest.content == ManifestContent.DATA else deletes).extend(entries)
+        for entry in deletes:
+            store.check(entry.url)
         self._table = table
+        self._store = store
         self._bounded = bounded
         index = DeleteIndex(deletes, equality, table)
         self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
         self._entries = [(entry, specs[entry.spec_id]) for entry in data if entry.content == DATA]
         self._specs = {spec.spec_id: spec for _, spec in self._entries}
+        for entry in (*data, *deletes):
+            if len(entry.partition) < len(specs[entry.spec_id].fields):
+                raise CorruptFileError(
+                    f"{table}: a file has {len(entry.partition)} partition values, but partition spec {entry.spec_id} "
+                    f"has {len(specs[entry.spec_id].fields)} fields",
+                    url=safe_url(entry.url),
+                )
         self._files = [self._data_file(entry, index) for entry, _ in self._entries]
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
@@ -296,6 +328,7 @@ class _ManifestFiles:
         deletes: Deletes | None = None
         num_rows = entry.num_rows if entry.num_rows >= 0 else None
         try:
+            self._store.check(entry.url)
             if entry.format != "PARQUET":
                 raise UnsupportedFeatureError(
                     f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",

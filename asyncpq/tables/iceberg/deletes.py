@@ -54,7 +54,7 @@ class PositionDeletes:
                 "the file is not a position delete file: it has no column pos, or no column file_path of text",
                 url=safe_url(url),
             ) from error
-        return await asyncio.to_thread(decode_positions, table["pos"], url)
+        return await asyncio.to_thread(decode_positions, table["pos"], url, reader.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.deleted_rows import ranges_of
 from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields
 
@@ -247,7 +248,8 @@ class EqualityDeletes:
         deleted: list[pa.Array] = []
         async for numbers, rows in reader.read_rows(self.data_url, fields, constants=constants, near=keys.near):
             deleted.append(await asyncio.to_thread(_deleted, numbers, rows, keys))
-        return RowRanges.from_rows(number for numbers in deleted for number in numbers.to_pylist())
+        numbers = pa.concat_arrays([pa.array([], pa.int64()), *deleted])
+        return await asyncio.to_thread(ranges_of, numbers, reader.limits)
 
 
 def _deleted(numbers: pa.Array, rows: pa.Table, keys: KeySet) -> pa.Array:

@@ -4,8 +4,8 @@ manifests and files by their partition values.
 The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 
 :class:`PartitionFilter` prunes: a predicate becomes a pyiceberg predicate that is true for at least the same rows, and
-which pyiceberg projects onto the partition transforms (table spec, "Scan planning"). The caller prunes by column
-bounds.
+which :mod:`asyncpq.tables.iceberg.projection` projects onto the partition transforms (table spec, "Scan planning"). The
+caller prunes by column bounds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import logging
 import math
 import re
 import struct
@@ -22,32 +23,58 @@ from typing import Any
 
 from pyiceberg import expressions as predicates
 from pyiceberg import types
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.avro.reader import DoubleReader
-from pyiceberg.avro.reader import Reader as AvroReader
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
-from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection, manifest_evaluator
-from pyiceberg.io import InputFile, InputStream
-from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.expressions.visitors import expression_evaluator, manifest_evaluator
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    PartitionFieldSummary,
+)
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, visit_with_partner
-from pyiceberg.serializers import Compressor, FromByteStream
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromByteStream
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import DoubleType, IcebergType
+from pyiceberg.transforms import BucketTransform, TruncateTransform
 
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, located, printable
 from asyncpq.expressions import analysis, tree
 from asyncpq.expressions.scalars import Scalar
+from asyncpq.options import LimitOptions
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.column_paths import ColumnPaths
+from asyncpq.tables.iceberg.avro import read_records
+from asyncpq.tables.iceberg.decompression import Inflater
+from asyncpq.tables.iceberg.projection import InclusiveProjection
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
 _ADDED, _DELETED = 1, 2  # ManifestEntry.status
 _NEWEST_FORMAT = 3
 _VERSION_3_POSITIONS = (17, 18, 19)  # in DataFile: referenced_data_file, content_offset, content_size_in_bytes
 _RECORDS: dict[int, Any] = {-1: ManifestEntry, 2: IcebergFile}  # by field id of the struct, -1 for the whole
+_LIST_SCHEMA = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
+_LIST_RECORDS: dict[int, Any] = {-1: ManifestFile, 508: PartitionFieldSummary}
+_COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")  # Java writes the first, and reads both
+#: What pyiceberg raises if it cannot evaluate a predicate on malformed metadata.
+_PYICEBERG_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+    RecursionError,
+    struct.error,
+)
+_CHARACTERS_SHOWN = 200  # of an error's text, which may quote metadata of any length
+_VALUE_BYTES = 64  # of memory that a value of a JSON document takes, about
 _PRIMITIVE = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
     r"|geometry.*|geography.*"
@@ -66,7 +93,7 @@ class ManifestFileEntry:
     partition: tuple[Any, ...]
     sequence_number: int  # sequence number of the snapshot that added the file
     num_rows: int  # rows, deleted ones included; for a delete file, its deletes
-    size: int
+    size: int | None  # bytes; None where the manifest gives no valid size
     referenced_path: str | None  # data file and byte range of a deletion vector
     content_offset: int | None
     content_size: int | None
@@ -87,93 +114,126 @@ class ManifestFileEntry:
         return (self.spec_id, *("nan" if value != value else value for value in self.partition))
 
 
-def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
-    """Decode a ``.metadata.json`` file, which is gzipped if its name says so."""
+def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> TableMetadata:
+    """Decode a metadata file, which is gzipped if its name says so."""
     try:
-        with Compressor.get_compressor(url).stream_decompressor(io.BytesIO(data)) as stream:
-            text = stream.read()
-        document = json.loads(text)
-        version = document["format-version"]
-        types = list(_column_types(document.get("schemas") or [document["schema"]]))
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
+        with located(url=safe_url(url)):
+            text = _inflated(data, limits) if url.endswith(_COMPRESSED) else data
+            document = json.loads(text)
+            version = document["format-version"]
+            types = _column_types(document.get("schemas") or [document["schema"]])
+            unknown = next((pair for pair in types if _PRIMITIVE.fullmatch(pair[1]) is None), None)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise CorruptFileError(
-            f"the file is not the metadata of an Iceberg table: {error}", url=safe_url(url)
+            f"the file is not the metadata of an Iceberg table: {_text(error)}", url=safe_url(url)
         ) from error
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise UnsupportedFeatureError(f"asyncpq does not support Iceberg format version {version}", url=safe_url(url))
-    for column, column_type in types:
-        if _PRIMITIVE.fullmatch(column_type) is None:
-            raise UnsupportedFeatureError(
-                f"asyncpq does not support Iceberg type {column_type}", url=safe_url(url), column=column
-            )
+        raise UnsupportedFeatureError(
+            f"asyncpq does not support Iceberg format version {str(version)[:_CHARACTERS_SHOWN]}", url=safe_url(url)
+        )
+    if unknown is not None:
+        raise UnsupportedFeatureError(
+            f"asyncpq does not support Iceberg type {unknown[1][:_CHARACTERS_SHOWN]}",
+            url=safe_url(url),
+            column=unknown[0],
+        )
     try:
-        return FromByteStream.table_metadata(io.BytesIO(text))
+        metadata = FromByteStream.table_metadata(io.BytesIO(text))
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the metadata: {error}", url=safe_url(url)) from error
+        raise CorruptFileError(f"pyiceberg cannot read the metadata: {_text(error)}", url=safe_url(url)) from error
+    for part in (part for spec in metadata.partition_specs for part in spec.fields):
+        if (
+            isinstance(part.transform, (BucketTransform, TruncateTransform))
+            and not 0 < _parameter(part.transform) < 1 << 31
+        ):
+            raise CorruptFileError(
+                f"the table is partitioned by {part.transform}, which is impossible", url=safe_url(url)
+            )
+    return metadata
+
+
+def _parameter(transform: BucketTransform[Any] | TruncateTransform[Any]) -> int:
+    return transform.num_buckets if isinstance(transform, BucketTransform) else transform.width
+
+
+def _text(error: Exception) -> str:
+    return str(error)[:_CHARACTERS_SHOWN]
+
+
+def _inflated(data: bytes, limits: LimitOptions) -> bytes:
+    """Decompress gzipped JSON. Raises ResourceLimitError if it, or what it describes, takes too much memory."""
+    budget = MetadataBudget(len(data), limits)
+    text = Inflater(budget).stream(data, "gzip")
+    budget.spend((text.count(b",") + text.count(b"[") + text.count(b"{")) * _VALUE_BYTES)
+    return text
 
 
 def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Iterate over names and types of the primitive parts of each schema, as pairs of texts."""
-    parts = [("", part) for schema in schemas for part in schema["fields"]]
+    for schema in schemas:
+        yield from _types_of_fields(schema["fields"])
+
+
+def _types_of_fields(fields: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    paths = ColumnPaths()
+    parts = [("", part) for part in fields]
     while parts:
-        prefix, part = parts.pop()
-        name, column_type = prefix + part["name"], part["type"]
+        parent, part = parts.pop()
+        name, column_type = paths.join(parent, part["name"]), part["type"]
         if isinstance(column_type, str):
             yield name, column_type
         elif column_type["type"] == "struct":
-            parts += [(f"{name}.", child) for child in column_type["fields"]]
+            parts += [(name, child) for child in column_type["fields"]]
         elif column_type["type"] == "list":
-            parts.append((f"{name}.", {"name": "element", "type": column_type["element"]}))
+            parts.append((name, {"name": "element", "type": column_type["element"]}))
         elif column_type["type"] == "map":
-            parts += [(f"{name}.", {"name": side, "type": column_type[side]}) for side in ("key", "value")]
+            parts += [(name, {"name": side, "type": column_type[side]}) for side in ("key", "value")]
         else:
             yield name, str(column_type["type"])
 
 
-def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
-    """Decode a manifest list; return the manifests that may contain files of the snapshot."""
+def decode_manifest_list(data: bytes, url: str, limits: LimitOptions) -> list[ManifestFile]:
+    """Decode a manifest list; return the manifests that may contain files of the snapshot.
+
+    Raises CorruptFileError if the list names a manifest twice: a few bytes would stand for any number of files. A data
+    file may occur twice: writers add the same file again, and its rows then count twice.
+    """
     try:
-        manifests = list(read_manifest_list(_InMemory(url, data)))
+        with located(url=safe_url(url)):
+            manifests: list[ManifestFile] = list(
+                read_records(data, _LIST_SCHEMA, _LIST_RECORDS, limits, {517: ManifestContent})
+            )
+    except FormatError:
+        raise
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {error}", url=safe_url(url)) from error
+        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {_text(error)}", url=safe_url(url)) from error
+    urls: set[str] = set()
     for manifest in manifests:
+        manifest_url = store_url(manifest.manifest_path)
         if manifest.key_metadata:
             raise UnsupportedFeatureError(
-                "asyncpq does not support encrypted Iceberg manifests", url=safe_url(store_url(manifest.manifest_path))
+                "asyncpq does not support encrypted Iceberg manifests", url=safe_url(manifest_url)
             )
+        if manifest_url in urls:
+            raise CorruptFileError(
+                f"the manifest list names the manifest {safe_url(manifest_url)} twice", url=safe_url(url)
+            )
+        urls.add(manifest_url)
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 
-def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
+def decode_manifest(data: bytes, manifest: ManifestFile, limits: LimitOptions) -> tuple[ManifestFileEntry, ...]:
     """Decode a manifest; return the entries of the files that the snapshot contains, in the order of the manifest."""
     url = store_url(manifest.manifest_path)
     try:
-        # read with the newest schema: fields that the manifest lacks are None
-        with AvroFile[ManifestEntry](_InMemory(url, data), MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], _RECORDS) as records:
-            records.reader = _exact_reader(records.schema, MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT])
+        with located(url=safe_url(url)):
+            # read with the newest schema: fields that the manifest lacks are None
+            records = read_records(data, MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], _RECORDS, limits)
             return tuple(_entry(record, manifest, url) for record in records if record.status != _DELETED)
-    except (CorruptFileError, UnsupportedFeatureError):
+    except FormatError:
         raise
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest: {error}", url=safe_url(url)) from error
-
-
-class _ExactDoubleReader(DoubleReader):
-    """A reader of exact doubles: pyiceberg 0.12.0 rounds doubles to single precision (iceberg-python #3808)."""
-
-    def read(self, decoder: BinaryDecoder) -> float:
-        (value,) = struct.unpack("<d", decoder.read(8))
-        return value  # type: ignore[no-any-return]  # a float by its format
-
-
-class _Resolver(ReadSchemaResolver):
-    def visit_double(self, double_type: DoubleType, partner: IcebergType | None) -> AvroReader:
-        return _ExactDoubleReader()  # type: ignore[no-untyped-call]  # pyiceberg's, without types
-
-
-def _exact_reader(written: Schema, wanted: Schema) -> AvroReader:
-    visit: Callable[..., AvroReader] = visit_with_partner  # its generic type is too wide for mypy
-    return visit(written, wanted, _Resolver(_RECORDS), SchemaPartnerAccessor())
+        raise CorruptFileError(f"pyiceberg cannot read the manifest: {_text(error)}", url=safe_url(url)) from error
 
 
 def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestFileEntry:
@@ -189,6 +249,8 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestF
         raise UnsupportedFeatureError(
             "asyncpq does not support encrypted files of an Iceberg table", url=safe_url(store_url(file.file_path))
         )
+    partition = tuple(file.partition[position] for position in range(len(file.partition)))
+    hash(partition)  # TypeError for a nested value
     # the record has no attributes for the fields of format version 3, only positions
     referenced_path, content_offset, content_size = (file[position] for position in _VERSION_3_POSITIONS)
     return ManifestFileEntry(
@@ -197,10 +259,10 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestF
         url=store_url(file.file_path),
         format=str(file.file_format).upper(),
         spec_id=manifest.partition_spec_id,
-        partition=tuple(file.partition[position] for position in range(len(file.partition))),
+        partition=partition,
         sequence_number=sequence_number,
         num_rows=file.record_count,
-        size=file.file_size_in_bytes,
+        size=file.file_size_in_bytes if file.file_size_in_bytes >= 0 else None,
         referenced_path=referenced_path,
         content_offset=content_offset,
         content_size=content_size,
@@ -216,23 +278,6 @@ def store_url(path: str) -> str:
     if path.startswith("file:") and not path.startswith("file://"):
         return path.removeprefix("file:")
     return path
-
-
-class _InMemory(InputFile):
-    """Bytes in memory that pyiceberg reads like a file."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__(location)
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:
-        return io.BytesIO(self._data)
 
 
 # -- pruning by partition values ------------------------------------------------------------------
@@ -263,7 +308,10 @@ _COLUMN_TYPES: dict[type, type[types.IcebergType]] = {
 
 
 class PartitionFilter:
-    """A filter that rules out manifests with their partition summaries, and files with their partition values."""
+    """A filter that rules out manifests with their partition summaries, and files with their partition values.
+
+    What pyiceberg cannot evaluate, such as a summary of another type or ``bucket[0]``, rules out nothing.
+    """
 
     def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, types.NestedField]) -> None:
         """Translate ``where``; None keeps all files. ``leaves``: the ``struct_leaves`` of ``schema``."""
@@ -275,24 +323,40 @@ class PartitionFilter:
         self._file: dict[int, Callable[[IcebergFile], bool]] = {}
 
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
-        if spec.spec_id not in self._manifest:
-            self._manifest[spec.spec_id] = manifest_evaluator(spec, self._schema, self._projected(spec))
-        return self._manifest[spec.spec_id](manifest)
+        try:
+            if spec.spec_id not in self._manifest:
+                self._manifest[spec.spec_id] = manifest_evaluator(spec, self._schema, self._projected(spec))
+            return self._manifest[spec.spec_id](manifest)
+        except _PYICEBERG_ERRORS as error:
+            return _rules_out_nothing(f"the partition summaries of {safe_url(manifest.manifest_path)}", error)
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
         """Return whether the filter keeps every partition of a spec."""
         return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
-        if spec.spec_id not in self._file:
-            partition = Schema(*spec.partition_type(self._schema).fields)
-            evaluate = expression_evaluator(partition, self._projected(spec), True)
-            self._file[spec.spec_id] = lambda file: evaluate(file.partition)
-        return self._file[spec.spec_id](file)
+        try:
+            if spec.spec_id not in self._file:
+                partition = Schema(*spec.partition_type(self._schema).fields)
+                evaluate = expression_evaluator(partition, self._projected(spec), True)
+                self._file[spec.spec_id] = lambda file: evaluate(file.partition)
+            return self._file[spec.spec_id](file)
+        except _PYICEBERG_ERRORS as error:
+            return _rules_out_nothing(f"the partition values of {safe_url(file.file_path)}", error)
 
     def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
         """Return the predicate on the partition values of a spec."""
-        return inclusive_projection(self._schema, spec)(self._expr)
+        try:
+            return InclusiveProjection(self._schema, spec, case_sensitive=True).project(self._expr)
+        except _PYICEBERG_ERRORS as error:
+            _rules_out_nothing(f"partition spec {spec.spec_id}", error)
+            return predicates.AlwaysTrue()
+
+
+def _rules_out_nothing(what: str, error: Exception) -> bool:
+    """Say in the log that ``what`` is ignored; return True, since files that it describes are kept."""
+    logger.warning("%s is ignored: %s", what, printable(_text(error)))
+    return True
 
 
 class _Translation:
@@ -386,7 +450,10 @@ def _literal(
         zoneless = value.tzinfo is None
         if not isinstance(iceberg_type, types.TimestampType if zoneless else types.TimestamptzType):
             return None
-        return value if zoneless else value.astimezone(dt.UTC)
+        try:
+            return value if zoneless else value.astimezone(dt.UTC)
+        except OverflowError:  # the first or last day of Python's years
+            return None
     if isinstance(value, int) and not isinstance(value, bool):
         if not isinstance(iceberg_type, (types.IntegerType, types.LongType)):
             return None

@@ -11,11 +11,12 @@ import re
 from typing import Final
 
 from asyncpq.datasets.model import Reader
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, printable
-from asyncpq.storage.urls import safe_url
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, ResourceLimitError, printable
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 
-_NAME: Final = re.compile(r"(v?)(\d{1,18})(-[^/]+)?(?:\.gz)?\.metadata\.json")
+_NAME: Final = re.compile(r"(v?)(\d{1,18})(-[^/]+)?(?:(?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
 _HINT: Final = "version-hint.text"
+_HINT_BYTES: Final = 64 << 10  # of a number or a name
 
 
 async def newest_metadata(folder: str, reader: Reader) -> str:
@@ -51,8 +52,12 @@ async def newest_metadata(folder: str, reader: Reader) -> str:
 
 async def _hinted(below: str, names: list[str], reader: Reader) -> str | None:
     """Return the name of the metadata file in ``names`` that ``version-hint.text``, in the folder ``below``, gives
-    by number or name; None if there is no such file."""
-    data = await reader.read_bytes(below + _HINT)
+    by number or name; None if there is no such file, or the hint is empty, or longer than a name."""
+    try:
+        data = await reader.read_bytes(below + _HINT, at_most=_HINT_BYTES)
+    except (NotParquetError, ResourceLimitError):  # empty, or too long
+        return None
     text = data.decode("utf-8", "replace").strip()
-    wanted = (f"v{text}.metadata.json", f"v{text}.gz.metadata.json", f"{text}.metadata.json", text)
-    return next((name for name in wanted if name in names and name.endswith(".metadata.json")), None)
+    numbered = (f"v{text}.metadata.json", f"v{text}.gz.metadata.json", f"v{text}.metadata.json.gz")
+    wanted = (*numbered, f"{text}.metadata.json", text)
+    return next((name for name in wanted if name in names and name.endswith(ICEBERG_METADATA)), None)

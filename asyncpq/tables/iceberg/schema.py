@@ -25,6 +25,7 @@ from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
 
 _REFUSED = (types.GeographyType, types.GeometryType, types.UnknownType)
+_MAX_FIXED_BYTES = 16 << 20
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
 
@@ -161,7 +162,7 @@ def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None
     children = tuple(_field(part, names, table) for part in parts)
     return TableField(
         name=field.name,
-        type=_arrow_type(iceberg_type, children),
+        type=_arrow_type(iceberg_type, children, field.name, table),
         nullable=field.optional,
         field_id=field.field_id,
         names=() if names is None else names.get(field.field_id) or _NO_NAME,
@@ -170,7 +171,9 @@ def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None
     )
 
 
-def _arrow_type(iceberg_type: types.IcebergType, children: tuple[TableField, ...]) -> pa.DataType:
+def _arrow_type(
+    iceberg_type: types.IcebergType, children: tuple[TableField, ...], name: str, table: str
+) -> pa.DataType:
     if isinstance(iceberg_type, types.StringType):
         return pa.string()
     if isinstance(iceberg_type, types.BinaryType):
@@ -182,7 +185,16 @@ def _arrow_type(iceberg_type: types.IcebergType, children: tuple[TableField, ...
         return pa.list_(parts[0])
     if isinstance(iceberg_type, types.MapType):
         return pa.map_(*parts)
-    return schema_to_pyarrow(iceberg_type)
+    if isinstance(iceberg_type, types.FixedType) and len(iceberg_type) > _MAX_FIXED_BYTES:  # a null takes as much
+        raise UnsupportedFeatureError(
+            f"{table}: asyncpq does not support values of {len(iceberg_type)} bytes in each row", column=name
+        )
+    try:
+        return schema_to_pyarrow(iceberg_type)
+    except (ValueError, OverflowError) as error:
+        raise UnsupportedFeatureError(
+            f"{table}: asyncpq does not support Iceberg type {iceberg_type}", column=name
+        ) from error
 
 
 def _default(field: types.NestedField, table: str) -> Any:

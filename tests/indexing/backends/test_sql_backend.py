@@ -14,6 +14,8 @@ from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker, check
 from tests.indexing.backends.postings import POINTS, cost, postings
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.sampled(2)
+
 Check = Callable[[BackendMaker], Awaitable[None]]
 #: Databases have no segments that are read in another way, and take longest for large ones.
 each_check_of_sql = pytest.mark.parametrize(

@@ -35,6 +35,8 @@ from asyncpq.storage.base import Validator
 from asyncpq.storage.local import local_validator
 from asyncpq.testing import RecordingStore, StoreWrite, WrappedStore, wrap_store
 
+pytestmark = pytest.mark.sampled(2)
+
 T = TypeVar("T")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())], metadata={"made": "here"})

@@ -35,6 +35,8 @@ from asyncpq.options import BuildOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from tests.indexing.build.test_adding import SCHEMA, add, ids, numbers, table, write
 
+pytestmark = pytest.mark.sampled(2)
+
 _EVERY_FILE: dict[str, Any] = {"format": "parquet"}
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.build import sorting
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, file_key
@@ -179,3 +180,15 @@ async def test_streams_of_a_place_are_merged_in_threads(monkeypatch: pytest.Monk
         await runtime.close()
     assert _order(_rows(found)) == [(b"k", file, row) for file in (0, 1) for row in range(50)]
     assert all(name.startswith("asyncpq-decode") for name in names)
+
+
+def test_a_stream_that_is_not_sorted_is_noticed() -> None:
+    """The segment of a damaged index; no row is up to the last one."""
+    batches = [
+        pa.record_batch(
+            [pa.array([*keys, b"a"], pa.binary()), pa.array([1] * 3, pa.int64())], schema=TABLE_SCHEMAS["set"]
+        )
+        for keys in ([b"c", b"d"], [b"e", b"f"])
+    ]
+    with pytest.raises(CorruptIndexError, match="not sorted"):
+        list(merged([iter([batch]) for batch in batches]))

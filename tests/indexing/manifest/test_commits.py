@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.errors import StaleSnapshotError
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import FileCollector
 from asyncpq.indexing.build.index_builder import build
 from asyncpq.indexing.build.index_source import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
+from asyncpq.indexing.index_model import IndexTable, Segment
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest import commits as heartbeats
 from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.manifest import decode
+from asyncpq.indexing.manifest.manifest import FILES, Manifest, decode, encode
 from asyncpq.options import BuildOptions, LimitOptions
 from tests.indexing.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
 
@@ -215,3 +217,49 @@ def test_whoever_writes_at_once(data: st.DataObject) -> None:
                     await asyncio.gather(*world.tasks.values(), return_exceptions=True)
 
     asyncio.run(run())
+
+
+# -- manifests that lead on ------------------------------------------------------------------------
+
+
+def _manifest(**members: Any) -> Manifest:
+    known: dict[str, Any] = {
+        "index": "i",
+        "snapshot": 1,
+        "commit": "c",
+        "root": "",
+        "schema": SCHEMA,
+        "tables": (FILES,),
+    }
+    return Manifest(**(known | {"created": datetime(2026, 1, 1, tzinfo=UTC)} | members))
+
+
+async def test_snapshots_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that makes each manifest when it is asked for."""
+    monkeypatch.setattr(commits, "_MOST_AHEAD", 20)
+
+    class Endless(MemoryBackend):
+        last = 10_000
+
+        async def latest(self, **options: Any) -> tuple[int, bytes] | None:
+            return 1, encode(_manifest())
+
+        async def manifest(self, number: int, **options: Any) -> bytes | None:
+            return encode(_manifest(snapshot=number)) if number <= self.last else None
+
+    backend = Endless()
+    with pytest.raises(CorruptIndexError, match="do not end"):
+        await load(backend)
+    backend.last = 20
+    newest = await load(backend)
+    assert newest is not None
+    assert newest.snapshot == 20
+
+
+@pytest.mark.parametrize(("table", "num_rows"), [(IndexTable("manifest"), 257), (IndexTable("bloom", ("a",)), 1)])
+async def test_a_long_member_is_not_read_from_any_segment(table: IndexTable, num_rows: int) -> None:
+    segment = Segment(name="a", table=table, num_rows=num_rows, size=1, low=b"", high=b"", files=())
+    backend = MemoryBackend()
+    assert await backend.commit(1, encode(_manifest(long=(("dataset", segment),))))
+    with pytest.raises(CorruptIndexError, match="not a part of the index's manifest"):
+        await load(backend)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import time
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
+from asyncpq.indexing.index_model import BY_VALUE, TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import commit, load
 from asyncpq.indexing.manifest.manifest import (
     FILES,
@@ -50,16 +52,18 @@ def _ranges(stop: int) -> st.SearchStrategy[RowRanges]:
     return st.lists(st.tuples(st.integers(0, stop), st.integers(0, stop)), max_size=6).map(RowRanges)
 
 
-_PARTS = st.builds(
-    IndexTable,
-    st.sampled_from(sorted(TABLE_SCHEMAS)),
-    st.lists(_TEXT, max_size=2).map(tuple),
-    st.lists(st.tuples(_TEXT, _OPTIONS), max_size=2).map(tuple),
-)
+@st.composite
+def _parts(draw: st.DrawFn) -> IndexTable:
+    kind = draw(st.sampled_from(sorted(TABLE_SCHEMAS)))
+    least = int(kind in BY_VALUE or kind == "bloom")
+    columns = draw(st.lists(_TEXT, min_size=least, max_size=2 if kind == "keys" else least))
+    options = draw(st.lists(st.tuples(_TEXT, _OPTIONS), max_size=2, unique_by=lambda option: option[0]))
+    n = [("n", draw(st.integers(1, 8)))] if kind == "ngram" else []
+    return IndexTable(kind, tuple(columns), (*(option for option in options if option[0] != "n"), *n))
 
 
 @st.composite
-def _segments(draw: st.DrawFn, parts: tuple[IndexTable, ...]) -> Segment:
+def _segments(draw: st.DrawFn, parts: tuple[IndexTable, ...], next_file: int) -> Segment:
     return Segment(
         name=draw(_NAMES),
         table=draw(st.sampled_from(parts)),
@@ -67,7 +71,7 @@ def _segments(draw: st.DrawFn, parts: tuple[IndexTable, ...]) -> Segment:
         size=draw(_COUNTS),
         low=draw(st.binary(max_size=12)),
         high=draw(st.binary(max_size=12)),
-        files=tuple(draw(_ranges(1 << 40))),
+        files=tuple(draw(_ranges(next_file))),
         has_unknown=draw(st.booleans()),
         extra=draw(st.dictionaries(_TEXT, _JSON, max_size=2)),
     )
@@ -75,7 +79,7 @@ def _segments(draw: st.DrawFn, parts: tuple[IndexTable, ...]) -> Segment:
 
 @st.composite
 def _manifests(draw: st.DrawFn) -> Manifest:
-    parts = (FILES, *draw(st.lists(_PARTS, max_size=3, unique=True)))
+    parts = (FILES, *draw(st.lists(_parts(), max_size=3, unique=True)))
     next_file = draw(st.integers(0, 1 << 40))
     return Manifest(
         index=draw(_NAMES),
@@ -89,13 +93,15 @@ def _manifests(draw: st.DrawFn) -> Manifest:
         partitions=tuple(draw(st.lists(_TEXT, max_size=2))),
         field_ids=tuple(draw(st.lists(st.tuples(_TEXT, st.integers(0, 1 << 30)), max_size=2))),
         tables=parts,
-        segments=tuple(draw(st.lists(_segments(parts), max_size=3))),
+        segments=tuple(draw(st.lists(_segments(parts, next_file), max_size=3, unique_by=lambda segment: segment.name))),
         next_file=next_file,
         retired=draw(_ranges(next_file)),
         num_files=draw(_COUNTS),
         num_rows=draw(_COUNTS),
-        builds=tuple(draw(st.lists(st.builds(Build, _NAMES, _ranges(1 << 40)), max_size=2))),
-        long=tuple((name, draw(_segments(parts))) for name in draw(st.lists(st.sampled_from(LONG), unique=True))),
+        builds=tuple(draw(st.lists(st.builds(Build, _NAMES, _ranges(next_file)), max_size=2))),
+        long=tuple(
+            (name, draw(_segments(parts, next_file))) for name in draw(st.lists(st.sampled_from(LONG), unique=True))
+        ),
     )
 
 
@@ -175,9 +181,9 @@ async def test_roots_stay_small() -> None:
     retired = RowRanges.from_rows(file for file in range(150_000) if randomness.random() < 1 / 3)
     parts = (FILES, *(IndexTable("bounds", (f"column_{at}",)) for at in range(60)))
     segments = [
-        Segment(name=f"{at:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=b"\x01" + bytes(64),
+        Segment(name=f"{number:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=b"\x01" + bytes(64),
                 high=b"\x01" + b"\xff" * 64, files=((at * 18_000, at * 18_000 + 18_000),), extra={"size": 1 << 20})
-        for part in parts for at in range(8)
+        for number, part in enumerate(parts) for at in range(8)
     ]  # fmt: skip
     schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(5_000)])
     dataset = {"kind": "files", "target": [f"s3://b/lake/{file}.parquet" for file in range(100_000)]}
@@ -213,9 +219,9 @@ def test_usual_roots_hold_everything() -> None:
     """100,000 files of 20 columns, as compaction leaves them."""
     parts = (FILES, *(IndexTable("bounds", (f"column_{at}",)) for at in range(20)), IndexTable("keys", ("column_1",)))
     segments = [
-        Segment(name=f"{at:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=bytes(9), high=bytes(9),
-                files=((0, 100_000),))
-        for part in parts for at in range(4)
+        Segment(name=f"{number:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=bytes(9),
+                high=bytes(9), files=((0, 100_000),))
+        for number, part in enumerate(parts) for at in range(4)
     ]  # fmt: skip
     schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(20)])
     manifest = _small(tables=parts, segments=tuple(segments), schema=schema, next_file=100_000)
@@ -233,3 +239,93 @@ def _small(**members: Any) -> Manifest:
         "tables": (FILES,),
     }
     return Manifest(**(known | members))
+
+
+# -- manifests that ask too much -------------------------------------------------------------------
+
+
+def _changed(**members: Any) -> bytes:
+    """A small manifest, whose JSON has other members and the right checksum."""
+    record = json.loads(encode(_small(segments=(_segment(),), next_file=9)))
+    del record["crc32"]
+    body = json.dumps(record | members).encode()[:-1]
+    return body + b',"crc32":%d}' % zlib.crc32(body)
+
+
+def _segment(**members: Any) -> Segment:
+    known: dict[str, Any] = {"name": "a-1", "table": FILES, "num_rows": 1, "size": 100, "low": b"", "high": b""}
+    return Segment(**(known | {"files": ((0, 9),)} | members))
+
+
+def _record(**members: Any) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(encode(_small(segments=(_segment(),), next_file=9)))["segments"][0]
+    return record | members
+
+
+def _ids(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+@pytest.mark.parametrize(
+    ("members", "match"),
+    [
+        ({"retired": _ids(b"\x80" * 9 + b"\x01\x01")}, "more than 9 bytes"),
+        ({"retired": _ids(b"\xff" * 500_000)}, "more than 9 bytes"),
+        ({"retired": _ids(b"\xff" * 8 + b"\x7f\x01")}, "never assigned"),
+        ({"retired": _ids(b"\x01" * ((1 << 19) + 50_000)), "next_file": 1 << 40}, "its own bytes"),
+        ({"retired": _ids(b"\x01" * 100_000)}, "never assigned"),
+        ({"schema": _ids(bytes(2 << 20))}, "its own bytes"),
+        ({"builds": [{"id": "b", "files": _ids(b"\x01" * (1 << 18))}] * 4, "next_file": 1 << 40}, "its own bytes"),
+        ({"schema": _ids(b"")}, "damaged"),
+        ({"snapshot": (1 << 63) - 1}, "greatest number"),
+        ({"snapshot": 10**30}, "whole number"),
+        ({"snapshot": True}, "whole number"),
+        ({"next_file": 1 << 63}, "whole number"),
+        ({"num_rows": -1}, "whole number"),
+        ({"field_ids": [["a", float("inf")]]}, "whole number"),
+        ({"segments": [_record(extra=None)]}, "not an object"),
+        ({"segments": [_record(extra=[["tail", 1]])]}, "not an object"),
+        ({"segments": [_record(extra={"tail": "x"})]}, "footer"),
+        ({"segments": [_record(extra={"tail": 60, "packed": 60})]}, "footer"),
+        ({"segments": [_record(extra={"tail": -1})]}, "footer"),
+        ({"segments": [_record(extra={"whole": 5})]}, "expected a string"),
+        ({"segments": [_record(extra={"directory": None})]}, "expected a string"),
+        ({"segments": [_record(name="../../other/secret")]}, "not the name of a segment"),
+        ({"segments": [_record(name="..")]}, "not the name of a segment"),
+        ({"segments": [_record(name="x" * 201)]}, "xxx..."),
+        ({"segments": [_record(), _record()]}, "two segments"),
+        ({"segments": [_record(part={"kind": "ngram", "columns": ["a"], "options": [["n", 10**9]]})]}, "n=1000000000"),
+        ({"segments": [_record(part={"kind": "ngram", "columns": ["a"], "options": []})]}, "n-grams"),
+        ({"segments": [_record(part={"kind": "bounds", "columns": [], "options": []})]}, "0 columns"),
+        (
+            {"segments": [_record(part={"kind": "set", "columns": ["a"], "options": [["max_values", "x"]]})]},
+            "max_values",
+        ),
+        ({"segments": [_record(part={"kind": "set", "columns": ["\ud800"], "options": []})]}, "surrogates"),
+        ({"partitions": ["\ud800"]}, "surrogates"),
+        ({"dataset": {"kind": "files"}}, "target"),
+        ({"dataset": {"target": 5}}, "target"),
+        ({"dataset": {"target": "s3://b/", "partitioning": 5}}, "partitioning"),
+        ({"dataset": {"target": "s3://b/", "partitioning": "hive"}, "partitions": ["none"]}, "partition column"),
+        ({"dataset": [["kind", "files"]]}, "not an object"),
+        ({"created": "9" * 5000}, "damaged"),
+    ],
+)
+def test_numbers_and_names_are_bounded(members: dict[str, Any], match: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(CorruptIndexError, match=match) as caught:
+        decode(_changed(**members))
+    assert len(str(caught.value)) < 1000
+    assert time.monotonic() - began < 5  # an endless number took minutes
+
+
+def test_numbers_at_their_bounds() -> None:
+    assert decode(_changed(snapshot=(1 << 63) - 2)).snapshot == (1 << 63) - 2
+    ids = RowRanges([(1, 5), ((1 << 63) - 2, (1 << 63) - 1)])
+    assert decode(encode(_small(retired=ids, next_file=(1 << 63) - 1))).retired == ids
+
+
+def test_sets_in_a_regular_order_are_read_again() -> None:
+    """Every second file of two million was replaced: these ids deflate to a thousandth."""
+    ids = RowRanges.from_parallel(range(1, 2_000_000, 2), range(2, 2_000_001, 2))
+    assert decode(encode(_small(retired=ids, next_file=2_000_001))).retired == ids

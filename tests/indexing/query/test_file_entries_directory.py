@@ -89,7 +89,7 @@ def test_a_directory_matches_as_whole_entries_do(
     unknown: list[int] = []
     for position, file in enumerate(listed):
         entry = newest.get(file.url)
-        if entry is None or entry.id in known:
+        if entry is None or entry.id in known or entry.id in unsure:  # a list may repeat a file
             unknown.append(position)
         elif entry.is_version_of(file):
             known[entry.id] = position
@@ -106,11 +106,11 @@ def test_a_directory_matches_as_whole_entries_do(
     assert without <= set(match.unversioned)
 
 
-def test_a_file_takes_forty_bytes_however_long_its_url_is() -> None:
+def test_a_file_takes_48_bytes_however_long_its_url_is() -> None:
     count = 1000
     rows = file_rows([(f"{number:0200d}", Validator(number, f'"{number:064d}"'), True) for number in range(count)])
     manifest = manifest_of(count)
-    assert FileDirectory(directory_rows(manifest, rows)).weight <= 41 * count
+    assert FileDirectory(directory_rows(manifest, rows)).weight <= 49 * count
 
 
 @pytest.mark.parametrize("budget", [0, 1 << 24])

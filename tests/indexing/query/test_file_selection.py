@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.query.file_selection import FileSelection
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange
+from asyncpq.indexing.query.file_selection import FileSelection, TableRows, select_rows
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -46,3 +48,14 @@ def test_plans_are_of_files_and_narrow(left: FileSelection, right: FileSelection
     for found in (left & right, left | right):
         assert all(file in found.files for file in found.plans)
         assert not any(plan.is_all or plan.is_none for plan in found.plans.values())
+
+
+def test_an_ordinal_of_a_row_group_is_only_a_number() -> None:
+    """The entry of a hostile index: a bit mask of so many row groups would take 256 MB and hours."""
+    row = {"key": b"\x01a", "max": b"\x01b", "file": 3, "values": 1}
+    entries = pa.Table.from_pylist(
+        [row | {"group": group} for group in (-1, 0, 5, 5, (1 << 31) - 1)], TABLE_SCHEMAS["bounds"]
+    )
+    table = IndexTable("bounds", ("a",))
+    selected = select_rows(table, TableRows(entries, RowRanges()), [KeyRange(b"\x01a", None)], every=False)
+    assert selected.selection.plan(3) == AccessPlan.row_groups([0, 5, (1 << 31) - 1])

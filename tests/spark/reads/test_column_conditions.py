@@ -63,6 +63,17 @@ def test_columns_of_connect() -> None:
         assert str(read_column(make(functions))) == "?"
 
 
+@pytest.mark.parametrize("literal", [{"date": 10**7}, {"timestamp": 1 << 62}, {"timestamp_ntz": -(1 << 62)}])
+def test_times_outside_of_pythons_years_prune_nothing(literal: dict[str, int]) -> None:
+    pytest.importorskip("grpc", reason="needs Spark Connect: pip install pyspark[connect]")
+    from pyspark.sql.connect.proto import expressions_pb2
+
+    from asyncpq.spark.reads import column_conditions
+
+    message = expressions_pb2.Expression(literal=expressions_pb2.Expression.Literal(**literal))  # type: ignore[arg-type]
+    assert column_conditions._of_message(message) is None
+
+
 def test_columns_of_classic_spark_prune_and_give_sparks_rows(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from asyncpq.expressions import Expression
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncpq.errors import ExpressionError
+from asyncpq.expressions import Expression, col
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
@@ -91,3 +96,25 @@ def test_sql(spark: SparkSession, restored_conf: RuntimeConfig, lake: Path) -> N
     restored_conf.set("spark.sql.session.timeZone", "America/New_York")
     rng = random.Random(3)
     assert_nothing_is_lost(spark, lake, [scan_lakes.sql(rng) for _ in range(QUESTIONS)])
+
+
+def test_times_outside_of_pythons_years(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path) -> None:
+    restored_conf.set("spark.sql.session.timeZone", "UTC")
+    micros = [-(1 << 62), -62_135_596_800_000_001, -62_135_596_800_000_000, 0, 253_402_300_800_000_000, 1 << 62]
+    table = pa.table({"row": range(len(micros)), "t": pa.array(micros, pa.timestamp("us", "UTC"))})
+    table = table.append_column("n", pa.array(micros, pa.timestamp("us")))
+    pq.write_table(table, tmp_path / "0.parquet", row_group_size=1)
+    questions, expected = [], []
+    for name, dtype in (("t", pa.timestamp("us", "UTC")), ("n", pa.timestamp("us"))):
+        for literal in micros:
+            questions += [col(name) == pa.scalar(literal, dtype), col(name) > pa.scalar(literal, dtype)]
+            expected += [{micros.index(literal)}, set(range(micros.index(literal) + 1, len(micros)))]
+    last = dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-5)))  # of the year 10000, in UTC
+    questions.append(col("t") > last)
+    expected.append({5})
+    assert wanted_rows(spark, tmp_path, questions) == expected
+    for question, rows in zip(questions, expected, strict=True):
+        assert rows <= read_rows(spark, tmp_path, question)[0]
+    beyond = Condition(col("t") > pa.scalar(1 << 60, pa.timestamp("s", "UTC")))
+    with pytest.raises(ExpressionError, match="years"):
+        beyond.column(spark.read.parquet(str(tmp_path)).schema, ReadConf.of(spark))

@@ -53,6 +53,29 @@ def test_columns_are_found_without_case() -> None:
     assert found.name == "s.b"
 
 
+def test_a_path_means_the_field_that_exists() -> None:
+    """``st.a.b`` lies in the column ``st``, though there is a column ``st.a``."""
+    inner = StructType().add("a.b", LongType()).add("A", StructType().add("c", LongType()).add("d.e", LongType()))
+    struct = StructType().add("st.a", StructType().add("c", LongType()).add("x", LongType())).add("st", inner)
+    stored = pa.struct({"a.b": pa.int64(), "A": pa.struct({"c": pa.int64(), "d.e": pa.int64()})})
+    schema = pa.schema({"st.a": pa.struct({"c": pa.int64(), "x": pa.int64()}), "st": stored})
+    lake = LakeColumns(struct, schema, ReadConf())
+    assert lake.split("st.a.b") == (1, ["a.b"])
+    assert lake.split("st.a.d.e") == (1, ["a", "d.e"])
+    assert lake.split("st.a.x") == (0, ["x"])
+    assert lake.split("st.a") == (0, [])
+    assert lake.split("st.a.c") == (None, [])  # two fields
+    assert lake.knows("st.a.c")
+    assert lake.split("st.a.nothing") == (0, ["nothing"])
+    assert lake.split("none.a") == (None, [])
+    assert not lake.knows("none.a")
+    assert pruning_terms(col("st.a.b") == 3, lake, schema, {}) == Comparison("st.a.b", "==", 3)
+    assert pruning_terms(col("st.a.c") == 3, lake, schema, {}) is None
+    by_fields = LakeColumns(struct, schema, ReadConf(), by_fields=True)
+    assert by_fields.split("st.a.b") == (1, ["a", "b"])  # as Spark has it
+    assert by_fields.split("st.a.c") == (1, ["a", "c"])
+
+
 def test_a_comparison_prunes_by_the_lakes_name() -> None:
     assert _terms(col("id") == 17) == Comparison("Id", "==", 17)
     assert _terms(col("nothing") == 17) is None

@@ -282,6 +282,18 @@ def test_files_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
     assert "as a pattern" in explain_scan(spark, pattern, where="row = 0", reader="auto").reason
 
 
+def test_markers_of_folders_are_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    lake = _files(tmp_path / "lake", ["p=1/a.parquet", "p=2/b.parquet"])
+    rows = sorted(spark.read.parquet(lake).collect())
+    for marker in ("p=1_$folder$", "p=1/x_$folder$"):
+        (tmp_path / "lake" / marker).touch()
+    for reader in ("spark", "auto", "asyncpq"):
+        assert sorted(scan(spark, lake, reader=reader).collect()) == rows
+    full = _files(tmp_path / "full", ["p=1/a_$folder$"])  # no marker, for it has rows; Spark's S3 never lists it
+    assert "_$folder$" in explain_scan(spark, full, reader="auto").reason
+    assert scan(spark, full).count() == 1
+
+
 def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

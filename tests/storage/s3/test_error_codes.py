@@ -15,7 +15,6 @@ from asyncpq.errors import (
     CredentialsError,
     InvalidOptionError,
     InvalidResponseError,
-    NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
     StoreError,
@@ -55,7 +54,7 @@ TAIL = RangeRequest(-10, 0, URL)
         (RANGE, 403, "RequestTimeTooSkewed", CredentialsError),
         (PINNED, 412, "PreconditionFailed", ObjectChangedError),
         (RANGE, 412, "PreconditionFailed", StoreError),
-        (TAIL, 416, "InvalidRange", NotParquetError),
+        (TAIL, 416, "InvalidRange", StoreError),  # of an empty object, perhaps
         (PINNED, 416, "InvalidRange", ObjectChangedError),
         (RANGE, 416, "InvalidRange", InvalidResponseError),
         (RANGE, 400, "InvalidArgument", StoreError),

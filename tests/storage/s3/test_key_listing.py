@@ -6,30 +6,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asyncpq.errors import InvalidResponseError
+from asyncpq.errors import InvalidResponseError, ResourceLimitError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.s3.key_listing import (
-    Alphabets,
-    KeyPages,
-    ListedKey,
-    ListPage,
-    PageError,
-    PageRequest,
-    list_between,
-    list_keys,
-    list_wanted_keys,
-    middle,
-    page_of_response,
-    parse_page,
-    skip,
-)
+from asyncpq.storage.listing_limits import ListingLimit
+from asyncpq.storage.s3.key_listing import Alphabets, KeyPages, list_between, list_keys, list_wanted_keys, middle, skip
+from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest, parse_page
 from asyncpq.testing.answers import ServedObject, answer_list
 from asyncpq.testing.faults import Fault
 
@@ -55,8 +42,8 @@ class Bucket:
         return parse_page(answer.body)
 
 
-def pages(bucket: Bucket) -> KeyPages:
-    return KeyPages(bucket.fetch_page, RequestContext(ReadMetrics()), "s3://b/")
+def pages(bucket: Bucket, most: int = 1_000_000) -> KeyPages:
+    return KeyPages(bucket.fetch_page, RequestContext(ReadMetrics()), ListingLimit("s3://b/", most))
 
 
 def listed(bucket: Bucket, prefix: str = "") -> list[str]:
@@ -273,108 +260,85 @@ def test_a_bucket_without_an_order_is_not_asked_for_one(
     assert {request.after for request in bucket.requests} <= {""}
 
 
-# -- pages ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("page_keys", [3, 7])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_listing_has_at_most_as_many_keys_as_the_options_allow(page_keys: int, ordered: bool) -> None:
+    bucket = Bucket([f"p/{number:03}" for number in range(100)], page_keys)
+    for most, whole in ((100, True), (99, False)):
+        source = replace(pages(bucket, most), ordered=ordered)
+        for list_all in (list_keys(source, "p/"), list_wanted_keys(source, "p/", lambda folder: True)):
+            if whole:
+                assert len(asyncio.run(list_all)) == 100
+                source.limit = ListingLimit("s3://b/", most)
+            else:
+                with pytest.raises(ResourceLimitError, match="more than 99 objects") as caught:
+                    asyncio.run(list_all)
+                assert "max_listed_objects" in str(caught.value)
 
-SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+class Endless(Bucket):
+    """Pages for ever, each with ``of_page`` new keys and a token that ``token_of`` makes of its number."""
+
+    def __init__(self, of_page: int, token_of: Callable[[int], object], *, ascending: bool = True) -> None:
+        super().__init__([], 3)
+        self.of_page = of_page
+        self.token_of = token_of
+        self.ascending = ascending
+
+    async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+        self.requests.append(page)
+        number = len(self.requests)
+        assert number < 5000
+        first = (number if self.ascending else 5000 - number) * 1000
+        keys = [ListedKey(f"{page.prefix}{first + at:09}", 1, None) for at in range(self.of_page)]
+        folders = [f"{page.prefix}{first + at:09}/" for at in range(self.of_page)] if page.folders else []
+        return ListPage(keys, folders, f"token {self.token_of(number)}")
 
 
-def page(inside: str, space: str = SPACE, truncated: str = "<IsTruncated>false</IsTruncated>") -> bytes:
-    inside = inside if "IsTruncated" in inside else inside + truncated
-    return f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult{space}>{inside}</ListBucketResult>'.encode()
+@pytest.mark.parametrize("ascending", [True, False])
+def test_new_keys_and_tokens_for_ever(ascending: bool) -> None:
+    bucket = Endless(100, int, ascending=ascending)
+    with pytest.raises(ResourceLimitError, match="more than 10000 objects"):
+        asyncio.run(list_keys(pages(bucket, 10_000), "p/"))
+    assert len(bucket.requests) <= 250
 
 
-def entry(key: str, size: str = "7", etag: str | None = "&quot;e-2&quot;") -> str:
-    tag = "" if etag is None else f"<ETag>{etag}</ETag>"
-    return f"<Contents><Key>{key}</Key><Size>{size}</Size>{tag}<Owner><ID>x</ID></Owner></Contents>"
+def test_pages_of_one_key_for_ever() -> None:
+    """Slowly, and with few keys: the number of keys alone would allow millions of requests."""
+    bucket = Endless(1, int)
+    with pytest.raises(InvalidResponseError, match="1001 pages have 1001 objects"):
+        asyncio.run(list_keys(replace(pages(bucket), ordered=False), "p/"))
 
 
-@pytest.mark.parametrize("space", [SPACE, "", ' xmlns="http://doc.s3.amazonaws.com/2006-03-01"'])
-def test_keys_and_folders(space: str) -> None:
-    inside = (
-        "<IsTruncated>true</IsTruncated><NextContinuationToken>t/+=</NextContinuationToken>"
-        + entry("a")
-        + entry("b", "0", "e")
-        + entry("c", "99999999999", None)
-        + "<CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes>"
+def test_folders_in_folders_for_ever() -> None:
+    bucket = Endless(1, int)
+    with pytest.raises((InvalidResponseError, ResourceLimitError)):
+        asyncio.run(list_wanted_keys(replace(pages(bucket, 2000), ordered=False), "p/", lambda folder: True))
+
+
+@pytest.mark.parametrize("loop", [1, 2, 5])
+def test_tokens_in_a_loop(loop: int) -> None:
+    """New keys come with tokens that came before."""
+    bucket = Endless(10, lambda number: number % loop, ascending=False)
+    with pytest.raises(InvalidResponseError, match="leads back to an earlier one"):
+        asyncio.run(list_keys(pages(bucket), "p/"))
+    assert len(bucket.requests) <= loop + 4
+
+
+@pytest.mark.parametrize("folders", [False, True])
+def test_keys_outside_of_the_prefix_are_refused(folders: bool) -> None:
+    class Liar(Bucket):
+        async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+            if folders and page.folders:
+                return ListPage([], ["elsewhere/"], None)
+            keys = [ListedKey("p/a/b" if folders else "elsewhere/secret.parquet", 1, None)]
+            return ListPage(keys, [], "t" if folders else None)
+
+    listing = (
+        list_wanted_keys(pages(Liar([], 3)), "p/", lambda folder: False)
+        if folders
+        else list_keys(pages(Liar([], 3)), "p/")
     )
-    keys = [ListedKey("a", 7, '"e-2"'), ListedKey("b", 0, '"e"'), ListedKey("c", 99_999_999_999, None)]
-    assert parse_page(page(inside, space)) == ListPage(keys, ["d/"], "t/+=")
-
-
-def test_keys_are_decoded_only_if_the_store_says_so() -> None:
-    key = "a+b%20%2B%C3%A9&amp;"
-    assert parse_page(page(entry(key))).keys[0].key == "a+b%20%2B%C3%A9&"
-    assert parse_page(page(entry(key) + "<EncodingType>url</EncodingType>")).keys[0].key == "a b +\u00e9&"
-
-
-def test_nothing() -> None:
-    assert parse_page(page("")) == ListPage([], [], None)
-
-
-BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\xff\xfe",
-        page(entry("a"))[:-1],
-        page(entry("a")) + b"<",
-        b"<html></html>",
-        b"<Error><Code>SlowDown</Code></Error>",
-        page(entry("")),
-        page(entry("a", "")),
-        page(entry("a", "-1")),
-        page(entry("a", "1e3")),
-        page(entry("a", "\uff11")),
-        page("<Contents></Contents>"),
-        page("<CommonPrefixes></CommonPrefixes>"),
-        page("<IsTruncated>true</IsTruncated>"),
-        page(entry("a"), truncated=""),
-        page("<IsTruncated>yes</IsTruncated><NextContinuationToken>t</NextContinuationToken>"),
-        page(entry("a")).replace(b"<List", b'<!DOCTYPE x SYSTEM "file:///etc/hostname"><List', 1),
-        page(entry("a"), truncated="<IsTruncated>yes</IsTruncated>"),
-        page(entry("\x01")),
-        page(entry("&b;")).replace(b"<ListBucketResult", BOMB.encode() + b"<ListBucketResult", 1),
-        page(entry("&unknown;")),
-        page(entry("a")).decode().replace("UTF-8", "UTF-16").encode("utf-16"),
-    ],
-    ids=range(22),
-)
-def test_what_is_no_page(body: bytes) -> None:
-    with pytest.raises(PageError):
-        parse_page(body)
-
-
-def test_parameters() -> None:
-    always = {"list-type": "2", "prefix": "p/"}
-    assert PageRequest("p/").parameters() == always
-    assert PageRequest("p/", after="p/a").parameters() == {**always, "start-after": "p/a"}
-    assert PageRequest("p/", encoded=True).parameters() == {**always, "encoding-type": "url"}
-    assert PageRequest("p/", "p/a", "t", folders=True).parameters() == {
-        **always,
-        "continuation-token": "t",
-        "delimiter": "/",
-    }
-
-
-def test_page_of_botocore() -> None:
-    response = {
-        "IsTruncated": True,
-        "NextContinuationToken": "t",
-        "Contents": [{"Key": "a", "Size": 7, "ETag": '"e"'}],
-        "CommonPrefixes": [{"Prefix": "d/"}],
-    }
-    assert page_of_response(response) == ListPage([ListedKey("a", 7, '"e"')], ["d/"], "t")
-    assert page_of_response({"IsTruncated": False}) == ListPage([], [], None)
-    whole = {"IsTruncated": False}
-    html: dict[str, Any] = {}  # as botocore parses it
-    for broken in (
-        {**whole, "Contents": [{"Key": "a"}]},
-        {**whole, "Contents": [{"Size": 1}]},
-        {"IsTruncated": True},
-        html,
-    ):
-        with pytest.raises(PageError):
-            page_of_response(broken)
+    with pytest.raises(InvalidResponseError, match="does not begin with the requested prefix 'p/'") as caught:
+        asyncio.run(listing)
+    assert caught.value.url == "s3://b/"

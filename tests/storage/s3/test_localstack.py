@@ -45,7 +45,10 @@ async def test_overwritten(store: Store, localstack: str, bucket: str) -> None:
     context = new_context()
     with pytest.raises(ObjectChangedError):
         await stored.fetch_range(0, 8, context=context, pin=pin)
-    assert [record.status for record in context.metrics.log] == [412]
+    # the first refusal of If-Match in a session is looked into: some servers never let it match
+    assert [record.status for record in context.metrics.log] == [412, 206]
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(0, 8, context=context, pin=pin)
 
 
 async def test_keys(store: Store, localstack: str, bucket: str) -> None:

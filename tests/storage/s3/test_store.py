@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncpq.errors import ObjectChangedError
+from asyncpq.errors import InvalidOptionError, ObjectChangedError
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, opened
@@ -71,4 +71,35 @@ async def test_version_aware_pins_by_version_id(server: ObjectServer) -> None:
     assert tail.validator.version == "v1"
     await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
     assert server.log[-1].target.endswith("/bucket/key?versionId=v1")
+    await store.close()
+
+
+async def test_a_key_with_a_version_in_its_name_is_listed_and_read_as_that_key(server: ObjectServer) -> None:
+    keys = ["a/k?versionId=1", "a/k", "a/day=1?versionId=2/k", "a/k?versionId="]
+    for key in keys:
+        server.put(f"bucket/{key}", key.encode())
+    store = open_test_store("s3", server.storage_options)
+    listed = await store.list_objects("s3://bucket/a/", context=new_context())
+    assert len(listed) == len(keys)
+    contents = set()
+    for item in listed:
+        stored = await store.open_object(item.url)
+        contents.add(bytes((await stored.fetch_tail(100, context=new_context())).data).decode())
+        assert [again.url for again in await store.list_objects(item.url, context=new_context())][:1] == [item.url]
+    assert contents == set(keys)
+    await store.close()
+
+
+async def test_a_bucket_of_a_tenant_is_read(server: ObjectServer) -> None:
+    server.put("tenant:bucket/key", DATA)
+    store = open_test_store("s3", server.storage_options)
+    stored = await store.open_object("s3://tenant:bucket/key")
+    assert stored.url == "s3://tenant:bucket/key"
+    assert (await stored.fetch_tail(9, context=new_context())).data == DATA[-9:]
+    listed = await store.list_objects("s3://tenant:bucket/", context=new_context())
+    assert [item.url for item in listed] == ["s3://tenant:bucket/key"]
+    for url in ("s3://host:9000/bucket/key", "s3://key:sec/ret@bucket/key", "s3://key:secret@bucket/key"):
+        with pytest.raises(InvalidOptionError, match="user info") as caught:
+            await store.open_object(url)
+        assert "sec" not in str(caught.value).replace("secret in storage_options", "")
     await store.close()

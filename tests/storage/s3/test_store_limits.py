@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import time
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
 from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
+from asyncpq.testing.answers import LoggedRequest
 from tests.store_backends import DATA, FAST_RETRIES, LIMITS, new_context, open_test_store, opened
+
+
+def parquet_bytes(number: int) -> bytes:
+    """A file of ten rows, one of which has the id ``number``."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"id": range(number, number + 10)}), buffer)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -119,4 +132,78 @@ async def test_a_fetch_does_not_wait_longer_than_a_read_may(server: ObjectServer
     async with asyncio.timeout(5):
         with pytest.raises(DeadlineExceededError, match="Retry-After: 31 s"):
             await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    await store.close()
+
+
+class TokenBucket:
+    """Throttles requests beyond ``rate`` per second, as a proxy does: without Retry-After."""
+
+    def __init__(self, rate: float, status: int = 503) -> None:
+        self._rate = rate
+        self._fault = Fault(status=status, code="SlowDown" if status == 503 else "")
+        self._tokens = 1.0
+        self._at = time.monotonic()
+
+    def __call__(self, request: LoggedRequest) -> Fault | None:
+        now = time.monotonic()
+        self._tokens = min(1.0, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1.0:
+            return self._fault
+        self._tokens -= 1.0
+        return None
+
+
+@pytest.mark.parametrize("status", [503, 429])
+async def test_many_lookups_at_a_store_that_throttles_all_wait_for_their_turn(
+    server: ObjectServer, status: int
+) -> None:
+    for number in range(100):
+        server.put(f"bucket/throttled/{number}.parquet", parquet_bytes(number))
+    server.faults = TokenBucket(50.0, status)
+    before = len(server.log)
+    async with asyncpq.Session(storage_options={"s3": server.storage_options}) as session:
+
+        async def look_up(number: int) -> int:
+            file = await session.open_file(f"s3://bucket/throttled/{number}.parquet")
+            return int((await file.lookup({"id": number})).num_rows)
+
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*map(look_up, range(100))) == [1] * 100
+        metrics = session.metrics
+    assert metrics.throttles > 0
+    assert metrics.paced_s > 1.0
+    assert len(server.log) - before == metrics.requests < 400  # 100 files of one request each
+
+
+async def test_a_store_that_serves_nothing_ends_all_requests(server: ObjectServer) -> None:
+    """The budget ends them, long before the deadline; those that wait for their turn fail with the others."""
+    store = open_test_store("s3", server.storage_options, replace(FAST_RETRIES, max_attempts=100, retry_budget=10.0))
+    stored, tail = await opened(store)
+    server.faults = [Fault(times=None, status=503, code="SlowDown")]
+    context = new_context()
+    async with asyncio.timeout(30):
+        outcomes = await asyncio.gather(
+            *(stored.fetch_range(0, 9, context=context, pin=tail.validator) for _ in range(60)), return_exceptions=True
+        )
+    assert {type(outcome) for outcome in outcomes} == {ThrottledError}
+    assert context.metrics.requests <= 2 * 60 + 10  # one retry of each is free, others take from the budget
+    await store.close()
+
+
+async def test_a_key_that_is_always_throttled_ends(server: ObjectServer) -> None:
+    """Others are served meanwhile, so that it waits for its turn; not for ever."""
+    store = open_test_store("s3", server.storage_options)
+    stored, tail = await opened(store)
+    server.put("bucket/other", DATA)
+    other = await store.open_object("s3://bucket/other")
+    server.faults = [Fault(times=None, status=503, code="SlowDown", path="other")]
+    hot = asyncio.ensure_future(other.fetch_range(0, 9, context=(context := new_context())))
+    async with asyncio.timeout(30):
+        while not hot.done():
+            await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+            await asyncio.sleep(0.01)
+    with pytest.raises(ThrottledError, match="given up after"):
+        await hot
+    assert FAST_RETRIES.max_attempts < context.metrics.requests <= 2 * FAST_RETRIES.max_attempts
     await store.close()

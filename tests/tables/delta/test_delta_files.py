@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.tables import deleted_rows
@@ -23,6 +25,7 @@ from tests.delta_tables import (
     FolderReader,
     add,
     assert_same_as_duckdb,
+    column,
     encode_z85,
     ids,
     inline_vector,
@@ -51,9 +54,9 @@ async def test_a_deletion_vector(writer: DeltaWriter) -> None:
 async def test_vectors_are_decoded_off_the_loop(writer: DeltaWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
-    def noted(data: bytes) -> RowRanges:
+    def noted(*arguments: Any) -> RowRanges:
         threads.append(threading.current_thread())
-        return decode_vector(data)
+        return decode_vector(*arguments)
 
     monkeypatch.setattr(deleted_rows, "decode_vector", noted)
     writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(0, 1), vector=inline_vector([1])))
@@ -221,3 +224,35 @@ def test_where_files_are(root: str, path: str, url: str) -> None:
 def test_a_log_does_not_choose_stores(root: str, path: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="another store"):
         DeltaRoot.of(root).resolve(path)
+
+
+@pytest.mark.parametrize("change", [{"offset": 1 << 31}, {"sizeInBytes": 1 << 31}, {"cardinality": 1 << 63}])
+async def test_numbers_of_vectors_beyond_the_protocol_s_are_refused(
+    writer: DeltaWriter, change: dict[str, int]
+) -> None:
+    (vector,) = writer.vector_file([0])
+    writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(0, 1), vector=vector | change))
+    with pytest.raises(CorruptFileError, match="too large number"):
+        await snapshot_of(writer.folder)
+
+
+@pytest.mark.parametrize("number", [1 << 63, -1, 10**100])
+async def test_counts_that_no_file_has_are_unknown(writer: DeltaWriter, number: int) -> None:
+    added = writer.file("f.parquet", ids(0, 1), stats={"numRecords": number, "nullCount": {"id": number}})
+    added["add"]["size"] = number
+    writer.commit(protocol(), metadata(ID), added)
+    (file,) = (await snapshot_of(writer.folder)).data_files
+    assert (file.num_rows, file.size, file.bounds.get("id")) == (None, None, None)
+    async with asyncpq.open_dataset(str(writer.folder), format="delta") as dataset:
+        assert await dataset.count() == 2
+
+
+@pytest.mark.parametrize("text", ["1e-100000000", "0e-100000000", "1e100000000", "1e-3", "9" * 5000, "NaN"])
+async def test_decimals_that_crash_pyarrow_are_no_partition_values(writer: DeltaWriter, text: str) -> None:
+    added = writer.file("f.parquet", ids(0), partition={"p": text})
+    writer.commit(protocol(), metadata(ID, column("p", "decimal(9,2)"), partition_columns=["p"]), added)
+    if text.startswith("0e"):
+        assert (await rows_of(await snapshot_of(writer.folder)))["p"].to_pylist() == [Decimal(0)]
+        return
+    with pytest.raises(CorruptFileError, match=r"is not of type decimal128\(9, 2\)"):
+        await snapshot_of(writer.folder)

@@ -45,7 +45,9 @@ def writer(tmp_path: Path) -> DeltaWriter:
         ("string", '""', '"' + "\U0010ffff" * 32 + '"', ("", None)),
         ("string", "null", '"' + "\ud7ff" * 32 + '"', (None, "\ud7ff" * 31 + "\ue000")),
         ("decimal(5,2)", "1.23", "4", (Decimal("1.23"), Decimal("4.00"))),
-        ("decimal(5,2)", '"1.23"', "1e9", (Decimal("1.23"), Decimal("999.99"))),
+        ("decimal(5,2)", '"1.23"', "1e9", (Decimal("1.23"), Decimal("1000000000.00"))),
+        ("decimal(2,0)", "-128", "127", (Decimal(-128), Decimal(127))),  # values may exceed the precision, too
+        ("decimal(2,0)", "-1e99999999", "1e99999999", (None, None)),
         ("date", '"2020-01-01"', '"+10000-01-01"', (dt.date(2020, 1, 1), None)),
         (
             "timestamp_ntz",

@@ -274,7 +274,7 @@ async def test_in_s3(server: ObjectServer, tmp_path: Path) -> None:
         assert await old.count() == 3
         options = {
             "AWS_ENDPOINT_URL": server.endpoint,
-            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_ACCESS_KEY_ID": str(server.storage_options["key"]),
             "AWS_SECRET_ACCESS_KEY": "s",
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",

@@ -383,3 +383,10 @@ async def test_every_wider_type(
             dataset = await session.open_dataset(str(writer.folder), format="delta")
             assert repr((await dataset.read(where=where)).to_pylist()) == repr(rows.to_pylist())
             assert await dataset.count(where) == rows.num_rows
+
+
+@pytest.mark.parametrize("kind", ["decimal(39,0)", "decimal(0,0)", "decimal(38,1000000)", "decimal(99999999999,0)"])
+async def test_decimals_of_impossible_digits_are_refused(writer: DeltaWriter, kind: str) -> None:
+    writer.commit(protocol(), metadata(ID, column("x", kind)), writer.file("f.parquet", ids(1)))
+    with pytest.raises(CorruptFileError, match="decimals have 1 to 38 digits"):
+        await read(writer)

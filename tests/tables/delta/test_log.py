@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.errors import CorruptFileError, FormatError
+from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
+from asyncpq.tables.delta.files import DeltaRoot
+from asyncpq.tables.delta.log import DeltaLog, _checkpoint_actions
 from tests.delta_tables import (
     ID,
     DeltaWriter,
+    FolderReader,
     assert_same_as_duckdb,
     column,
     ids,
@@ -67,6 +71,17 @@ def _write_adds(path: Path, *actions: dict[str, Any]) -> None:
     pq.write_table(pa.table({"add": pa.array(rows, ADD)}), path)
 
 
+def _sidecar(path: str, size: int = 1) -> dict[str, Any]:
+    return {"sidecar": {"path": path, "sizeInBytes": size, "modificationTime": 0}}
+
+
+def _write_checkpoint(writer: DeltaWriter, *actions: dict[str, Any]) -> None:
+    """Write a V2 checkpoint of version 0 in JSON."""
+    meta: dict[str, Any] = {"checkpointMetadata": {"version": 0}}
+    name = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (writer.log / name).write_text("".join(json.dumps(line) + "\n" for line in (meta, *actions)))
+
+
 async def test_a_v2_checkpoint_with_sidecars(writer: DeltaWriter) -> None:
     said, columns = protocol("v2Checkpoint"), metadata(ID)
     files = [writer.file(f"{number}.parquet", ids(number)) for number in range(4)]
@@ -74,19 +89,10 @@ async def test_a_v2_checkpoint_with_sidecars(writer: DeltaWriter) -> None:
     (writer.log / f"{0:020}.json").unlink()
     _write_adds(writer.log / "_sidecars/one.parquet", *files[:2])
     _write_adds(writer.log / "_sidecars/two.parquet", *files[2:])
-    sidecars: list[dict[str, Any]] = [
-        {
-            "sidecar": {
-                "path": name,
-                "sizeInBytes": (writer.log / "_sidecars" / name).stat().st_size,
-                "modificationTime": 0,
-            }
-        }
-        for name in ("one.parquet", "two.parquet")
+    sidecars = [
+        _sidecar(name, (writer.log / "_sidecars" / name).stat().st_size) for name in ("one.parquet", "two.parquet")
     ]
-    meta: dict[str, Any] = {"checkpointMetadata": {"version": 0}}
-    name = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
-    (writer.log / name).write_text("".join(json.dumps(line) + "\n" for line in (meta, said, columns, *sidecars)))
+    _write_checkpoint(writer, said, columns, *sidecars)
     writer.commit(remove(files[1]), writer.file("4.parquet", ids(4)))
     assert sorted(row["id"] for row in await assert_same_as_duckdb(writer.folder)) == [0, 2, 3, 4]
     files_left = (await snapshot_of(writer.folder)).data_files
@@ -94,6 +100,20 @@ async def test_a_v2_checkpoint_with_sidecars(writer: DeltaWriter) -> None:
     (writer.log / "_sidecars/two.parquet").unlink()
     with pytest.raises(FileNotFoundError):
         await snapshot_of(writer.folder)
+
+
+@pytest.mark.parametrize("again", ["one.parquet", "o%6Ee.parquet", "_delta_log/_sidecars/one.parquet"])
+async def test_a_sidecar_that_a_checkpoint_names_twice_is_refused(writer: DeltaWriter, again: str) -> None:
+    """A few bytes would stand for any number of reads."""
+    said, columns = protocol("v2Checkpoint"), metadata(ID)
+    add = writer.file("0.parquet", ids(0))
+    writer.commit(said, columns, add)
+    _write_adds(writer.log / "_sidecars/one.parquet", add)
+    _write_checkpoint(writer, said, columns, _sidecar("one.parquet"), _sidecar(again))
+    with pytest.raises(CorruptFileError, match=r"names the file '_sidecars/one\.parquet' twice") as caught:
+        await snapshot_of(writer.folder)
+    assert caught.value.url is not None
+    assert caught.value.url.endswith(".json")
 
 
 async def test_a_checkpoint_in_parts(writer: DeltaWriter) -> None:
@@ -239,3 +259,100 @@ async def test_any_damage_to_an_action_is_a_typed_error(
 
 
 # -- paths --------------------------------------------------------------------------------------
+
+
+# -- numbers in names and files that are bounded by what is there ------------------------------------
+
+
+@pytest.mark.parametrize("version", [1 << 31, 1 << 60, 10**20 - 1])
+async def test_a_commit_of_a_version_far_away_does_not_make_a_range(writer: DeltaWriter, version: int) -> None:
+    writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))
+    (writer.log / f"{version:020}.json").write_text("{}")
+    with pytest.raises(CorruptFileError, match="commits that are missing: 1, 2, 3;"):
+        await snapshot_of(writer.folder)
+    assert (await rows_of(await snapshot_of(writer.folder, 0))).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{0:020}.checkpoint.0000000001.9999999999.parquet",
+        f"{0:020}.checkpoint.0000000000.0000000000.parquet",
+        f"{0:020}.checkpoint.0000000000.0000000001.parquet",
+        f"{1 << 60:020}.checkpoint.0000000002.0000000001.parquet",
+        f"{0:020}.{1 << 60:020}.compacted.json",
+        f"{1 << 60:025}.json",
+        "٠" * 19 + "9.json",  # noqa: RUF001 - Arabic digits
+    ],
+)
+async def test_names_that_make_no_checkpoint_or_commit_change_nothing(writer: DeltaWriter, name: str) -> None:
+    writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))
+    (writer.log / name).write_text("{}")
+    (writer.log / "_last_checkpoint").write_text('{"version": 9223372036854775808, "size": -1, "parts": 1e999}')
+    assert (await rows_of(await snapshot_of(writer.folder))).num_rows == 1
+
+
+async def test_rows_of_a_checkpoint_without_a_file_take_no_time(writer: DeltaWriter) -> None:
+    """A few bytes stand for any number of them: a million is looked at in one call."""
+    commit = [protocol(), metadata(ID), writer.file("f.parquet", ids(1))]
+    writer.commit(*commit)
+    path = writer.log / f"{0:020}.checkpoint.parquet"
+    _write_adds(path, commit[2])
+    adds = pq.read_table(path)["add"]
+    nulls = pa.nulls(1_000_000, adds.type)
+    table = pa.table({"add": pa.chunked_array([nulls, *adds.chunks])})
+    actions = list(_checkpoint_actions(table, None))
+    assert [action["add"]["path"] for action in actions] == ["f.parquet"]
+
+
+async def test_errors_do_not_repeat_a_huge_action(writer: DeltaWriter) -> None:
+    writer.commit(protocol(), metadata(ID), {"add": {"path": "f", "partitionValues": "x" * 100_000}})
+    with pytest.raises(CorruptFileError, match="malformed action") as caught:
+        await snapshot_of(writer.folder)
+    assert len(str(caught.value)) < 5000
+
+
+class _Commits(FolderReader):
+    """Commits of given lengths; ``most`` are the bytes that were read at once."""
+
+    def __init__(self, lengths: list[int], limit: int) -> None:
+        super().__init__()
+        of_length = {length: b" " * length for length in lengths}
+        self.contents = {f"{version:020}.json": of_length[length] for version, length in enumerate(lengths)}
+        self.limits = asyncpq.LimitOptions(max_decoded_bytes=limit, unit_bytes=1)
+        self.reading = self.most = 0
+
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
+        assert at_most is not None
+        data = self.contents[url.rpartition("/")[2]]
+        self.reading += min(len(data), at_most)
+        self.most = max(self.most, self.reading)
+        await asyncio.sleep(0.01)
+        self.reading -= min(len(data), at_most)
+        if len(data) > at_most:
+            raise ResourceLimitError("too long")
+        return data
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fits"),
+    [
+        ([1 << 20] * 4, True),
+        ([(4 << 20) - 64, *[1] * 63], True),
+        ([(1 << 20) + 1] * 4, False),
+        ([1 << 17] * 33, False),
+        ([(4 << 20) + 1], False),
+        ([64 << 20] * 64, False),
+    ],
+)
+async def test_commits_are_bounded_together(lengths: list[int], fits: bool) -> None:
+    reader = _Commits(lengths, 4 << 20)
+    read = DeltaLog(DeltaRoot("/lake"), reader)._contents([*reader.contents])
+    if fits:
+        assert [len(content) for _, content in await read] == lengths
+    else:
+        with pytest.raises(ResourceLimitError, match="max_decoded_bytes=4194304 bytes together"):
+            await read
+    assert reader.most <= 9 << 20

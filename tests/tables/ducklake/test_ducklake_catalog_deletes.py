@@ -28,7 +28,9 @@ class Held(PlainReader):
         self._table = table
         self._data = data
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
         return self._data[start:stop]
 
     async def read_table(

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncpq.datasets.model import ColumnBounds
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.tables.ducklake.schema import bounds_of_statistics, value_of_text
+from asyncpq.tables.ducklake.schema import arrow_type, bounds_of_statistics, columns_of_rows, typed, value_of_text
 
 _connection = duckdb.connect()
 
@@ -137,3 +138,47 @@ def test_zero_has_no_sign_in_text() -> None:
     bounds = bounds_of_statistics("float64", row, 1)
     assert bounds is not None
     assert repr((bounds.min, bounds.max)) == "(-0.0, 0.0)"
+
+
+@pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(99999999999,0)"])
+def test_decimals_of_impossible_digits(name: str) -> None:
+    assert arrow_type(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "type_name"),
+    [
+        ("1e-100000000", "decimal(9,2)"),  # crashes pyarrow 26
+        ("1e100000000", "decimal(9,2)"),
+        ("1.505", "decimal(9,2)"),
+        ("1e300", "float32"),
+        ("9" * 5000, "int64"),
+        ("9" * 5000 + " years", "interval"),
+    ],
+)
+def test_texts_that_are_no_value_of_their_type(text: str, type_name: str) -> None:
+    with pytest.raises(ValueError):
+        value_of_text(text, type_name)
+
+
+@pytest.mark.parametrize(("text", "type_name"), [("9" * 30, "int64"), ("9999-01-01 00:00:00", "timestamp_ns")])
+def test_values_beyond_arrow_s_types(text: str, type_name: str) -> None:
+    kind = arrow_type(type_name)
+    assert kind is not None
+    with pytest.raises(ValueError, match="is not a value of type"):
+        typed(text, type_name, kind)
+
+
+def test_a_column_that_is_its_own_part() -> None:
+    """Two rows of one id at each of 60 levels: 2**60 columns."""
+
+    def row(number: int, parent: int | None) -> dict[str, object]:
+        names = {"column_name": f"c{number}", "column_type": "struct", "column_order": number}
+        return {"column_id": number, "parent_column": parent, "initial_default": None, "nulls_allowed": True, **names}
+
+    rows = [row(number, number - 1 if number else None) for number in range(60) for _ in range(2)]
+    with pytest.raises(CorruptFileError, match="two columns of one id"):
+        columns_of_rows(rows, "t")
+    deep = [row(number, number - 1 if number else None) for number in range(5000)]
+    with pytest.raises(UnsupportedFeatureError, match="nested too deeply"):
+        columns_of_rows(deep, "t")

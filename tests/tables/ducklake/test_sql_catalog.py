@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 import threading
 import traceback
@@ -67,7 +68,7 @@ def test_a_password_that_is_not_encoded_is_not_shown(password: str) -> None:
 
 def test_sqlalchemy_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(asyncpq.UsageError, match=r"Install SQLAlchemy, as the extra asyncpq\[ducklake\] does"):
+    with pytest.raises(asyncpq.UsageError, match=r"Install SQLAlchemy: pip install .*\[ducklake\]"):
         DuckLakeTable("sqlite://", "t")
 
 
@@ -84,3 +85,49 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             "INSERT INTO t VALUES (5, NULL, NULL, 'z', '2019-12-31 23:59:59+00')",
         )
         yield lake
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ducklake_data_file SET record_count = 'many', file_size_bytes = -1",
+        "ducklake_data_file SET record_count = -1, file_size_bytes = 9223372036854775807",
+        "ducklake_data_file SET begin_snapshot = 'x'",
+        "ducklake_data_file SET path = 5",
+        "ducklake_data_file SET path = NULL",
+        "ducklake_data_file SET data_file_id = 'x'",
+        "ducklake_column SET column_order = 'x' WHERE column_name = 'x'",
+        "ducklake_column SET begin_snapshot = 'x'",
+        "ducklake_column SET column_type = 'decimal(99999,3)'",
+        "ducklake_column SET column_id = 1",
+        "ducklake_column SET parent_column = 1",
+        "ducklake_column SET initial_default = '1e999999999', column_type = 'decimal(9,2)'",
+        "ducklake_column SET initial_default = '99999999999999999999999'",
+        "ducklake_snapshot SET snapshot_time = 5",
+        "ducklake_snapshot SET snapshot_time = '99999-01-01 00:00:00+00'",
+        "ducklake_file_column_stats SET min_value = 5, max_value = x'00'",
+        "ducklake_file_column_stats SET value_count = 'x', null_count = 'y'",
+        "ducklake_file_column_stats SET data_file_id = 'x'",
+        "ducklake_table SET path = 5, table_id = 'x'",
+        "ducklake_metadata SET value = 5",
+        "ducklake_delete_file SET path = 5, format = 7",
+        "ducklake_delete_file SET data_file_id = 'x'",
+    ],
+)
+async def test_values_of_any_type_in_any_column(lake: Lake, tmp_path: Path, change: str) -> None:
+    """As SQLite takes them: rows, or a typed error."""
+    lake.sql("CREATE TABLE t AS SELECT i AS x, i % 3 AS y FROM range(100) r(i)", "DELETE FROM t WHERE x < 9")
+    with sqlite3.connect(tmp_path / "catalog.sqlite") as catalog:
+        catalog.execute(f"UPDATE {change}")
+    try:
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(lake.table("t"))
+            assert (await dataset.read(where=col("x") >= 50)).num_rows in (0, 50)
+            await dataset.count()
+    except asyncpq.AsyncpqError as error:
+        assert isinstance(error, (asyncpq.FormatError, asyncpq.StoreError, asyncpq.QueryError))  # noqa: PT017
+
+
+def test_ids_of_snapshots_are_of_64_bits(lake: Lake) -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match="snapshot must be an id"):
+        DuckLakeTable("sqlite:///x", "t", snapshot=1 << 63)

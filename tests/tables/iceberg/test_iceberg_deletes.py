@@ -23,6 +23,7 @@ from pyiceberg.typedef import Record
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
+from asyncpq.options import LimitOptions
 from asyncpq.tables import deleted_rows
 from asyncpq.tables.iceberg import deletes as iceberg_deletes
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
@@ -205,7 +206,7 @@ async def test_secrets_of_urls_are_not_shown(table: Table) -> None:
         await _refused(table)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(CorruptFileError) as caught_too:
-        decode_table_metadata(b"", "https://user:hunter2@host/x.metadata.json")
+        decode_table_metadata(b"", "https://user:hunter2@host/x.metadata.json", LimitOptions())
     assert "hunter2" not in str(caught_too.value)
 
 

@@ -37,6 +37,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, TimestampType
 
+import asyncpq
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
 from asyncpq.tables.iceberg.catalog import IcebergCatalog, IcebergSnapshot
@@ -292,3 +293,17 @@ def _count(written: _Written, where: Expression) -> int:
 def test_partitions_rule_files_out(tmp_path: Path, parts: _Parts, where: Expression) -> None:
     written = _Written(tmp_path, parts)
     assert _count(written, where) < len(written.rows)
+
+
+async def test_times_of_the_last_day_of_pythons_years(tmp_path: Path) -> None:
+    """In UTC they lie outside of them; they rule out nothing."""
+    times = [dt.datetime(2024, 3, 1, tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)]
+    table = make_table(tmp_path, pa.schema([("t", pa.timestamp("us", "UTC"))]))
+    table.append(pa.table({"t": pa.array(times, pa.timestamp("us", "UTC"))}))
+    east, west = (dt.timezone(dt.timedelta(hours=hours)) for hours in (5, -5))
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(table)
+        assert await dataset.count(col("t") < dt.datetime.max.replace(tzinfo=west)) == 2
+        assert await dataset.count(col("t") >= dt.datetime.max.replace(tzinfo=west)) == 0
+        assert await dataset.count(col("t") > dt.datetime.min.replace(tzinfo=east)) == 2
+        assert await dataset.count(col("t").is_in([dt.datetime.min.replace(tzinfo=east)])) == 0

@@ -104,7 +104,7 @@ def test_one_way_to_choose_a_snapshot() -> None:
 async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpq.tables.iceberg.catalog", None)
     monkeypatch.delattr(tables, "iceberg")
-    with pytest.raises(UsageError, match=r"asyncpq\[iceberg\]"):
+    with pytest.raises(UsageError, match=r"\[iceberg\]"):
         await read_rows("s3://b/x.metadata.json")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -33,7 +34,9 @@ class Names(PlainReader):
     async def read_table(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
-    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+    async def read_bytes(
+        self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+    ) -> bytes:
         assert url == f"{FOLDER}/metadata/version-hint.text"
         assert self.hint is not None
         return self.hint.encode()
@@ -47,6 +50,8 @@ class Names(PlainReader):
         (Names("00009-b.metadata.json", "00010-a.gz.metadata.json"), "00010-a.gz.metadata.json"),
         (Names("v1.metadata.json", "v2.metadata.json", hint="1\n"), "v2.metadata.json"),  # the hint lags behind
         (Names("v1.metadata.json", "v2.gz.metadata.json", hint="2"), "v2.gz.metadata.json"),
+        (Names("v1.metadata.json", "v2.metadata.json.gz"), "v2.metadata.json.gz"),
+        (Names("v1.metadata.json", "v2.metadata.json.gz", hint="2"), "v2.metadata.json.gz"),
         (Names("v1.metadata.json", hint="7"), "v1.metadata.json"),
         (Names("v1.metadata.json", hint=""), "v1.metadata.json"),
         (Names("1-a.metadata.json", "1-b.metadata.json", hint="1-b"), "1-b.metadata.json"),
@@ -83,6 +88,33 @@ async def test_a_folder_is_read_as_its_table(tmp_path: Path) -> None:
         assert (await first.read()).num_rows == 5  # pinned until it is opened again
         assert (await (await session.open_dataset(folder, format="iceberg")).read()).num_rows == 8
         assert (await (await session.open_dataset(folder + "/", format="iceberg", version="main")).read()).num_rows == 8
+
+
+async def test_a_version_hint_that_is_no_hint_is_ignored(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = urlparse(table.location()).path
+    hint = Path(folder) / "metadata/version-hint.text"
+    async with asyncpq.Session() as session:
+        for content in (b"1".ljust((64 << 10) + 1), b"\0" * (1 << 20), b"\xff", b"no number", b"-1", b""):
+            hint.write_bytes(content)
+            assert (await (await session.open_dataset(folder, format="iceberg")).read()).num_rows == 5
+
+
+async def test_a_version_hint_has_at_most_64_kib(tmp_path: Path) -> None:
+    """Only the hint says which of two files of one number is the newest."""
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = urlparse(table.location()).path
+    metadata = Path(urlparse(table.metadata_location).path)
+    shutil.copy(metadata, metadata.with_name(f"{metadata.name.partition('-')[0]}-other.metadata.json"))
+    hint = metadata.with_name("version-hint.text")
+    async with asyncpq.Session() as session:
+        hint.write_bytes(metadata.name.encode().ljust(64 << 10))
+        assert (await (await session.open_dataset(folder, format="iceberg")).read()).num_rows == 5
+        hint.write_bytes(metadata.name.encode().ljust((64 << 10) + 1))
+        with pytest.raises(InvalidOptionError, match="only the table's catalog knows"):
+            await session.open_dataset(folder, format="iceberg")
 
 
 async def test_a_catalog_of_a_folder_sees_later_commits(tmp_path: Path) -> None:
