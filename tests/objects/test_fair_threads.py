@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import selectors
 import sys
 import threading
 import time
@@ -309,46 +310,57 @@ async def test_work_that_is_stopped_just_before_it_pauses_stops(monkeypatch: pyt
         assert await other
 
 
+class Clock:
+    """The time of threads that are tested, which passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 @pytest.mark.parametrize("is_first", [True, False])
-def test_work_waits_for_an_event_loop_that_comes_first(monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
-    """While the loop is busy, work runs a third of the time at most, and not less for many checkpoints."""
-    selector = LoopFirst()
-    if is_first:
-        monkeypatch.setattr(FairThreads, "loop_first", selector)
-    waits: list[float] = []
-    wait = selector.idle.wait
+async def test_work_waits_for_an_event_loop_that_comes_first(monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
+    """While the loop is busy, work runs a third of the time, however many checkpoints it has."""
+    clock, selector = Clock(), LoopFirst()
+    monkeypatch.setattr(fair_threads, "time", clock)
+    monkeypatch.setattr(FairThreads, "loop_first", selector if is_first else None)
+    waits: list[float | None] = []
 
-    def recorded(timeout: float | None = None) -> bool:
-        began = time.monotonic()
-        woken = wait(timeout)
-        waits.append(time.monotonic() - began)
-        return woken
+    def wait(timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        clock.now_s += timeout or 0.0
+        return False
 
-    monkeypatch.setattr(selector.idle, "wait", recorded)
-    steps, ends = 0, threading.Event()
+    monkeypatch.setattr(selector.idle, "wait", wait)
 
     def work() -> None:
-        nonlocal steps
-        while not ends.is_set():
+        for _ in range(1000):
+            clock.now_s += LEAST_RUN_S / 10
             checkpoint()
-            steps += 1
 
-    async def main() -> tuple[int, float]:
-        async with opened(1) as threads:
-            task = asyncio.create_task(run_as(threads, "any", work))
-            while steps < 100:  # noqa: ASYNC110  # steps of a thread; the loop waits
-                await asyncio.sleep(0.001)
-            waits.clear()
-            before, began = steps, time.monotonic()
-            while time.monotonic() - began < 20 * LOOP_FIRST_S:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            counted, took_s = steps - before, time.monotonic() - began
-            ends.set()
-            await task
-            return counted, took_s
+    selector.is_busy = True
+    async with opened(1) as threads:
+        await run_as(threads, "any", work)
+    # It waits before it begins, too.
+    assert waits == [LOOP_FIRST_S] * 101 if is_first else not waits
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        counted, took_s = runner.run(main())
-    most = took_s / (LOOP_FIRST_S + LEAST_RUN_S) + 2
-    assert 2 <= len(waits) <= most if is_first else not waits
-    assert counted > 10 * most  # the work has not waited at each of its checkpoints
+
+def test_a_loop_that_comes_first_is_busy_unless_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = LoopFirst()
+    during: list[tuple[float | None, bool, bool]] = []
+
+    def select(_self: object, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        during.append((timeout, selector.is_busy, selector.idle.is_set()))
+        return []
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+    assert not selector.is_busy
+    assert selector.idle.is_set()
+    for timeout in (None, 0, 1.5, 0, -1):
+        selector.select(timeout)
+        assert selector.is_busy
+        assert not selector.idle.is_set()
+    assert during == [(None, False, True), (0, True, False), (1.5, False, True), (0, True, False), (-1, True, False)]
+    selector.close()
