@@ -18,7 +18,7 @@ import pytest
 
 REQUESTS = 30
 STARTS_S = 40.0  # of imports on a machine with other work
-ENDS_S = 5.0
+ENDS_S = 15.0  # 5 on a machine without other work
 
 
 @pytest.fixture(params=["after the patch", pytest.param("before the patch", marks=pytest.mark.slow)])
