@@ -22,6 +22,7 @@ from asyncpq.expressions import parse_where
 from asyncpq.objects.fair_threads import FairThreads, LoopFirst
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration
+from asyncpq.serve.fair_loop import FairEventLoop
 
 IDLE_S: Final = 60.0
 SWITCH_S: Final = 0.0001
@@ -54,7 +55,7 @@ def run(configuration: Configuration, path: str | None = None) -> None:
     """
     FairThreads.loop_first = LoopFirst()
     try:
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(FairThreads.loop_first)) as runner:
+        with asyncio.Runner(loop_factory=lambda: FairEventLoop(FairThreads.loop_first)) as runner:
             runner.run(_run(configuration, path))
     finally:
         FairThreads.loop_first = None

@@ -1,0 +1,103 @@
+"""An event loop whose callbacks run in fair order: first those of the token that has used the loop least of late.
+
+asyncio runs whatever is ready in the order in which it became ready. If sixteen requests of one token become ready at
+once, as when a listing ends that all of them wait for, another token's request waits for all of them, again and again
+on its way. Here it waits for one callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, Final, TypeVarTuple
+
+from asyncpq.storage.threads import work_owner
+
+Ts = TypeVarTuple("Ts")
+
+TURN_S: Final = 0.001  # an owner's callbacks, one after the other
+ITERATION_S: Final = 0.003  # all owners' callbacks, before sockets, timers and what has no owner
+_FADE_EVERY_S: Final = 0.1
+_FADE: Final = 0.9  # of the time used: what is left of it after a while
+_FORGOTTEN_S: Final = 1e-4
+
+
+class FairEventLoop(asyncio.SelectorEventLoop):
+    """A selector's event loop in which callbacks whose context has an owner (:data:`work_owner`) have their turns by
+    the time that their owners have used in the last second or so. Each owner's callbacks keep their order."""
+
+    def __init__(self, selector: Any = None) -> None:
+        super().__init__(selector)
+        self._waiting: dict[object, deque[asyncio.Handle]] = {}
+        self._used_s: dict[object, float] = {}
+        self._fades_at = 0.0
+        self._is_due = False  # whether _run_turns is among the callbacks of the next iteration
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call ``callback`` as soon as possible; see the class."""
+        owner = work_owner.get() if context is None else context.get(work_owner)
+        if owner is None:
+            return super().call_soon(callback, *args, context=context)
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")  # as asyncio's own says it
+        handle = asyncio.Handle(callback, args, self, context)
+        waiting = self._waiting.get(owner)
+        if waiting is None:
+            waiting = self._waiting[owner] = deque()
+        waiting.append(handle)
+        self._call_turns()
+        return handle
+
+    def close(self) -> None:
+        """Close the loop; callbacks that have not run never do."""
+        self._waiting.clear()
+        super().close()
+
+    def _call_turns(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            super().call_soon(self._run_turns, context=_NO_OWNER)
+
+    def _run_turns(self) -> None:
+        """Run callbacks for :data:`ITERATION_S` at most, unless one alone takes longer."""
+        self._is_due = False
+        now_s = time.monotonic()
+        ends_s = now_s + ITERATION_S
+        if now_s >= self._fades_at:
+            self._fade(now_s)
+        try:
+            while self._waiting and now_s < ends_s:
+                now_s = self._run_turn(min(self._waiting, key=self._used), now_s)
+        finally:
+            if self._waiting:
+                self._call_turns()
+
+    def _run_turn(self, owner: object, began_s: float) -> float:
+        waiting, now_s = self._waiting[owner], began_s
+        try:
+            while waiting and now_s < began_s + TURN_S:
+                handle = waiting.popleft()
+                if not handle.cancelled():
+                    handle._run()  # noqa: SLF001  # as any event loop runs it
+                    now_s = time.monotonic()
+        finally:
+            self._used_s[owner] = self._used(owner) + time.monotonic() - began_s
+            if not waiting:
+                del self._waiting[owner]
+        return now_s
+
+    def _used(self, owner: object) -> float:
+        return self._used_s.get(owner, 0.0)
+
+    def _fade(self, now_s: float) -> None:
+        self._fades_at = now_s + _FADE_EVERY_S
+        faded = {owner: used_s * _FADE for owner, used_s in self._used_s.items()}
+        self._used_s = {owner: used_s for owner, used_s in faded.items() if used_s > _FORGOTTEN_S}
+
+
+_NO_OWNER: Final = Context()
