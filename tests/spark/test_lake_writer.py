@@ -103,7 +103,8 @@ def test_a_lake_holds_what_a_table_would(spark: SparkSession, tmp_path: Path, re
         save(frame, lake, mode)
         frame.select(*first.columns).write.mode(mode).parquet(plain)
     oracle = spark.read.parquet(plain)
-    same(spark.read.parquet(f"{lake}/data/*"), oracle)
+    # not all files: an attempt of a task that Spark gave up may have left one, which is not committed
+    same(spark.read.parquet(*[f"{lake}/{path}" for path in committed(lake)]), oracle)
     same(spark.read.format("asyncpq").load(str(lake)).select(*oracle.columns), oracle)
     last = rows(spark, 0, 7).selectExpr("id", "'x' as other")
     save(last, lake, "overwrite")
