@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import Context
 from typing import Final
 
 from asyncpq.storage.threads import OwnersQueue
 
 SLICE_S: Final = 0.005  # of one iteration
 _MOST: Final = 64
+_NO_OWNER: Final = Context()  # all owners wait for it
 
 
 class LoopTurns:
@@ -36,7 +38,7 @@ class LoopTurns:
             self._running = True
             self._num = 1
             self._began_s = time.thread_time()
-            loop.call_soon(self._next)
+            loop.call_soon(self._next, context=_NO_OWNER)
         elif self._waiting or time.thread_time() - self._began_s > SLICE_S:
             waiting: asyncio.Future[None] = loop.create_future()
             self._waiting.append(waiting)
@@ -55,4 +57,4 @@ class LoopTurns:
             if not waiting.done():
                 waiting.set_result(None)
                 num -= 1
-        loop.call_soon(self._next)
+        loop.call_soon(self._next, context=_NO_OWNER)
