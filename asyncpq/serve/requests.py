@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import InvalidOptionError, QueryError, nearest
 from asyncpq.scan.key_texts import key_value
 from asyncpq.serve.configuration import Limits
@@ -22,6 +23,7 @@ MAX_TUPLES: Final = 256  # keys of several columns
 MAX_TUPLE_VALUES: Final = 1024  # of all keys of several columns: each file of a dataset is compared with each of them
 MAX_KEY_COLUMNS: Final = 32
 MAX_VALUES: Final = 1 << 14  # lists, objects, members and escaped characters of a JSON body, beside the keys
+_COUNTED_BYTES: Final = 64 << 10  # of a body at once, since Python's lock is held while they are counted
 MAX_PARAMETERS: Final = 64  # of a query string, beside the keys
 _ACCEPT_RANGES: Final = 64  # media ranges of a header Accept that count
 SMALL: Final = 1024  # characters of a request that is parsed on the event loop
@@ -141,8 +143,7 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> RowsRequest:
 def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
     """Parse the JSON body of a request for ``verb``. Raises Problem 400 if it is malformed, or has too many values."""
     # Parsing holds Python's lock, whichever thread it runs in: so what takes long is counted before.
-    most = MAX_VALUES + 4 * limits.keys
-    if sum(map(body.count, (b",", b"[", b"{", b"\\"))) > most:
+    if _has_more_values(body, MAX_VALUES + 4 * limits.keys):
         raise _wrong("the body has too many values", hint=f"Send at most {limits.keys} keys in one request.")
     try:
         document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
@@ -167,6 +168,17 @@ def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
         _check_key_columns(given["keys"])
         given["keys"] = {name: _key_list(name, values) for name, values in given["keys"].items()}
     return _rows_request(verb, given)
+
+
+def _has_more_values(body: bytes, most: int) -> bool:
+    """Return whether a JSON text has more than ``most`` characters that each may begin a value or escape a letter."""
+    count = 0
+    for start in range(0, len(body), _COUNTED_BYTES):
+        checkpoint()
+        count += sum(map(body[start : start + _COUNTED_BYTES].count, (b",", b"[", b"{", b"\\")))
+        if count > most:
+            return True
+    return False
 
 
 def _rows_request(verb: str, given: Mapping[str, Any]) -> RowsRequest:

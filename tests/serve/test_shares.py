@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 from asyncpq.expressions import parse_where
 from asyncpq.expressions.tree import MAX_WILDCARDS
 from asyncpq.scan.request import LookupKeys
-from asyncpq.serve import Service
+from asyncpq.serve import Service, requests
 from asyncpq.serve.configuration import Limits, parse_configuration, token_digest
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_COMPARISONS, MAX_KEY_COLUMNS, MAX_PARAMETERS, MAX_VALUES, SMALL, from_body
@@ -128,6 +129,43 @@ def test_a_body_with_too_many_values_is_not_parsed(body: bytes, monkeypatch: pyt
     with pytest.raises(Problem, match="too many values") as raised:
         from_body("lookup", body, LIMITS)
     assert raised.value.status == 400
+
+
+def test_the_values_of_a_body_are_counted_in_slices_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting holds Python's lock."""
+    slices: list[None] = []
+    monkeypatch.setattr(requests, "checkpoint", lambda: slices.append(None))
+    with pytest.raises(Problem, match="too many values"):
+        from_body("lookup", b'{"keys": {"id": [' + b"[]," * (1 << 20) + b"1]}}", Limits())
+    assert len(slices) == 1
+    slices.clear()
+    assert from_body("lookup", b'{"keys": {"id": [1]}}' + b" " * (1 << 20), Limits()).keys == {"id": ["1"]}
+    assert len(slices) == 17
+    slices.clear()
+    few = b'{"keys": {"id": [' + (b"1," + b" " * 1000) * 4000 + b"1]}}"
+    assert len(from_body("lookup", few, Limits(keys=5000)).keys["id"]) == 4001
+
+
+async def test_what_failed_work_held_is_freed_in_its_thread(texts: str) -> None:
+    """A parsed body of 4 MB takes the event loop milliseconds to free."""
+
+    class Large:
+        pass
+
+    freed: list[bool] = []
+
+    def parse() -> None:
+        large = Large()
+        weakref.finalize(large, lambda: freed.append(threading.current_thread() is not threading.main_thread()))
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise Problem(400, "the body is not JSON") from error
+
+    async with Service(parse_configuration(settings(texts))) as service:
+        with pytest.raises(Problem):
+            await service.in_thread(parse)
+        assert freed == [True]
 
 
 async def test_long_bodies_and_conditions_leave_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
