@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import re
 import sys
 import traceback
@@ -21,7 +20,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from asyncpq.cli import missing_package
+from asyncpq.cli import drop_output, missing_package
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -173,13 +172,18 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has gone, such as head: nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit from None
     except (typer.Exit, typer.Abort, typer.BadParameter):  # the command's own end
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process with one line
         if state.debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and not isinstance(error, AsyncpqError) and error.filename is None:
+            try:
+                sys.stdout.flush()
+            except OSError:  # the error that is told here
+                drop_output()
         fail(_message(error), exit_code(error))
 
 
@@ -211,5 +215,8 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def _tell(message: str, code: int) -> int:
-    typer.echo(f"asyncpq: {' '.join(message.split())}", err=True)
+    try:
+        typer.echo(f"asyncpq: {' '.join(message.split())}", err=True)
+    except OSError:  # the code says what there is no place to say; what stderr still holds must not change it
+        drop_output(sys.stderr.fileno())
     return code
