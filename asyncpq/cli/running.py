@@ -7,6 +7,7 @@ rights), 5 ``lint --strict`` has findings, 130 interrupted.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import errno
 import logging
 import re
@@ -150,8 +151,12 @@ def _meant(error: Any) -> str | None:
         meant = _OPTIONS.get(option)
         return f"No such option: {option}. Did you mean {meant}?" if meant in known else None
     named = _NO_COMMAND.match(error.message)
-    meant = None if named is None else _COMMANDS.get(named[1])
-    return f"{named[0]}. Did you mean '{meant}'?" if named and meant in getattr(command, "commands", ()) else None
+    if named is None:
+        return None
+    known = {*getattr(command, "commands", ()), *_COMMANDS}
+    close = next(iter(difflib.get_close_matches(named[1], known, n=1)), "")  # also of mistyped words of other tools
+    meant = _COMMANDS.get(close)
+    return f"{named[0]}. Did you mean '{meant}'?" if meant in getattr(command, "commands", ()) else None
 
 
 @contextmanager
