@@ -54,7 +54,7 @@ def in_shell(arguments: list[str], redirections: str, folder: Path) -> subproces
         ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env=environment,
         cwd=folder,
