@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -80,6 +80,7 @@ class Dataset(Unpicklable):
         return f"Dataset({self.url!r}, {len(self.schema)} columns)"
 
     async def __aenter__(self) -> Self:
+        self._runtime.check()
         return self
 
     async def __aexit__(
@@ -145,11 +146,12 @@ class Dataset(Unpicklable):
         Args:
             pages: as in :meth:`asyncpq.File.inspect`.
         """
+        self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import inspect_dataset
 
         operation = self._runtime.operation("inspect", self.url)
-        return await self._report(operation, inspect_dataset(self._state, operation, pages=pages))
+        return await self._report(operation, lambda: inspect_dataset(self._state, operation, pages=pages))
 
     def _repr_html_(self) -> str | None:
         """Return a frame for notebooks with the page map of the dataset: what memory has of it, without a request."""
@@ -172,18 +174,18 @@ class Dataset(Unpicklable):
         Raises:
             ColumnNotFoundError: the dataset does not have one of the columns.
         """
+        self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import lint_dataset
 
         operation = self._runtime.operation("lint", self.url)
-        return await self._report(operation, lint_dataset(self._state, operation, columns))
+        return await self._report(operation, lambda: lint_dataset(self._state, operation, columns))
 
-    async def _report(self, operation: Operation, work: Coroutine[Any, Any, T]) -> T:
-        self._runtime.check()
+    async def _report(self, operation: Operation, make: Callable[[], Awaitable[T]]) -> T:
         try:
             with operation:
                 async with self._runtime.deadline(self.url):
-                    return await work
+                    return await make()
         finally:
             self.metrics = operation.metrics
 
@@ -358,6 +360,7 @@ class Dataset(Unpicklable):
     ) -> WhyReport:
         """Run a read, and return a report on its cost; see :meth:`asyncpq.File.why`. The report has the layouts of at
         most 20 files that were read."""
+        self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import DatasetStory
         from asyncpq.reports.why import verb_of
@@ -365,7 +368,6 @@ class Dataset(Unpicklable):
         verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
         wanted = None if lookup is None else LookupKeys(lookup)
-        self._runtime.check()
         async with self._runtime.deadline(self.url):
             named = () if count else columns
             ask = await self._asked(named, where if wanted is None else wanted.where, limit=limit)

@@ -76,6 +76,7 @@ class File(Unpicklable):
         return f"File({self.url!r}, {self.num_rows} rows)"
 
     async def __aenter__(self) -> Self:
+        self._source.runtime.check()
         return self
 
     async def __aexit__(
@@ -84,7 +85,9 @@ class File(Unpicklable):
         await self.close()
 
     async def close(self) -> None:
-        """Close the handle, and with it the descriptor of a local file. Idempotent."""
+        """Close the handle, and with it the descriptor of a local file. Idempotent. Raises UsageError in another event
+        loop or process than the session's, while the session is open."""
+        self._source.runtime.check_place("a File", "async with file:")
         await self._source.handle.close()
 
     # -- properties -------------------------------------------------------------------------------
@@ -185,6 +188,7 @@ class File(Unpicklable):
         Raises:
             ColumnNotFoundError, AmbiguousColumnError: a name of ``page_bounds`` is not that of one column.
         """
+        self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import inspect_version
 
@@ -210,6 +214,7 @@ class File(Unpicklable):
         Raises:
             ColumnNotFoundError, AmbiguousColumnError: a name is not that of one column.
         """
+        self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.lint")
         from asyncpq.reports.lint import lint_document, lint_version, prices_text
 
@@ -445,7 +450,6 @@ class File(Unpicklable):
     async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
         from asyncpq.reports.inspection import report_on
 
-        self._source.runtime.check()
         try:
             with operation:
                 async with self._source.runtime.deadline(self.url):

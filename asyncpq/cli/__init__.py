@@ -14,23 +14,57 @@ import sys
 
 
 def main() -> None:
-    """Run the command line with the arguments of the process."""
+    """Run the command line with the arguments of the process, and end the process."""
+    _open_closed_streams()
+    code: object = 0
     try:
         _run(sys.argv[1:])
+    except SystemExit as end:
+        code = end.code
     except ModuleNotFoundError as error:
         message = missing_package(error)
         if message is None:
             raise
-        sys.exit(f"asyncpq: {message}")
+        code = f"asyncpq: {message}"
     except KeyboardInterrupt:  # while modules are loaded, which takes a while
         sys.stderr.write("asyncpq: interrupted\n")
-        sys.exit(130)
+        code = 130
     except OSError as error:
         if error.filename is not None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what stdout still holds at the end
-        if not isinstance(error, BrokenPipeError):  # otherwise the reader of the pipe has gone, such as head
-            sys.exit(f"asyncpq: cannot write to stdout: {error.strerror or error}.")
+        code = _cannot_write(error)
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # Python's own last flush would end the process with code 120
+        code = _cannot_write(error) or code
+    sys.exit(code)  # type: ignore[arg-type]  # a text is written to stderr, and the code is 1
+
+
+def _cannot_write(error: OSError) -> str | None:
+    """Drop what stdout still holds, and return what to say; None if the reader of a pipe has gone, such as head."""
+    drop_output()
+    if isinstance(error, BrokenPipeError):
+        return None
+    return f"asyncpq: cannot write to stdout: {error.strerror or error}."
+
+
+def drop_output(descriptor: int | None = None) -> None:
+    """Send what the stream of a descriptor, by default stdout, holds and gets from now on nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno() if descriptor is None else descriptor)
+    os.close(nowhere)
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that the process was started without, as by ``>&-``: what it opens next would have
+    their numbers. Writes to stdout then fail, as they do in other programs, and stderr and stdin are empty."""
+    for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
 
 
 def _run(arguments: list[str]) -> None:

@@ -11,11 +11,19 @@ import typer
 from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
 from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
+from asyncpq.cli.wording import in_options
 from asyncpq.dataset import Dataset
-from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
+from asyncpq.errors import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    CredentialsError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    UsageError,
+)
 from asyncpq.opening.names import names_many
 from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
@@ -25,6 +33,7 @@ from asyncpq.session import Session
 _CODES: Final = {
     **{kind.__name__: NOT_FOUND for kind in (ObjectNotFoundError, BucketNotFoundError)},
     **{kind.__name__: NOT_ALLOWED for kind in (AccessDeniedError, CredentialsError)},
+    **{kind.__name__: WRONG_USAGE for kind in (InvalidOptionError, UsageError)},
 }
 
 
@@ -57,7 +66,7 @@ async def doctor(
         print_facts(console(), _facts(report), cut=False)
     store = report["store"]
     if store is not None and store["error"] is not None:
-        fail(store["error"], _CODES.get(store["error_type"] or "", FAILED))
+        fail(in_options(store["error"]), _CODES.get(store["error_type"] or "", FAILED))
 
 
 def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:

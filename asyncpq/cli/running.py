@@ -7,9 +7,9 @@ rights), 5 ``lint --strict`` has findings, 130 interrupted.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import errno
 import logging
-import os
 import re
 import sys
 import traceback
@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from asyncpq.cli import missing_package
+from asyncpq.cli import drop_output, missing_package
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -151,8 +151,12 @@ def _meant(error: Any) -> str | None:
         meant = _OPTIONS.get(option)
         return f"No such option: {option}. Did you mean {meant}?" if meant in known else None
     named = _NO_COMMAND.match(error.message)
-    meant = None if named is None else _COMMANDS.get(named[1])
-    return f"{named[0]}. Did you mean '{meant}'?" if named and meant in getattr(command, "commands", ()) else None
+    if named is None:
+        return None
+    known = {*getattr(command, "commands", ()), *_COMMANDS}
+    close = next(iter(difflib.get_close_matches(named[1], known, n=1)), "")  # also of mistyped words of other tools
+    meant = _COMMANDS.get(close)
+    return f"{named[0]}. Did you mean '{meant}'?" if meant in getattr(command, "commands", ()) else None
 
 
 @contextmanager
@@ -173,13 +177,18 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has gone, such as head: nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit from None
     except (typer.Exit, typer.Abort, typer.BadParameter):  # the command's own end
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process with one line
         if state.debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and not isinstance(error, AsyncpqError) and error.filename is None:
+            try:
+                sys.stdout.flush()
+            except OSError:  # the error that is told here
+                drop_output()
         fail(_message(error), exit_code(error))
 
 
@@ -211,5 +220,8 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def _tell(message: str, code: int) -> int:
-    typer.echo(f"asyncpq: {' '.join(message.split())}", err=True)
+    try:
+        typer.echo(f"asyncpq: {' '.join(message.split())}", err=True)
+    except OSError:  # the code says what there is no place to say; what stderr still holds must not change it
+        drop_output(sys.stderr.fileno())
     return code

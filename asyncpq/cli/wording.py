@@ -49,8 +49,14 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
         "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
     ),
     (
-        "and pass account_name and account_key in storage_options.",
-        "and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
+        "Install adlfs or obstore. To read through obstore, pass "
+        'storage_options={"az": {"obstore": {"account_name": ..., "account_key": ...}}}.',
+        "Install adlfs, and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
+    ),
+    (
+        "Install gcsfs or obstore. To read through obstore, pass "
+        'storage_options={"gs": {"obstore": {"service_account": "key.json"}}}.',
+        "Install gcsfs, and set GOOGLE_APPLICATION_CREDENTIALS to a file with a key.",
     ),
     (
         'Pass token="key.json" in storage_options, or token="anon" for public objects.',

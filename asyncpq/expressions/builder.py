@@ -26,11 +26,20 @@ _ACCEPTED = (
 _MEANT: dict[str, str] = {
     "isin": "is_in(values)",
     "in": "is_in(values)",
+    **dict.fromkeys(("notin", "isnotin"), "~col(...).is_in(values)"),
+    "startswith": "starts_with(prefix)",
+    "endswith": 'like("%suffix")',
+    **dict.fromkeys(("ilike", "icontains"), "has_tokens(text), which finds words in any case"),
+    "isnan": 'where="isnan(column)", a condition in SQL',
     **dict.fromkeys(("isnull", "isna", "isnone"), "is_null()"),
     **dict.fromkeys(("isnotnull", "notnull", "notna", "isnotna", "isnotnone"), "is_valid()"),
     **dict.fromkeys(("isbetween",), "between(low, high)"),
     **dict.fromkeys(("eq", "equals"), "col(...) == value"),
     **dict.fromkeys(("ne", "neq"), "col(...) != value"),
+    **dict.fromkeys(("gt",), "col(...) > value"),
+    **dict.fromkeys(("ge", "gte"), "col(...) >= value"),
+    **dict.fromkeys(("lt",), "col(...) < value"),
+    **dict.fromkeys(("le", "lte"), "col(...) <= value"),
 }
 
 
@@ -336,6 +345,10 @@ class _Col:
         def __getattr__(self, name: str) -> NoReturn:
             """Raise AttributeError with how a column of this name is written, which Polars writes as ``col.id``."""
             raise AttributeError(f'col has no attribute {name}: write col("{name}")', name=name, obj=self)
+
+        def __getitem__(self, name: object) -> NoReturn:
+            """Raise TypeError with how a column is written, which PySpark's frames write as ``frame["id"]``."""
+            raise TypeError(f"col is a function: write col({name!r})")
 
 
 col = _Col()

@@ -263,7 +263,7 @@ def _interval(node: Any) -> Scalar:
 def _sum(node: Any) -> Scalar:
     left, right = operand_of(node.this), operand_of(node.expression)
     if not isinstance(left, RelativeTime) or type(right) is not dt.timedelta:
-        refuse(node, "is a calculation", f"{_OPERAND_HINT} Only now() - INTERVAL '7' DAY is calculated.")
+        refuse(node, "is a calculation", f"{_OPERAND_HINT} {_CALCULATED}")
     return left + right if kind_of(node) == "Add" else left - right
 
 
@@ -290,6 +290,7 @@ _LITERALS: Final[dict[str, Callable[[Any], Any]]] = {
 #: Functions of other engines for parts of variants and JSON.
 _PARTS_ELSEWHERE: Final = frozenset({"variant_extract", "get_path", "get", "json_value", "json_extract_string"})
 _OPERAND_HINT: Final = "Compare a column with a literal: move calculations to the literal, and write their result."
+_CALCULATED: Final = "Only now() - INTERVAL '7' DAY is calculated. Text stands in single quotes: name = 'u-1'."
 _OPERAND_HINTS: Final = {
     "CurrentDate": "It depends on the time zone: write today's date, such as DATE '2024-05-01'.",
     "Any": "Write list_contains(tags, 'a') for an element of a list, or x IN (...).",

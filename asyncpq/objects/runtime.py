@@ -215,7 +215,9 @@ class Runtime:
 
     def check_place(self, what: str, block: str) -> None:
         """Raise UsageError if ``what``, which ``block`` closes, is closed in another event loop or process than the
-        session's."""
+        session's, while the session is open."""
+        if self._ended:
+            return
         if self._loop is not None and (self._loop is not _running_loop() or self._process != os.getpid()):
             raise UsageError(
                 f"{what} belongs to the event loop and process it was entered in",

@@ -116,6 +116,10 @@ class RecordBatchStream(Unpicklable):
                 hint=f"Write `async with {self._of}.scan(...) as scan:`, or await {self._of}.read(...) for one table.",
             )
 
+    def _check_loop(self) -> None:
+        if self._state == "open":
+            self._runtime.check()  # in another loop or process it would wait for ever
+
     async def __anext__(self) -> pa.RecordBatch:
         """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers may take turns.
 
@@ -124,8 +128,7 @@ class RecordBatchStream(Unpicklable):
             AsyncpqError: reading failed; the scan is over.
         """
         self._require_entered()
-        if self._state == "open":
-            self._runtime.check()  # in another loop or process it would wait for ever
+        self._check_loop()
         async with self._pulling:
             return await self._pull()
 
@@ -181,9 +184,10 @@ class RecordBatchStream(Unpicklable):
         with`` block. It fetches ahead no more than the scan does.
 
         Raises:
-            UsageError: the scan is not open.
+            UsageError: the scan is not open, or runs in another event loop.
         """
         self.__aiter__()  # it was entered
+        self._check_loop()
         return reader_of(self, closes=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
+import os
 import secrets
 import sys
 import tempfile
@@ -27,7 +29,23 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the service until a signal ends it; return the exit code."""
-    return start(**vars(parser().parse_args(arguments)))
+    try:
+        return start(**vars(parser().parse_args(arguments)))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        if sys.stdout is not None:  # Python's last flush would fail, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.write(f"asyncpq: cannot write to stdout: {error.strerror or error}.\n")
+        return 1
+
+
+def _print(text: str) -> None:
+    """Write to stdout. Raises OSError if nothing can be written there."""
+    if sys.stdout is None:  # the process was started without it
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def start(
@@ -48,7 +66,7 @@ def start(
     """
     if new_token:
         token = secrets.token_urlsafe(32)
-        sys.stdout.write(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
+        _print(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
         return 0
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -60,8 +78,7 @@ def start(
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
             made, tokens = make_demo(folder)
             made = listening(made, host, port)
-            sys.stdout.write(f"{greeting(made, tokens)}\n")
-            sys.stdout.flush()
+            _print(f"{greeting(made, tokens)}\n")
             run(made)
     except AsyncpqError as error:
         sys.stderr.write(f"asyncpq: {' '.join(str(error).split())}\n")

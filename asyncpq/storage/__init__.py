@@ -41,10 +41,7 @@ _WRAPPERS = word_set(
 _LIKE_S3 = "Write s3:// for a store with S3's protocol, and endpoint_url in storage_options."
 #: Hints for protocols that neither asyncpq nor fsspec knows.
 _UNKNOWN: Mapping[str, str] = {
-    "abfss": "Install adlfs, and pass account_name and account_key in storage_options.",
-    **dict.fromkeys(
-        ("wasb", "wasbs"), "Install adlfs, and write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH for the url."
-    ),
+    **dict.fromkeys(("wasb", "wasbs"), "Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH for the url."),
     "uc": "Unity Catalog names tables: pass a deltalake.DeltaTable of this url, or the table's storage location.",
     "s3n": "Write s3:// for it.",
     **dict.fromkeys(("b2", "cos", "cosn", "minio", "obs", "r2"), _LIKE_S3),
@@ -101,7 +98,9 @@ def open_store(
     from fsspec.registry import known_implementations, registry
 
     if protocol not in known_implementations and protocol not in registry:
-        hint = _UNKNOWN.get(protocol, "Use a protocol that fsspec knows.")
+        from asyncpq.storage.fsspec import CLIENTS
+
+        hint = CLIENTS.get(protocol) or _UNKNOWN.get(protocol, "Use a protocol that fsspec knows.")
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint=hint)
     if protocol == "reference":
         raise UnsupportedStoreError(

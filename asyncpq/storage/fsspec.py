@@ -13,13 +13,14 @@ import inspect
 import os
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 import fsspec
-from fsspec.asyn import AsyncFileSystem
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.dircache import DirCache
 
 from asyncpq.errors import (
@@ -56,7 +57,7 @@ from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget
 from asyncpq.storage.threads import Threads, results_of
-from asyncpq.storage.urls import chained_url, is_s3_option, refusal, safe_url, unknown_option
+from asyncpq.storage.urls import chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
 
 T = TypeVar("T")
 _FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
@@ -71,6 +72,19 @@ _MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this 
 #: The HTTP methods as which calls of a filesystem are counted; all other calls count as GET.
 _HTTP_METHODS = {"info": "HEAD", "pipe_file": "PUT", "put_file": "PUT", "rm_file": "DELETE"}
 _LISTINGS = ("find", "ls")
+_GOOGLE_CLIENTS = (
+    "Install gcsfs or obstore. To read through obstore, pass "
+    'storage_options={"gs": {"obstore": {"service_account": "key.json"}}}.'
+)
+_AZURE_CLIENTS = (
+    "Install adlfs or obstore. To read through obstore, pass "
+    'storage_options={"az": {"obstore": {"account_name": ..., "account_key": ...}}}.'
+)
+#: The packages that serve a protocol, where fsspec's is not the only one.
+CLIENTS: Mapping[str, str] = {
+    **dict.fromkeys(("gs", "gcs"), _GOOGLE_CLIENTS),
+    **dict.fromkeys(("abfs", "abfss", "az"), _AZURE_CLIENTS),
+}
 _AZURE = (
     "Pass account_name and account_key (or sas_token, or connection_string) in storage_options, or anon=True for "
     "public objects."
@@ -82,6 +96,8 @@ _ACCESS: Mapping[str, str] = {
     **dict.fromkeys(("gs", "gcs"), _GOOGLE),
     "adl": "Its service, Azure Data Lake Storage Gen1, ended: write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
 }
+#: In the names of exceptions about credentials. Azure's signing fails where a key is malformed.
+_DENIED = ("Authentication", "Credentials", "Signing")
 _ETAGS = ("ETag", "etag", "e_tag")
 _VERSIONS = ("version_id", "VersionId", "ino")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -113,10 +129,7 @@ class FsspecStore(Unpicklable):
         try:
             class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
-            raise UnsupportedStoreError(
-                f"{protocol}:// urls need a package that is not installed: {str(error).rstrip('.')}",
-                hint="Install the package.",
-            ) from error
+            raise _not_importable(protocol, error) from error
         except AttributeError as error:  # adlfs has no class for adl:// any more
             raise UnsupportedStoreError(
                 f"the installed package has no filesystem for {protocol}:// urls", hint=_ACCESS.get(protocol)
@@ -130,7 +143,10 @@ class FsspecStore(Unpicklable):
             known = set().union(*map(_parameters, class_.__mro__))
             foreign = [name for name in options if is_s3_option(name) and name not in known]
             if foreign:
-                raise unknown_option(protocol, foreign, known)
+                refused = unknown_option(protocol, foreign, known)
+                if protocol in _ACCESS:
+                    refused.hint = f"{refused.hint} For {protocol}: {_ACCESS[protocol]}"
+                raise refused
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations: bool = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
@@ -149,14 +165,17 @@ class FsspecStore(Unpicklable):
         except OSError as error:  # some connect when they are made
             raise TransportError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
-                hint=f"Check that the software fsspec requires for {protocol} is installed and set up on this host.",
+                hint=_ACCESS.get(protocol)
+                or f"Check that the software fsspec requires for {protocol} is installed and set up on this host.",
             ) from error
         except Exception as error:  # of the client
             raise StoreError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__module__}.{type(error).__name__})",
                 hint=f"Check the url and the storage_options for {protocol}.",
             ) from error
+        _drop_finalizers(self.filesystem)
         self.filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
+        self._has_credential = "credential" in options  # the caller's, who closes it
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._calls = ForeignCalls()
         self._closed = False
@@ -181,13 +200,18 @@ class FsspecStore(Unpicklable):
                 "the url has another host or user than the others", url=safe_url(url), hint="Read each place by itself."
             )
 
+    def path_of(self, url: str) -> str:
+        """Return the path of ``url`` in the filesystem's own form."""
+        path: str = self.filesystem._strip_protocol(_lowered(url))
+        return path
+
     async def open_object(self, url: str) -> FsspecObject:
         """Return a handle on an object, without a call of the filesystem."""
         self.check_open()
         if "::" in url:
             raise chained_url(url)
         self._check_place(url)
-        return FsspecObject(self, self.filesystem._strip_protocol(url), url)
+        return FsspecObject(self, self.path_of(url), url)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -196,7 +220,7 @@ class FsspecStore(Unpicklable):
         self.check_open()
         self._check_place(url)
         folder_url = url[: url.rindex("/") + 1]
-        folder = self.filesystem._strip_protocol(folder_url)
+        folder = self.path_of(folder_url)
         prefix = folder.rstrip("/") + "/"
         self.filesystem.invalidate_cache()
         limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
@@ -222,7 +246,7 @@ class FsspecStore(Unpicklable):
         """Return what a folder holds directly, by the filesystem's own ``ls``."""
         self.check_open()
         self._check_place(url)
-        folder = self.filesystem._strip_protocol(url)
+        folder = self.path_of(url)
         self.filesystem.invalidate_cache()
         begin, names = len(folder.rstrip("/")) + 1, list[str]()
         for info in await self._list("ls", folder, url, context) or ():
@@ -276,7 +300,10 @@ class FsspecStore(Unpicklable):
         await self._threads.close()
         if not self.asynchronous:
             return
-        for name in ("_session", "session", "service_client"):  # filesystems give their client's session such names
+        names = ["_session", "session", "service_client"]  # filesystems give their client's session such names
+        if not self._has_credential:  # adlfs' own has a session, too
+            names.append("credential")
+        for name in names:
             try:
                 close_client = getattr(getattr(self.filesystem, name, None), "close", None)
             except RuntimeError:  # gcsfs, while it has made no session
@@ -288,7 +315,6 @@ class FsspecStore(Unpicklable):
                     await end((task,))
                     if task.done():
                         task.result()
-                return
 
     async def ask(
         self, request: RangeRequest, context: RequestContext, name: str, *arguments: Any, **options: Any
@@ -380,12 +406,42 @@ class FsspecStore(Unpicklable):
             raise UsageError("the store is closed", hint="Read and write while the session is open.")
 
 
+def _lowered(url: str) -> str:
+    """Return ``url`` with its protocol in lower case, as filesystems expect it."""
+    return "://".join(split_url(url))
+
+
+def _not_importable(protocol: str, error: ImportError) -> UnsupportedStoreError:
+    """Return the error for a filesystem whose module raised ``error``."""
+    hint = CLIENTS.get(protocol) or _ACCESS.get(protocol)
+    if hint is None:
+        why = f": {str(error).rstrip('.')}"
+        hint = "Install the package."
+    else:
+        cause = error.__cause__
+        lacks = cause.name if isinstance(cause, ModuleNotFoundError) else None
+        why = "" if lacks in ("adlfs", "gcsfs") else f", or cannot be imported ({lacks or type(cause).__name__})"
+    return UnsupportedStoreError(f"{protocol}:// urls need a package that is not installed{why}", hint=hint)
+
+
+def _drop_finalizers(filesystem: object) -> None:
+    """Drop finalizers that need fsspec's own event loop, if ``filesystem`` was made without it.
+
+    adlfs 2026.8 has some. They can only print a RuntimeError at the end of the process, and hold the filesystem till
+    then.
+    """
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):  # no public interface lists them
+        match finalizer.peek():
+            case (owner, function, (None, *_), _) if owner is filesystem and function is sync:
+                finalizer.detach()
+
+
 def place_of(protocol: str, url: str) -> dict[str, Any]:
     """Return the arguments of the filesystem that ``url`` has itself, such as host and user, as the filesystem reads
     them; {} if its package is not installed. The values may be secrets."""
     try:
         class_ = fsspec.get_filesystem_class(protocol)
-        return dict(class_._get_kwargs_from_urls(url))
+        return dict(class_._get_kwargs_from_urls(_lowered(url)))
     except (AttributeError, ImportError, ValueError):
         return {}
 
@@ -593,7 +649,7 @@ def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
         error_class = ThrottledError if throttled else TransportError
         return RetryableError(error_class(message, url=url, byte_range=byte_range))
     message = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
-    if status in (401, 403) or "Authentication" in type(error).__name__ or "Credentials" in type(error).__name__:
+    if status in (401, 403) or any(word in type(error).__name__ for word in _DENIED):
         return AccessDeniedError(message, url=url, byte_range=byte_range, hint=_access_hint(url.partition("://")[0]))
     return StoreError(message, url=url, byte_range=byte_range)
 

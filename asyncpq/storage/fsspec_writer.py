@@ -52,7 +52,7 @@ class WritableFsspecStore(FsspecStore):
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
         """Return whether the filesystem refuses to create an existing object; tried once for each bucket."""
-        bucket = self.filesystem._strip_protocol(url).lstrip("/").partition("/")[0]
+        bucket = self.path_of(url).lstrip("/").partition("/")[0]
         return await self._create_probe.ask(self, bucket, url, context)
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
@@ -120,7 +120,7 @@ class WritableFsspecStore(FsspecStore):
     async def _write(
         self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> Any:
-        path = self.filesystem._strip_protocol(url)
+        path = self.path_of(url)
         # put_file names the local file first
         arguments = (*arguments, path) if name == "put_file" else (path, *arguments)
         context = context.step("write", context.round)

@@ -279,7 +279,7 @@ _S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "
 #: Options of other stores, for :func:`as_storage_option`.
 _OTHER_STORES: Final = word_set(
     "account_name account_key connection_string sas_token credential project headers auth client_kwargs config_kwargs "
-    "s3_additional_kwargs use_ssl username password obstore s3 s3a gs gcs az abfs https http"
+    "s3_additional_kwargs profile use_ssl username password obstore s3 s3a gs gcs az abfs https http"
 )
 
 

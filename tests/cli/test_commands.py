@@ -36,14 +36,65 @@ def test_version() -> None:
 ON_STDOUT: list[list[str]] = [["--version"], ["--help"], [], ["count", "--help"], ["--debug", "--version"]]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", ON_STDOUT, ids=str)
-def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "asyncpq", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert done.stderr == "asyncpq: cannot write to stdout: No space left on device.\n"
-    assert done.returncode == 1
+#: Each writes to stdout in another way. x.parquet is in the folder.
+WRITERS: list[list[str]] = [
+    *ON_STDOUT,
+    ["count", "x.parquet"],
+    ["query", "x.parquet", "--format", "arrow"],
+    ["inspect", "x.parquet", "--format", "json"],
+    ["serve", "--new-token"],
+]
+
+
+def in_shell(arguments: list[str], redirections: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command whose output Python holds back, as it does for users."""
+    pq.write_table(pa.table({"id": [1]}), folder / "x.parquet")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
+        cwd=folder,
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell of Unix")
+@pytest.mark.parametrize("module", ["asyncpq", "asyncpq.serve"])
+@pytest.mark.parametrize(
+    ("redirections", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+)
+def test_a_stdout_that_cannot_be_written(redirections: str, reason: str, module: str, tmp_path: Path) -> None:
+    if "/dev/full" in redirections and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    for arguments in WRITERS if module == "asyncpq" else [["--new-token"]]:
+        done = in_shell(["-m", module, *arguments], redirections, tmp_path)
+        assert (done.returncode, done.stderr) == (1, f"asyncpq: cannot write to stdout: {reason}.\n"), arguments
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell of Unix")
+@pytest.mark.parametrize("redirections", ["2>&-", "2>/dev/full"])
+def test_a_stderr_that_cannot_be_written_changes_no_exit_code(redirections: str, tmp_path: Path) -> None:
+    if "/dev/full" in redirections and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    for arguments, code, said in (
+        (["count", "x.parquet"], 0, "1\n"),
+        (["count", "none.parquet"], 3, ""),
+        (["count", "x.parquet", "--where", "nosuch = 1"], 2, ""),
+        (["frobnicate"], 2, ""),
+    ):
+        done = in_shell(["-m", "asyncpq", *arguments], redirections, tmp_path)
+        assert (done.returncode, done.stdout) == (code, said), arguments
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell of Unix")
+def test_rows_go_to_their_file_without_a_stdout(tmp_path: Path) -> None:
+    """The file does not take the number of the closed stdout."""
+    done = in_shell(["-m", "asyncpq", "query", "x.parquet", "-o", "x.csv"], "<&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "x.csv").read_text().split() == ['"id"', "1"]
 
 
 @pytest.mark.parametrize("arguments", ON_STDOUT, ids=str)

@@ -136,6 +136,7 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["query", "x", "--select", "id"], "no such option: --select. Did you mean --columns? `"),
         (["select", "x"], "no such command 'select'. Did you mean 'query'? `"),
         (["quer", "x"], "no such command 'quer'. Did you mean 'query'? `"),
+        (["selct", "x"], "no such command 'selct'. Did you mean 'query'? `"),
         (["xyzzy", "x"], "no such command 'xyzzy'. `"),
         (["index", "select"], "no such command 'select'. `"),
     ],

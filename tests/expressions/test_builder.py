@@ -203,6 +203,13 @@ def test_the_limit_of_levels() -> None:
         ("is_not_null", r"write is_valid\(\)"),
         ("isNotNull", r"write is_valid\(\)"),
         ("notnull", r"write is_valid\(\)"),
+        ("not_in", r"write ~col\(...\).is_in\(values\)"),
+        ("startswith", r"write starts_with\(prefix\)"),
+        ("str_endswith", r"its methods: "),
+        ("ends_with", r'write like\("%suffix"\)'),
+        ("is_nan", r'write where="isnan\(column\)"'),
+        ("ilike", r"write has_tokens\(text\)"),
+        ("ge", r"write col\(...\) >= value"),
         ("city", r"its methods: .*is_in.*col\('a.b'\)"),
     ],
 )
@@ -236,5 +243,7 @@ def test_a_column_as_an_attribute_of_col() -> None:
     """Polars has ``pl.col.id``."""
     with pytest.raises(AttributeError, match=r'write col\("id"\)'):
         _ = col.id  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"write col\('id'\)"):
+        _ = col["id"]  # type: ignore[index]
     assert pickle.loads(pickle.dumps(col)) is copy.deepcopy(col) is col
     assert not hasattr(col, "__wrapped__")

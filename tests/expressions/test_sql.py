@@ -407,6 +407,7 @@ REFUSED = [
     ("id + 1 = 5", "move calculations to the literal"),
     ("lower(name) = 'a'", "neither a column nor a literal"),
     ("id = 1 + 1", "is a calculation"),
+    ("name = u-1", "is a calculation.*Text stands in single quotes"),
     ("id IN (SELECT 1)", "asyncpq cannot evaluate"),
     ("EXISTS (SELECT 1)", "Read the values"),
     ("id IN (1, other)", "Write x = y OR"),

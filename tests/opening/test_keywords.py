@@ -50,6 +50,7 @@ def test_all_arguments_of_a_session_are_its_keywords() -> None:
         ("verify_crc", "read=asyncpq.ReadOptions(verify_crc=...)"),
         ("tail_bytes", "requests=asyncpq.RequestOptions(tail_bytes=...)"),
         ("cache_dir", "Write disk_cache=...."),
+        ("profile", 'Write storage_options={"profile": ...}.'),
         ("storage_option", "Did you mean 'storage_options'"),
         ("memory_cache_byte", "Did you mean 'memory_cache_bytes'"),
         ("partitioning", "Pass partitioning= to open_dataset()."),
