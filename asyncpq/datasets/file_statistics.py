@@ -64,7 +64,7 @@ _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version incl
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
 
-def _pruning(ask: ScanRequest) -> Expression | None:
+def pruning_predicate(ask: ScanRequest) -> Expression | None:
     """Return the predicate of ``ask`` to prune by, simplified; None if it has none."""
     return ask.simple_where if ask.prune is None else simplify(ask.prune)
 
@@ -127,7 +127,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what :meth:`candidates` does."""
         if ask.limit == 0:
             return list
-        where, by_file = _pruning(ask), ask.by_file
+        where, by_file = pruning_predicate(ask), ask.by_file
         prune = None if where is None else self.searching(files, where, dataset.schema)
 
         def found() -> list[int]:
@@ -142,7 +142,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what rules out each file that :meth:`candidates` leaves out,
         keyed by url: its partition, a table's metadata ("table"), the footer of an earlier read ("statistics"), or the
         files asked for ("access")."""
-        where, by_file = _pruning(ask), ask.by_file
+        where, by_file = pruning_predicate(ask), ask.by_file
         known: dict[str, FileStatistics] = {
             "partition": FileStatistics(trust_statistics=False),
             "table": FileStatistics(trust_statistics=self._trust_statistics),

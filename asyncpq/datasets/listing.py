@@ -12,8 +12,9 @@ from dataclasses import field, replace
 
 import pyarrow as pa
 
+from asyncpq.datasets.listed_folders import FoldersLeft
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.objects.runtime import Runtime
@@ -222,6 +223,7 @@ async def list_files(
     allow_empty: bool = False,
     earlier: Listing | None = None,
     plain: bool = False,
+    left: FoldersLeft | None = None,
 ) -> Listing:
     """List the current files of a target; return ``earlier``, an earlier listing, if nothing changed since. A list of
     urls takes no request.
@@ -232,13 +234,16 @@ async def list_files(
         partitioning: how the files' paths give values of partition columns; None if they have no values.
         allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
         plain: include files that asyncpq wrote and never committed, and look for no table around the files.
+        left: list only the files of these folders, of a target that has files; None for all.
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning)
     behind = len(target.folder)
     store, _ = await runtime.store(target.url)
-    parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain)
+    parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain, left=left)
     objects = parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts))
+    if left is not None:  # stores may list other folders, too
+        objects = [listed for listed in objects if left.covers(listed.url[: listed.url.rfind("/") + 1])]
     # a single file may change while its empty listing does not
     if (
         earlier is not None
@@ -248,7 +253,7 @@ async def list_files(
     ):
         return earlier
     files = [listed for listed in objects if is_file_of(target, listed.url, listed.size)]
-    if not objects and target.may_be_file:
+    if not objects and target.may_be_file and left is None:
         files = await _one_file(store, target.url, context)
     has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in objects)
     written, uncommitted = set[str](), False
@@ -273,14 +278,20 @@ async def list_files(
 
 
 async def _list_prefixes(
-    runtime: Runtime, store: Store, prefixes: Sequence[str], context: RequestContext, *, alone: bool
+    runtime: Runtime,
+    store: Store,
+    prefixes: Sequence[str],
+    context: RequestContext,
+    *,
+    alone: bool,
+    left: FoldersLeft | None,
 ) -> tuple[list[list[ListedObject]], FoundTable | None]:
-    """List the objects of each of ``prefixes``; at the same time, unless ``alone``, look for a table around them, which
-    is returned, too."""
+    """List the objects of each of ``prefixes``, perhaps without those of other folders than ``left``; at the same time,
+    unless ``alone``, look for a table around them, which is returned, too."""
     folders = [] if alone else unseen_folders(runtime, prefixes)
     search = asyncio.ensure_future(first_table(runtime, store, folders, context)) if folders else None
     try:
-        parts = await results_of([store.list_objects(prefix, context=context) for prefix in prefixes])
+        parts = await results_of([store.list_objects(prefix, context=context, wants=left) for prefix in prefixes])
         return parts, None if search is None else await search
     finally:
         if search is not None and not search.done():
@@ -418,10 +429,3 @@ def _listing(
         if number not in partitions.errors
     )
     return Listing(files, partitions.schema, tuple(partitions.errors.values()))
-
-
-def folders_of(url: str, root: str) -> str:
-    """Return the folders in a file's path: the part between ``root``, or the bucket if ``root`` is empty, and the
-    file's name."""
-    path = url[len(root) :] if root else split_url(url)[1]
-    return path[: path.rfind("/") + 1]

@@ -64,6 +64,7 @@ Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
 _KNOWN_LISTINGS = 8
 _MAX_KNOWN_OBJECTS = 10_000
+_MAX_SELECTIVE = 1000  # prefixes of a bucket
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
@@ -242,6 +243,7 @@ class S3Store(Unpicklable):
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them
         self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
+        self._selective: dict[str, LRUCache[str, int]] = {}  # by bucket; see KeyPages
         self._create_probe = CreateProbe()
         self._closed = False
 
@@ -285,7 +287,8 @@ class S3Store(Unpicklable):
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
         fetch_page = partial(self._fetch_page, bucket, KeyListing(safe_url(url)))
         limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
-        pages = KeyPages(fetch_page, context, limit, ordered=not is_directory)
+        selective = self._selective.setdefault(name, LRUCache(_MAX_SELECTIVE))
+        pages = KeyPages(fetch_page, context, limit, not is_directory, selective)
         if wants is None and not is_directory:
             listed = await list_keys(pages, prefix)
         else:
