@@ -26,6 +26,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import Validator
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
@@ -79,6 +80,7 @@ class FileStatistics:
     def __init__(self, *, trust_statistics: bool = True) -> None:
         self._trust_statistics = trust_statistics
         self._learnt: dict[str, dict[str, Learnt]] = {}
+        self._num_rows: dict[str, tuple[Validator, int]] = {}  # of files whose rows were counted, by url
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
@@ -87,6 +89,8 @@ class FileStatistics:
     def keep_only(self, files: Sequence[DataFile]) -> None:
         """Drop the statistics of all files that are not among ``files``."""
         urls = {file.url for file in files}
+        if len(self._num_rows) > len(urls):
+            self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
@@ -239,6 +243,24 @@ class FileStatistics:
 
         return may_match
 
+    def learn_num_rows(self, opened: OpenedFile) -> int:
+        """Remember and return how many rows the file has."""
+        version = opened.version
+        num_rows = version.metadata.num_rows
+        if version.can_validate:
+            self._num_rows[opened.file.url] = version.validator, num_rows
+        return num_rows
+
+    def num_rows_of(self, file: DataFile) -> int | None:
+        """Return how many rows the version of a file has, as a table or :meth:`learn_num_rows` says; None if unknown,
+        or if the table has deleted some."""
+        if file.deletes is not None:
+            return None
+        if file.immutable and file.num_rows is not None:
+            return file.num_rows
+        known = self._num_rows.get(file.url)
+        return None if known is None or not _is_current(file, known[0]) else known[1]
+
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
         """Convert ``learnt``, the statistics of the column ``name`` in the file at ``url``, to zones for pruning,
         and cache them."""
@@ -350,6 +372,11 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
     column's values are in the file's path."""
     if learnt is None or name in file.partition:
         return None
+    return learnt if _is_current(file, learnt.validator) else None
+
+
+def _is_current(file: DataFile, learnt: Validator) -> bool:
+    """Whether what is known of the version ``learnt`` may be used for ``file``."""
     if file.validator is None:
-        return learnt if file.immutable else None
-    return learnt if file.validator.is_strong and file.validator.same_version(learnt.validator) else None
+        return file.immutable
+    return file.validator.is_strong and file.validator.same_version(learnt)
