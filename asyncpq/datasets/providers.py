@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterab
 from dataclasses import field
 from functools import partial
 from itertools import accumulate
+from operator import eq
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -170,6 +171,7 @@ class CatalogReader:
 
 
 _FEW_FILES: Final = 64  # at most so many files are checked on the event loop, more in a thread
+_FEW_EQUAL: Final = 1000  # at most so many are compared on the event loop
 _MAX_PARTS: Final = 64  # predicates
 
 
@@ -323,8 +325,11 @@ class ListedFiles:
         before = metrics.requests_by_purpose.get("list", 0)
         files = await self.lister.files(RequestContext(metrics, scan=scan, purpose="list"), where)
         files = files._replace(cost=listing_cost(metrics, before, began))
-        if self.known.files is not files.files and self.known.files == files.files:
-            files = files._replace(files=self.known.files)  # facts derived from these very files still serve
+        known = self.known.files
+        if known is not files.files and len(known) == len(files.files):
+            same = partial(eq, known, files.files)
+            if same() if len(known) <= _FEW_EQUAL else await self.runtime.in_thread(same):
+                files = files._replace(files=known)  # facts derived from these very files still serve
         last = self.known.listed_at
         if files.where is None:
             self.known = files

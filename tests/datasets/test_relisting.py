@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets import listed_folders, relisting
+from asyncpq.datasets import listed_folders, listing, relisting
 from asyncpq.indexing import Bounds
+from asyncpq.storage.s3 import direct, store
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.answers import listing_query
 
@@ -154,6 +156,41 @@ async def test_within_the_age_a_condition_is_listed_once(server: ObjectServer) -
         assert len(lists(server)) > 10
         await ids(dataset, col("day") == 5)
         assert lists(server) == []
+
+
+@pytest.mark.parametrize(("files", "in_threads"), [(1001, True), (20, False)])
+async def test_large_listings_are_looked_through_in_threads(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, files: int, in_threads: bool
+) -> None:
+    put_days(server, 1, files)
+    threads: dict[str, set[bool]] = {}
+
+    def noted(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread() is not threading.main_thread())
+            return work(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    noted(direct, "parse_page")
+    noted(store, "_objects_of")
+    for name in ("_found", "find_table", "read_partitions"):
+        noted(listing, name)
+    async with asyncpq.Session(server.storage_options) as session:
+        dataset = await session.open_dataset(LAKE)
+        assert len(await dataset.files()) == files
+    assert threads.pop("parse_page") >= {in_threads}, "a last page may be short"
+    assert threads == {name: {in_threads} for name in ("_objects_of", "_found", "find_table", "read_partitions")}
+
+
+async def test_a_large_page_that_is_not_xml_is_asked_for_encoded(server: ObjectServer) -> None:
+    for number in range(600):
+        server.put(f"bucket/lake/part\x01{number}", content(1))
+    async with asyncpq.Session(server.storage_options) as session:
+        dataset = await session.open_dataset(LAKE)
+        assert len(await dataset.files()) == 600
 
 
 # -- the same rows --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import field
-from itertools import groupby
+from itertools import groupby, islice, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -57,12 +57,12 @@ class Alphabets:
 
     def learn(self, keys: Sequence[str]) -> None:
         """Add the characters of the keys of a page."""
-        longest = min(max(map(len, keys), default=0), _LONGEST)
-        while len(self._sets) < longest:
-            self._sets.append(set())
-            self._sorted.append("")
-        for position in range(longest):
-            new = {key[position] for key in keys if len(key) > position}
+        for position, marks in enumerate(islice(zip_longest(*keys, fillvalue=""), _LONGEST)):
+            if position == len(self._sets):
+                self._sets.append(set())
+                self._sorted.append("")
+            new = set(marks)
+            new.discard("")
             if new <= self._sets[position]:
                 continue
             if not new.isdisjoint(_DIGITS):

@@ -65,6 +65,22 @@ Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 _KNOWN_LISTINGS = 8
 _MAX_KNOWN_OBJECTS = 10_000
 _MAX_SELECTIVE = 1000  # prefixes of a bucket
+_FEW_KEYS = 1000  # become objects on the event loop
+
+
+def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> list[ListedObject]:
+    """Return the objects of a listing, without folder markers. ``versions``: with their validators, which is wrong for
+    version-aware GETs: these name versions, and listings do not."""
+    return [
+        ListedObject(
+            url_of_key(root + key.key),
+            key.size,
+            Validator(size=key.size, etag=key.etag) if versions and key.etag is not None else None,
+            key.modified,
+        )
+        for key in listed
+        if not key.key.endswith("/")
+    ]
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
@@ -301,17 +317,8 @@ class S3Store(Unpicklable):
         last = self._listed.get(url)
         if last is not None and last[0] == listed:
             return last[1]
-        objects = [
-            ListedObject(
-                url_of_key(root + key.key),
-                key.size,
-                # version-aware GETs name versions, which listings do not
-                None if self._version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
-                key.modified,
-            )
-            for key in listed
-            if not key.key.endswith("/")
-        ]
+        work = partial(_objects_of, listed, root, versions=not self._version_aware)
+        objects = work() if len(listed) <= _FEW_KEYS else await self._transport.in_thread(work)
         if len(objects) <= _MAX_KNOWN_OBJECTS:
             self._listed[url] = (listed, objects)
         return objects
