@@ -27,6 +27,7 @@ from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, Skipp
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
+from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
@@ -109,7 +110,14 @@ class SameRequest:
         return await self._state.runtime.off_loop(search, self._steps)
 
 
+_FILES_A_STEP: Final = 100  # whose statistics are searched
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
+
+
+def search_steps(where: Expression | None, num_files: int) -> int:
+    """Return how long a predicate takes to be searched in what is known of so many files, in steps of
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    return predicate_steps(where) + num_files // _FILES_A_STEP
 
 
 class DatasetFiles:
@@ -196,7 +204,7 @@ class DatasetFiles:
         """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
         has a trace, what rules out the others, by url."""
         state, ask, runtime = self._state, self._ask, self._runtime
-        steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        steps = search_steps(ask.where if ask.prune is None else ask.prune, len(files))
         numbers = await runtime.off_loop(state.known.search(files, ask, state.columns), steps)
         if self._metrics.trace is None:
             return numbers, {}

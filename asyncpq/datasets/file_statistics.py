@@ -84,6 +84,7 @@ class FileStatistics:
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+        self._num_replaced = 0  # statistics of files that took the place of those of another version
         self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
@@ -172,25 +173,27 @@ class FileStatistics:
         which ``where``, simplified, is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
-        known: dict[str, Zones] = {}
-        learnt: dict[str, Zones] = {}
         is_described = next((True for file in files if file.partition or file.bounds), False)
         parts: Mapping[str, TestedPart] = {}
         if self._learnt:
             where, parts = _with_parts(where, schema)
+        types: dict[str, pa.DataType] = {}
         for name in columns(where) if is_described or self._learnt else ():
             type_ = parts[name].type if name in parts else type_of(schema, name)
-            if type_ is None:
-                continue
-            if is_described and name not in parts:
-                if name not in self._zones:
-                    self._zones[name] = _zones(files, name, type_, self._trust_statistics)
-                known[name] = self._zones[name]
-            zones = self._learnt_of(files, name, type_)
-            if zones is not None:
-                learnt[name] = zones
+            if type_ is not None:
+                types[name] = type_
+        described = [name for name in types if name not in parts] if is_described else []
+        kept = self._zones  # of these files, whichever come before the function is called
+        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()]
 
         def prune() -> RowRanges:
+            known: dict[str, Zones] = {}
+            for name in described:
+                if name not in kept:
+                    kept[name] = _zones(files, name, types[name], self._trust_statistics)
+                known[name] = kept[name]
+            found = zip(types, [find() for find in learnt_zones], strict=True)
+            learnt = {name: zones for name, zones in found if zones is not None}
             rows = RowRanges.all(len(files))
             if known or (isinstance(where, Constant) and not learnt):
                 rows = rows_where(where, Truth.TRUE, len(files), known)
@@ -200,20 +203,27 @@ class FileStatistics:
 
         return prune
 
-    def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones | None:
-        """Return the statistics of one column that footers gave, as zones for pruning, one for each file; None if
-        there are none."""
+    def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Callable[[], Zones | None]:
+        """Return a function, for any thread, that returns the statistics of one column that footers gave, as zones for
+        pruning, one for each file; None if there are none."""
         by_url = self._learnt.get(name)
         if not by_url:
-            return None
+            return lambda: None
         if len(files) == 1:
             statistics = _current(files[0], name, by_url.get(files[0].url))
-            return None if statistics is None else self._zones_of(name, type_, files[0].url, statistics)
-        num_learnt, zones = self._learnt_zones.get(name, (-1, None))
-        if zones is None or num_learnt != len(by_url):
-            zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
-            self._learnt_zones[name] = len(by_url), zones
-        return zones
+            single = None if statistics is None else self._zones_of(name, type_, files[0].url, statistics)
+            return lambda: single
+        kept, number, num_replaced = self._learnt_zones, len(by_url), self._num_replaced
+
+        def zones_of_all() -> Zones:
+            num_learnt, zones = kept.get(name, (-1, None))
+            if zones is None or num_learnt != number:
+                zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+                if num_replaced == self._num_replaced:  # the number of files tells nothing about replaced ones
+                    kept[name] = number, zones
+            return zones
+
+        return zones_of_all
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], bool]:
         """Remember the statistics that the file's footer has of the predicate's columns; return a function, for any
@@ -287,6 +297,7 @@ class FileStatistics:
             return None
         if last is not None:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
+            self._num_replaced += 1
         by_url[url] = learnt
         return learnt
 
