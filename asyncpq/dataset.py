@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState, search_steps
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import OpenedFile
@@ -34,7 +34,6 @@ from asyncpq.scan.request import (
     ScanRequest,
     column_names,
     dictionary_names,
-    predicate_steps,
     row_places,
     where_steps,
     whole_number,
@@ -130,7 +129,7 @@ class Dataset(Unpicklable):
                 with operation:
                     found = (await state.source.files(ask, operation)).files
                     search = state.known.search(found, ask, state.columns)
-                    numbers = await runtime.off_loop(search, predicate_steps(ask.where))
+                    numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
             finally:
                 self.metrics = operation.metrics
         return [found[number].url for number in numbers]

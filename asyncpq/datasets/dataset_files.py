@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from contextlib import aclosing
 from dataclasses import field
 from typing import Final, Protocol, TypeVar
@@ -27,6 +27,7 @@ from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, Skipp
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
+from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
@@ -109,7 +110,14 @@ class SameRequest:
         return await self._state.runtime.off_loop(search, self._steps)
 
 
+_FILES_A_STEP: Final = 100  # whose statistics are searched
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
+
+
+def search_steps(where: Expression | None, num_files: int) -> int:
+    """Return how long a predicate takes to be searched in what is known of so many files, in steps of
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    return predicate_steps(where) + num_files // _FILES_A_STEP
 
 
 class DatasetFiles:
@@ -151,6 +159,7 @@ class DatasetFiles:
         self._done: set[int] = set()
         self._first: OpenedFile | None = None  # a file that `alone` has opened: `planned` yields the same object
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by file number
+        self._fitting: set[Hashable] = set()  # schemas and partition values of files whose columns can be matched
         self._num_extended = 0  # files of :meth:`extend`
         self._planned_bytes = 0
         self._num_opened = self._num_planned = 0  # files that were opened, and those of them with rows to plan
@@ -195,7 +204,7 @@ class DatasetFiles:
         """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
         has a trace, what rules out the others, by url."""
         state, ask, runtime = self._state, self._ask, self._runtime
-        steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        steps = search_steps(ask.where if ask.prune is None else ask.prune, len(files))
         numbers = await runtime.off_loop(state.known.search(files, ask, state.columns), steps)
         if self._metrics.trace is None:
             return numbers, {}
@@ -207,12 +216,10 @@ class DatasetFiles:
         self._used = found
         self.fates = fates
         candidates = [(number, files[number]) for number in numbers]
-        if ask.rows_only and ask.where is None and self._runtime.options.read.trust_statistics:
-            # a table's own row counts serve for files without deletes
-            counted = {number: file.num_rows for number, file in candidates if file.immutable and file.deletes is None}
-            known = {number: num_rows for number, num_rows in counted.items() if num_rows is not None}
-            self.rows_known += sum(known.values())
-            candidates = [(number, file) for number, file in candidates if number not in known]
+        if _counts_all(ask) and self._runtime.options.read.trust_statistics:
+            counts = [self._state.known.num_rows_of(file) for _, file in candidates]
+            self.rows_known += sum(count for count in counts if count is not None)
+            candidates = [item for item, count in zip(candidates, counts, strict=True) if count is None]
         self.rows_known += found.num_rows
         self._candidates = candidates
         total = len(files) if found.total is None else found.total
@@ -296,6 +303,13 @@ class DatasetFiles:
         requests, columns = self._requests, self._state.columns
         requests.accept(opened)
         self._num_opened += 1
+        # a report shows the plan of each file
+        plain = self._metrics.trace is None and isinstance(requests, SameRequest)
+        if plain and _counts_all(self._ask) and opened.counts_all_rows:
+            self._check_fit(opened)
+            await opened.finish()
+            opened.rows_counted = self._state.known.learn_num_rows(opened)
+            return
         if await requests.may_match(opened):
             ask = requests.request(opened)
             self._num_planned += 1
@@ -305,6 +319,16 @@ class DatasetFiles:
             self._planned_bytes += size  # other files may have added theirs during the await
         if not opened.has_rows:
             await opened.finish()
+
+    def _check_fit(self, opened: OpenedFile) -> None:
+        """Raise SchemaMismatchError if the file's columns cannot be matched, once for files that are alike."""
+        file = opened.file
+        key = (opened.schema_bytes, file.fields, *file.partition.items())
+        if key not in self._fitting:
+            opened.view(self._state.columns)
+            if len(self._fitting) >= _MAX_AGREED:
+                self._fitting.clear()  # the files of one folder come together
+            self._fitting.add(key)
 
     def _expected_files(self) -> int:
         """Return how many files the read is expected to plan, if the same share of the remaining files is planned as
@@ -394,6 +418,7 @@ class DatasetFiles:
     async def done(self, file: OpenedFile) -> None:
         self._first = None
         self._metrics.files_read += file.has_rows
+        self.rows_known += file.rows_counted
         await self._end(file)
 
     async def _end(self, opened: OpenedFile) -> None:
@@ -453,6 +478,11 @@ class DatasetFiles:
         if listing is not None:
             listing.cancel()
             await asyncio.wait((listing,))
+
+
+def _counts_all(ask: ScanRequest) -> bool:
+    """Whether a read needs no more than the number of all rows, which footers have."""
+    return ask.rows_only and ask.where is None and ask.by_file is None
 
 
 class DatasetScan(RecordBatchStream):

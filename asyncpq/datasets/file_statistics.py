@@ -26,6 +26,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import Validator
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
@@ -64,7 +65,7 @@ _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version incl
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
 
-def _pruning(ask: ScanRequest) -> Expression | None:
+def pruning_predicate(ask: ScanRequest) -> Expression | None:
     """Return the predicate of ``ask`` to prune by, simplified; None if it has none."""
     return ask.simple_where if ask.prune is None else simplify(ask.prune)
 
@@ -79,14 +80,18 @@ class FileStatistics:
     def __init__(self, *, trust_statistics: bool = True) -> None:
         self._trust_statistics = trust_statistics
         self._learnt: dict[str, dict[str, Learnt]] = {}
+        self._num_rows: dict[str, tuple[Validator, int]] = {}  # of files whose rows were counted, by url
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+        self._num_replaced = 0  # statistics of files that took the place of those of another version
         self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
         """Drop the statistics of all files that are not among ``files``."""
         urls = {file.url for file in files}
+        if len(self._num_rows) > len(urls):
+            self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
@@ -127,7 +132,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what :meth:`candidates` does."""
         if ask.limit == 0:
             return list
-        where, by_file = _pruning(ask), ask.by_file
+        where, by_file = pruning_predicate(ask), ask.by_file
         prune = None if where is None else self.searching(files, where, dataset.schema)
 
         def found() -> list[int]:
@@ -142,7 +147,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what rules out each file that :meth:`candidates` leaves out,
         keyed by url: its partition, a table's metadata ("table"), the footer of an earlier read ("statistics"), or the
         files asked for ("access")."""
-        where, by_file = _pruning(ask), ask.by_file
+        where, by_file = pruning_predicate(ask), ask.by_file
         known: dict[str, FileStatistics] = {
             "partition": FileStatistics(trust_statistics=False),
             "table": FileStatistics(trust_statistics=self._trust_statistics),
@@ -168,25 +173,27 @@ class FileStatistics:
         which ``where``, simplified, is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
-        known: dict[str, Zones] = {}
-        learnt: dict[str, Zones] = {}
         is_described = next((True for file in files if file.partition or file.bounds), False)
         parts: Mapping[str, TestedPart] = {}
         if self._learnt:
             where, parts = _with_parts(where, schema)
+        types: dict[str, pa.DataType] = {}
         for name in columns(where) if is_described or self._learnt else ():
             type_ = parts[name].type if name in parts else type_of(schema, name)
-            if type_ is None:
-                continue
-            if is_described and name not in parts:
-                if name not in self._zones:
-                    self._zones[name] = _zones(files, name, type_, self._trust_statistics)
-                known[name] = self._zones[name]
-            zones = self._learnt_of(files, name, type_)
-            if zones is not None:
-                learnt[name] = zones
+            if type_ is not None:
+                types[name] = type_
+        described = [name for name in types if name not in parts] if is_described else []
+        kept = self._zones  # of these files, whichever come before the function is called
+        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()]
 
         def prune() -> RowRanges:
+            known: dict[str, Zones] = {}
+            for name in described:
+                if name not in kept:
+                    kept[name] = _zones(files, name, types[name], self._trust_statistics)
+                known[name] = kept[name]
+            found = zip(types, [find() for find in learnt_zones], strict=True)
+            learnt = {name: zones for name, zones in found if zones is not None}
             rows = RowRanges.all(len(files))
             if known or (isinstance(where, Constant) and not learnt):
                 rows = rows_where(where, Truth.TRUE, len(files), known)
@@ -196,20 +203,27 @@ class FileStatistics:
 
         return prune
 
-    def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones | None:
-        """Return the statistics of one column that footers gave, as zones for pruning, one for each file; None if
-        there are none."""
+    def _learnt_of(self, files: Sequence[DataFile], name: str, type_: pa.DataType) -> Callable[[], Zones | None]:
+        """Return a function, for any thread, that returns the statistics of one column that footers gave, as zones for
+        pruning, one for each file; None if there are none."""
         by_url = self._learnt.get(name)
         if not by_url:
-            return None
+            return lambda: None
         if len(files) == 1:
             statistics = _current(files[0], name, by_url.get(files[0].url))
-            return None if statistics is None else self._zones_of(name, type_, files[0].url, statistics)
-        num_learnt, zones = self._learnt_zones.get(name, (-1, None))
-        if zones is None or num_learnt != len(by_url):
-            zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
-            self._learnt_zones[name] = len(by_url), zones
-        return zones
+            single = None if statistics is None else self._zones_of(name, type_, files[0].url, statistics)
+            return lambda: single
+        kept, number, num_replaced = self._learnt_zones, len(by_url), self._num_replaced
+
+        def zones_of_all() -> Zones:
+            num_learnt, zones = kept.get(name, (-1, None))
+            if zones is None or num_learnt != number:
+                zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+                if num_replaced == self._num_replaced:  # the number of files tells nothing about replaced ones
+                    kept[name] = number, zones
+            return zones
+
+        return zones_of_all
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], bool]:
         """Remember the statistics that the file's footer has of the predicate's columns; return a function, for any
@@ -239,6 +253,24 @@ class FileStatistics:
 
         return may_match
 
+    def learn_num_rows(self, opened: OpenedFile) -> int:
+        """Remember and return how many rows the file has."""
+        version = opened.version
+        num_rows = version.metadata.num_rows
+        if version.can_validate:
+            self._num_rows[opened.file.url] = version.validator, num_rows
+        return num_rows
+
+    def num_rows_of(self, file: DataFile) -> int | None:
+        """Return how many rows the version of a file has, as a table or :meth:`learn_num_rows` says; None if unknown,
+        or if the table has deleted some."""
+        if file.deletes is not None:
+            return None
+        if file.immutable and file.num_rows is not None:
+            return file.num_rows
+        known = self._num_rows.get(file.url)
+        return None if known is None or not _is_current(file, known[0]) else known[1]
+
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
         """Convert ``learnt``, the statistics of the column ``name`` in the file at ``url``, to zones for pruning,
         and cache them."""
@@ -265,6 +297,7 @@ class FileStatistics:
             return None
         if last is not None:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
+            self._num_replaced += 1
         by_url[url] = learnt
         return learnt
 
@@ -350,6 +383,11 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
     column's values are in the file's path."""
     if learnt is None or name in file.partition:
         return None
+    return learnt if _is_current(file, learnt.validator) else None
+
+
+def _is_current(file: DataFile, learnt: Validator) -> bool:
+    """Whether what is known of the version ``learnt`` may be used for ``file``."""
     if file.validator is None:
-        return learnt if file.immutable else None
-    return learnt if file.validator.is_strong and file.validator.same_version(learnt.validator) else None
+        return file.immutable
+    return file.validator.is_strong and file.validator.same_version(learnt)

@@ -9,11 +9,15 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import paused
+from asyncpq.datasets.listed_folders import FoldersLeft
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.objects.runtime import Runtime
@@ -21,6 +25,8 @@ from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import END_OF_KEY, refuse_one_slash, safe_url, split_url
+
+T = TypeVar("T")
 
 #: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
@@ -39,6 +45,8 @@ SUCCESS = "_SUCCESS"
 
 #: Returns whether the index below a folder (the argument, a url) decides which files are live that asyncpq wrote there.
 Commits = Callable[[str], Awaitable[bool]]
+
+_FEW_OBJECTS = 1000  # are looked through on the event loop
 
 _WILDCARD = re.compile(r"[*?\[]")
 _CLASS = r"\[(?:![^/]|[^/!])[^]/]*\]"  # as [abc]
@@ -222,6 +230,7 @@ async def list_files(
     allow_empty: bool = False,
     earlier: Listing | None = None,
     plain: bool = False,
+    left: FoldersLeft | None = None,
 ) -> Listing:
     """List the current files of a target; return ``earlier``, an earlier listing, if nothing changed since. A list of
     urls takes no request.
@@ -232,12 +241,12 @@ async def list_files(
         partitioning: how the files' paths give values of partition columns; None if they have no values.
         allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
         plain: include files that asyncpq wrote and never committed, and look for no table around the files.
+        left: list only the files of these folders, of a target that has files; None for all.
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning)
-    behind = len(target.folder)
     store, _ = await runtime.store(target.url)
-    parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain)
+    parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain, left=left)
     objects = parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts))
     # a single file may change while its empty listing does not
     if (
@@ -247,40 +256,89 @@ async def list_files(
         and (objects is earlier.listed or (len(parts) > 1 and objects == earlier.listed))
     ):
         return earlier
-    files = [listed for listed in objects if is_file_of(target, listed.url, listed.size)]
-    if not objects and target.may_be_file:
+    number = len(objects)
+    found = await _worked(runtime, number, partial(_found, target, objects, left, plain=plain))
+    files = found.files
+    if not objects and target.may_be_file and left is None:
         files = await _one_file(store, target.url, context)
+    uncommitted = False
+    if found.folders:
+        committed = await _without_others(store, target, context, commits, found)
+        uncommitted, files = len(committed) < len(files), committed
+    if not found.counts and not (found.has_index and await commits(target.folder)):
+        files = [listed for listed in files if listed.url not in found.written]
+
+    def listed_files() -> Listing:
+        names = [listed.url for listed in files]
+        urls = (listed.url for listed in paused(found.objects))
+        table = find_table(target.folder, urls, names, whole=target.pattern is None)
+        if table is None and objects and files:  # one file, named by its url, is the caller's choice
+            table = around
+        if not files and not allow_empty and (plain or table is None):
+            raise _nothing(target, hidden=bool(objects), uncommitted=bool(found.written) or uncommitted)
+        root = "" if target.pattern is not None else target.folder
+        listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
+        return replace(
+            listing, table=table, has_index=found.has_index, is_written=bool(found.written), listed=found.objects
+        )
+
+    return await _worked(runtime, number, listed_files)
+
+
+async def _worked(runtime: Runtime, number: int, work: Callable[[], T]) -> T:
+    """Return the result of ``work``, on so many objects: in a thread if the event loop would stand still."""
+    return work() if number <= _FEW_OBJECTS else await runtime.in_thread(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a listing has of a target, before it is known which files are committed."""
+
+    objects: Sequence[ListedObject]
+    files: list[ListedObject]
+    has_index: bool
+    written: set[str]  # urls of files that asyncpq wrote below the target's own folder
+    counts: bool  # these files count
+    folders: dict[str, str]  # other folders of files that asyncpq wrote, by the file's url
+
+
+def _found(target: Target, objects: Sequence[ListedObject], left: FoldersLeft | None, *, plain: bool) -> _Found:
+    """Return what of the target is among ``objects``; with ``left``, in these folders."""
+    behind = len(target.folder)
+    if left is not None:  # stores may list other folders, too
+        objects = [listed for listed in objects if left.covers(listed.url[: listed.url.rfind("/") + 1])]
+    files = [listed for listed in paused(objects) if is_file_of(target, listed.url, listed.size)]
     has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in objects)
-    written, uncommitted = set[str](), False
+    written, folders = set[str](), dict[str, str]()
     if not plain:
-        if target.pattern is None:
-            written = {listed.url for listed in files if WRITTEN.fullmatch(listed.url, behind)}
-        if objects:  # a single file is read by its name, whichever program wrote it
-            committed = await _without_others(store, target, context, commits, objects, files)
-            uncommitted, files = len(committed) < len(files), committed
+        own = None if target.pattern is not None else target.folder
+        for listed in paused(files):
+            match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
+            if match is not None:
+                folder = match[1] or ""
+                if folder == own:
+                    written.add(listed.url)
+                else:
+                    folders[listed.url] = folder
     counts = not written or any(listed.url == target.folder + SUCCESS for listed in objects)
-    if not counts and not (has_index and await commits(target.folder)):
-        files = [listed for listed in files if listed.url not in written]
-    names = [listed.url for listed in files]
-    table = find_table(target.folder, (listed.url for listed in objects), names, whole=target.pattern is None)
-    if table is None and objects and files:  # one file, named by its url, is the caller's choice
-        table = around
-    if not files and not allow_empty and (plain or table is None):
-        raise _nothing(target, hidden=bool(objects), uncommitted=bool(written) or uncommitted)
-    root = "" if target.pattern is not None else target.folder
-    listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
-    return replace(listing, table=table, has_index=has_index, is_written=bool(written), listed=objects)
+    return _Found(objects, files, has_index, written, counts, folders)
 
 
 async def _list_prefixes(
-    runtime: Runtime, store: Store, prefixes: Sequence[str], context: RequestContext, *, alone: bool
+    runtime: Runtime,
+    store: Store,
+    prefixes: Sequence[str],
+    context: RequestContext,
+    *,
+    alone: bool,
+    left: FoldersLeft | None,
 ) -> tuple[list[list[ListedObject]], FoundTable | None]:
-    """List the objects of each of ``prefixes``; at the same time, unless ``alone``, look for a table around them, which
-    is returned, too."""
+    """List the objects of each of ``prefixes``, perhaps without those of other folders than ``left``; at the same time,
+    unless ``alone``, look for a table around them, which is returned, too."""
     folders = [] if alone else unseen_folders(runtime, prefixes)
     search = asyncio.ensure_future(first_table(runtime, store, folders, context)) if folders else None
     try:
-        parts = await results_of([store.list_objects(prefix, context=context) for prefix in prefixes])
+        parts = await results_of([store.list_objects(prefix, context=context, wants=left) for prefix in prefixes])
         return parts, None if search is None else await search
     finally:
         if search is not None and not search.done():
@@ -289,19 +347,13 @@ async def _list_prefixes(
 
 
 async def _without_others(
-    store: Store,
-    target: Target,
-    context: RequestContext,
-    commits: Commits,
-    objects: Sequence[ListedObject],
-    files: list[ListedObject],
+    store: Store, target: Target, context: RequestContext, commits: Commits, found: _Found
 ) -> list[ListedObject]:
-    """Return ``files`` without the uncommitted files that asyncpq wrote below other folders than the target's.
+    """Return the files without the uncommitted files that asyncpq wrote below other folders than the target's.
 
     Raises InvalidOptionError if such a folder has an index that alone knows which of its files were committed.
     """
-    own = None if target.pattern is not None else target.folder
-    urls = {listed.url for listed in objects}
+    urls = {listed.url for listed in found.objects}
 
     async def exists(url: str) -> bool:
         if url.startswith(target.prefixes):
@@ -317,17 +369,8 @@ async def _without_others(
             )
         return await exists(folder + SUCCESS)
 
-    whole: dict[str | None, bool] = {None: True, own: True}  # folders, and whether all of their files count
-    kept: list[ListedObject] = []
-    for listed in files:
-        match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
-        folder = None if match is None else match[1] or ""
-        if folder not in whole:
-            assert folder is not None
-            whole[folder] = await counts_whole(folder)
-        if whole[folder]:
-            kept.append(listed)
-    return kept
+    whole = {folder: await counts_whole(folder) for folder in dict.fromkeys(found.folders.values())}
+    return [file for file in found.files if file.url not in found.folders or whole[found.folders[file.url]]]
 
 
 def may_be_uncommitted(url: str) -> bool:
@@ -418,10 +461,3 @@ def _listing(
         if number not in partitions.errors
     )
     return Listing(files, partitions.schema, tuple(partitions.errors.values()))
-
-
-def folders_of(url: str, root: str) -> str:
-    """Return the folders in a file's path: the part between ``root``, or the bucket if ``root`` is empty, and the
-    file's name."""
-    path = url[len(root) :] if root else split_url(url)[1]
-    return path[: path.rfind("/") + 1]

@@ -71,6 +71,7 @@ class OpenedFile:
         self._is_current = False  # whether the store has confirmed the version since the read began
         self.version: FileVersion  # the version that is read
         self.plan: ScanPlan | None = None
+        self.rows_counted = 0  # rows that match without a plan, as the footer counts them
         self._preparation: ScanPlanner | None = None
 
     @classmethod
@@ -250,6 +251,11 @@ class OpenedFile:
             return rows, 500 + 80 * rows.num_ranges
 
         return await reader.once(("deletes", token, self.file.url, deletes.identity), load)
+
+    @property
+    def counts_all_rows(self) -> bool:
+        """Whether a read without a predicate returns all rows that the footer counts."""
+        return self.file.deletes is None and (self._entry is None or self._entry.access.is_all)
 
     @property
     def has_rows(self) -> bool:

@@ -19,7 +19,7 @@ from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import InvalidOptionError, PartitionError, ResourceLimitError, shown
 from asyncpq.expressions.scalars import exact_decimal
 from asyncpq.records import dataclass
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import safe_url, split_url
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -108,10 +108,45 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
     dataset's folder and its name (``"year=2024/month=3/"``); ``urls`` has the files' urls, for messages."""
     if partitioning is None:
         return Partitions(pa.schema([]), [{}] * len(folders), {})
+    schema, values, problems = _of_folders(dict.fromkeys(folders), partitioning)
+    nothing = dict.fromkeys(schema.names)
+    of_folders: dict[str, Mapping[str, Any]] = {folder: {**nothing, **own} for folder, own in values.items()}
+    errors = {
+        number: PartitionError(url=safe_url(urls[number]), **problems[folder])
+        for number, folder in enumerate(folders)
+        if folder in problems
+    }
+    return Partitions(schema, [of_folders[folder] for folder in folders], errors)
+
+
+def values_of_folders(folders: Sequence[str], root: str, partitioning: Partitioning) -> list[Mapping[str, Any]]:
+    """Return, for each folder, the values that its own path gives to the columns of ``partitioning.types``; none if
+    one of them is invalid. ``folders`` are urls; ``root`` as in :func:`folders_of`."""
+    paths = [folders_of(folder, root) for folder in folders]
+    _, values, problems = _of_folders(dict.fromkeys(paths), partitioning)
+    types = partitioning.types
+    return [
+        {} if path in problems else {name: value for name, value in values[path].items() if name in types}
+        for path in paths
+    ]
+
+
+def folders_of(url: str, root: str) -> str:
+    """Return the folders in a file's path: the part between ``root``, or the bucket if ``root`` is empty, and the
+    file's name."""
+    path = url[len(root) :] if root else split_url(url)[1]
+    return path[: path.rfind("/") + 1]
+
+
+def _of_folders(
+    folders: Iterable[str], partitioning: Partitioning
+) -> tuple[pa.Schema, dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+    """Return the partition columns of distinct folders, and by folder the values in its path, and arguments of
+    PartitionError if one of them is invalid."""
     texts: dict[str, Mapping[str, str | None]] = {}  # by folder and column; None for null
-    problems: dict[str, Mapping[str, Any]] = {}  # by folder: arguments of PartitionError
+    problems: dict[str, Mapping[str, Any]] = {}
     distinct: dict[str, dict[str, Any]] = {name: {} for name in partitioning.names or ()}
-    for folder in dict.fromkeys(folders):
+    for folder in folders:
         try:
             texts[folder] = _segments(folder, partitioning.names)
         except ValueError as problem:
@@ -134,11 +169,10 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
     # columns without a value in any of these paths
     fields += [pa.field(name, kind) for name, kind in partitioning.types.items() if name not in distinct]
     schema = pa.schema(fields)
-    nothing = dict.fromkeys(schema.names)
     of_folders: dict[str, Mapping[str, Any]] = {}
     for folder, columns in texts.items():
         own = {name: None if text is None else distinct[name][text] for name, text in columns.items()}
-        of_folders[folder] = nothing | own
+        of_folders[folder] = own
         bad = next((name for name, value in own.items() if value is _BAD), None)
         if bad is not None:
             value = shown(str(columns[bad]))
@@ -147,12 +181,7 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
                 "column": bad,
                 "hint": "Pass the column's type in partition_types, such as pyarrow.string().",
             }
-    errors = {
-        number: PartitionError(url=safe_url(urls[number]), **problems[folder])
-        for number, folder in enumerate(folders)
-        if folder in problems
-    }
-    return Partitions(schema, [of_folders[folder] for folder in folders], errors)
+    return schema, of_folders, problems
 
 
 _BAD = object()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from itertools import accumulate
+from operator import eq
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.metadata_budget import MetadataBudget
@@ -168,6 +171,8 @@ class CatalogReader:
 
 
 _FEW_FILES: Final = 64  # at most so many files are checked on the event loop, more in a thread
+_FEW_EQUAL: Final = 1000  # at most so many are compared on the event loop
+_MAX_PARTS: Final = 64  # predicates
 
 
 class SkippedFile(NamedTuple):
@@ -201,6 +206,8 @@ class FileSet(NamedTuple):
     renewal: asyncio.Task[FileSet] | None = None  # a newer listing; its `files` are the same object if nothing changed
     report: Callable[[], tuple[str, ...]] = tuple  # returns lines for explain(): how other files were ruled out
     cost: ListingCost | None = None  # cost of the listing; None if nothing was listed
+    # only files that may have rows for which it is true were listed now, the others earlier; None: all were
+    where: Expression | None = None
 
 
 class FileProvider(Protocol):
@@ -256,13 +263,25 @@ class GivenFiles:
         return self._files
 
 
+class Lister(Protocol):
+    """Lists the files of a prefix or a pattern again."""
+
+    async def conditions(self, ask: ScanRequest) -> Expression | None:
+        """Return the predicate by which :meth:`files` may choose the folders that the read ``ask`` needs; None for
+        all folders."""
+
+    async def files(self, context: RequestContext, where: Expression | None) -> FileSet:
+        """List the files again; those that cannot have rows for which ``where`` is true may be as they were before,
+        if the result has the same ``where``."""
+
+
 @dataclass(slots=True, eq=False)
 class ListedFiles:
     """A :class:`FileProvider` of the files of a prefix or a pattern, listed for each read."""
 
     runtime: Runtime
     target: str  # url of the prefix or pattern, for messages
-    list_files: Callable[[RequestContext], Awaitable[FileSet]]  # lists the files again
+    lister: Lister
     known: FileSet  # the last listing
     max_age_s: float  # reads may use a listing that is younger, in seconds; 0: each read lists
     # Returns whether files of a listing (urls and validators) have changed, without a request: for local files. A
@@ -270,6 +289,8 @@ class ListedFiles:
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
     indexes: Sequence[Mapping[str, Any]] = ()
+    # when those files of ``known`` were listed that a predicate needs, if after ``known.listed_at``
+    parts: LRUCache[Expression, float] = field(init=False, default_factory=lambda: LRUCache(_MAX_PARTS))
 
     @property
     def description(self) -> str:
@@ -280,12 +301,15 @@ class ListedFiles:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
+        where = await self.lister.conditions(ask)
         known = self.known
+        if where is not None and where in self.parts:
+            known = known._replace(listed_at=self.parts[where])
         if await self._is_fresh(known):
             return known
         if not allow_stale:
-            return await self._look(operation, scan)
-        renewal = self.runtime.spawn(self._look(operation, scan))
+            return await self._look(operation, scan, where)
+        renewal = self.runtime.spawn(self._look(operation, scan, where))
         return known._replace(listed_now=True, renewal=renewal)
 
     async def _is_fresh(self, known: FileSet) -> bool:
@@ -296,14 +320,23 @@ class ListedFiles:
         changed = partial(self.check, [(file.url, file.validator) for file in known.files])
         return not (changed() if len(known.files) <= _FEW_FILES else await self.runtime.in_thread(changed))
 
-    async def _look(self, operation: Operation, scan: bool) -> FileSet:
+    async def _look(self, operation: Operation, scan: bool, where: Expression | None) -> FileSet:
         metrics, began = operation.metrics, time.monotonic()
         before = metrics.requests_by_purpose.get("list", 0)
-        files = await self.list_files(RequestContext(metrics, scan=scan, purpose="list"))
+        files = await self.lister.files(RequestContext(metrics, scan=scan, purpose="list"), where)
         files = files._replace(cost=listing_cost(metrics, before, began))
-        if self.known.files == files.files:
-            files = files._replace(files=self.known.files)  # facts derived from these very files still serve
-        self.known = files
+        known = self.known.files
+        if known is not files.files and len(known) == len(files.files):
+            same = partial(eq, known, files.files)
+            if same() if len(known) <= _FEW_EQUAL else await self.runtime.in_thread(same):
+                files = files._replace(files=known)  # facts derived from these very files still serve
+        last = self.known.listed_at
+        if files.where is None:
+            self.known = files
+            self.parts.clear()
+        elif last is None or began >= last:  # no listing of all files has begun since
+            self.known = files._replace(listed_at=last, where=None)
+            self.parts[files.where] = began
         return files._replace(listed_now=True, rounds=metrics.rounds)
 
 

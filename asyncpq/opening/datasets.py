@@ -21,6 +21,7 @@ from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
+from asyncpq.datasets.relisting import Relisting, file_set
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
@@ -146,21 +147,14 @@ async def open_files(
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
         partitioning = replace(partitioning, types={**partitioning.types, **types})
 
-    async def list_again(context: RequestContext) -> providers.FileSet:
-        nonlocal listing
-        began = time.monotonic()
-        listing = await list_files(
-            runtime, target, context, commits, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
-        )
-        if listing.table is not None and not plain:  # another program made a table of the files since
-            raise listing.table.error(shown)
-        return _file_set(listing, began, skips=skips)
-
-    first = _file_set(listing, began, skips=skips)._replace(cost=cost)
+    first = file_set(listing, listing.errors, began, skips=skips)._replace(cost=cost)
     source: providers.FileProvider
     if target.urls is None:
         check = listing_check(store) if runtime.options.policy(target.url, shown).kind == "etag" else None
-        source = providers.ListedFiles(runtime, shown, list_again, first, options.listing_max_age_s, check)
+        lister = Relisting(
+            runtime, target, commits, listing, partitioning, lambda: state.columns.schema, plain=plain, skips=skips
+        )
+        source = providers.ListedFiles(runtime, shown, lister, first, options.listing_max_age_s, check)
     else:
         policy = runtime.options.policy
         files = [
@@ -179,16 +173,6 @@ async def open_files(
     state.is_written = listing.is_written
     state.partitions = tuple(listing.partitions.names)
     return Dataset(state)
-
-
-def _file_set(listing: Listing, began: float, *, skips: bool) -> providers.FileSet:
-    """Return the files of ``listing`` as a read gets them. If the path of a file has an invalid partition value, it
-    is left out with ``skips``; otherwise PartitionError is raised. ``began``: ``time.monotonic()`` when the listing
-    was requested."""
-    if listing.errors and not skips:
-        raise listing.errors[0]
-    bad = tuple(providers.SkippedFile(error.url or "", error) for error in listing.errors)
-    return providers.FileSet(listing.files, began, bad)
 
 
 async def _schema_of(

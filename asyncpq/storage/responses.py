@@ -113,7 +113,8 @@ class ExpectedBody:
     length: int
     validator: Validator
     young: bool = False  # the validator is a time too recent to tell this version from the next one
-    #: For a body whose length is not known before: ``length`` is its maximum, and this raises if the body is bad.
+    #: For a body whose length is not known before: ``length`` is its maximum, and this raises if the body is bad. Large
+    #: bodies are checked in a thread.
     check: Callable[[bytes], None] | None = None
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, TransportError
 from asyncpq.metrics import RequestRecord
@@ -28,6 +29,9 @@ from asyncpq.storage.responses import (
     tls_expected,
 )
 from asyncpq.storage.retries import RetryableError, RetryBudget
+from asyncpq.storage.threads import Threads
+
+T = TypeVar("T")
 
 Outcome = tuple[ExpectedBody, bytes | memoryview]
 
@@ -131,6 +135,9 @@ class Hedging:
             self._p95_s = times[len(times) * 95 // 100]
 
 
+_CHECKED_AT_ONCE = 32 * 1024  # bytes of a body; a page of a listing of so many takes a few milliseconds
+_THREADS = 2
+
 _READS = frozenset({"GET", "HEAD"})
 _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 
@@ -176,6 +183,7 @@ class Transport(Unpicklable):
         self._watchdog = Watchdog(retry)
         self._hedging = Hedging(retry.hedge_ratio) if retry.hedge_ratio > 0 else None
         self._hedges: set[asyncio.Task[Outcome]] = set()
+        self._threads = Threads(_THREADS, "asyncpq-bodies")
 
     async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
         """Send an exchange until a good response has come, or no attempt or time is left. Return the body and its
@@ -224,14 +232,19 @@ class Transport(Unpicklable):
         finally:
             reception.stop()
 
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run ``work``, such as the parsing of a large body, in a thread of the store, and return its result."""
+        return await self._threads.start(work)
+
     async def close(self) -> None:
-        """Cancel the hedges (second requests) and stop the watchdog. Idempotent."""
+        """Cancel the hedges (second requests), stop the watchdog and end the threads. Idempotent."""
         self._watchdog.close()
         hedges = list(self._hedges)
         for hedge in hedges:
             hedge.cancel()
         if hedges:
             await asyncio.wait(hedges)
+        await self._threads.close()
 
     async def _send_once(
         self, exchange: Exchange, context: RequestContext, reception: _Reception, attempt: int, *, hedge: bool = False
@@ -250,7 +263,11 @@ class Transport(Unpicklable):
                     raise tls_expected(request)
                 raise exchange.refuse(reception.status, reception.headers, bytes(data))
             if expected.check is not None and body.complete:
-                expected.check(bytes(data))
+                if len(data) <= _CHECKED_AT_ONCE:
+                    expected.check(bytes(data))
+                else:
+                    reception.rest()
+                    await self.in_thread(partial(expected.check, bytes(data)))
                 return expected, data
             if not body.complete or len(data) != expected.length:
                 if not body.complete:  # a complete body of a wrong length is not trusted

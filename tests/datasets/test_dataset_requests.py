@@ -13,7 +13,8 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.testing import ObjectServer
+from asyncpq.datasets.opened_file import OpenedFile
+from asyncpq.testing import LoggedRequest, ObjectServer
 
 pytestmark = pytest.mark.io
 
@@ -109,6 +110,64 @@ async def test_a_predicate_that_nothing_satisfies_asks_for_nothing(server: Objec
         assert taken(server) == []
         with pytest.raises(asyncpq.ColumnNotFoundError):
             await dataset.read(where=(col("id") > 5) & (col("id") < 3) & (col("nothing") == 1))
+
+
+async def test_rows_are_counted_by_footers_once(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        server.put(f"bucket/lake/part-{number}", file_bytes(number))
+
+    def plans(*arguments: object, **options: object) -> None:
+        pytest.fail("a plan is made")
+
+    async with session(server) as open_session:
+        dataset = await open_session.open_dataset("s3://bucket/lake/")
+        with monkeypatch.context() as patch:
+            patch.setattr(OpenedFile, "prepare", plans)
+            taken(server)
+            assert await dataset.count() == 4 * ROWS
+            assert taken(server) == ["LIST", *(f"part-{number} tail" for number in range(1, 4))]
+            assert (dataset.metrics.files_opened, dataset.metrics.files_read) == (4, 0)
+            for _ in range(2):
+                assert await dataset.count() == 4 * ROWS
+                assert taken(server) == ["LIST"]
+                assert (dataset.metrics.files_total, dataset.metrics.files_opened) == (4, 0)
+            server.put("bucket/lake/part-1", file_bytes(9))
+            server.put("bucket/lake/part-4", file_bytes(4))
+            server.delete("bucket/lake/part-2")
+            assert await dataset.count() == 4 * ROWS
+            assert taken(server) == ["LIST", "part-1 tail", "part-4 tail"]
+        assert (await dataset.why(count=True)).to_dict()["rows"] == 4 * ROWS
+
+
+async def test_a_count_ends_between_files(server: ObjectServer) -> None:
+    content = file_bytes(1)
+    for number in range(500):
+        server.put(f"bucket/lake/part-{number:03}", content)
+    async with session(server, files_ahead=2) as open_session:
+        dataset = await open_session.open_dataset("s3://bucket/lake/")
+        opened = 0
+
+        def before(request: LoggedRequest) -> None:
+            nonlocal opened
+            opened += 1
+            if opened == 20:
+                task.cancel()
+
+        server.before = before
+        task = asyncio.ensure_future(dataset.count())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert opened < 30
+    server.before = lambda request: None
+    server.latency_s = 0.05
+    retry = asyncpq.RetryOptions(read_timeout_s=0.6)
+    limits = asyncpq.LimitOptions(files_ahead=2)
+    async with asyncpq.Session(server.storage_options, retry=retry, limits=limits) as open_session:
+        dataset = await open_session.open_dataset("s3://bucket/lake/")
+        server.log.clear()
+        with pytest.raises(asyncpq.DeadlineExceededError, match=r"0.6 s"):
+            await dataset.count()
+        assert len(server.log) < 100
 
 
 async def test_a_limit_opens_the_first_files_only(server: ObjectServer) -> None:

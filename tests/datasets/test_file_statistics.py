@@ -12,11 +12,14 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.datasets import file_statistics
+from asyncpq.datasets.dataset_files import search_steps
 from asyncpq.datasets.file_statistics import FileStatistics, kind_of, type_of
 from asyncpq.datasets.footer_statistics import Learnt
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.expressions import Expression
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.literals import Domain
 from asyncpq.scan.request import ScanRequest
@@ -146,3 +149,22 @@ def test_statistics_that_are_larger_than_memory_are_not_kept() -> None:
     statistics.add({"id": {str(number): learnt(1, 0, 9) for number in range(100)}}, 1 << 20)
     statistics.remember(memory, "lake")
     assert len(memory) == 0
+
+
+def test_what_is_known_of_all_files_is_brought_together_when_it_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a thread does it, and once for all reads of the same files."""
+    made: list[str] = []
+    zones = file_statistics._zones
+
+    def noted(files: Any, name: str, *others: Any) -> Any:
+        made.append(name)
+        return zones(files, name, *others)
+
+    monkeypatch.setattr(file_statistics, "_zones", noted)
+    files = [DataFile(url=str(day), partition={"day": day}) for day in range(20_000)]
+    statistics, schema = FileStatistics(), pa.schema({"day": pa.int64()})
+    searches = [statistics.searching(files, where, schema) for where in (col("day") == 3, col("day") > 19_990)]
+    assert made == []
+    assert [search().num_rows for search in searches] == [1, 9]
+    assert made == ["day"]
+    assert search_steps(None, len(files)) > INLINE_STEPS

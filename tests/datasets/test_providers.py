@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import DataFile, FileList, TableField, View
 from asyncpq.datasets.providers import CatalogReader, FileSet, GivenFiles, ListedFiles, TableFiles
+from asyncpq.expressions import Expression
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
@@ -22,15 +24,18 @@ REQUEST = ScanRequest()
 
 
 class Listings:
-    """Lists what it is told, and counts how often."""
+    """Lists what it is told, and counts how often; of requests with a predicate the files that it leaves."""
 
     def __init__(self, files: list[DataFile]) -> None:
-        self.files = files
+        self.now = files
         self.count = 0
 
-    async def __call__(self, context: RequestContext) -> FileSet:
+    async def conditions(self, ask: ScanRequest) -> Expression | None:
+        return ask.where
+
+    async def files(self, context: RequestContext, where: Expression | None) -> FileSet:
         self.count += 1
-        return FileSet(list(self.files), listed_at=0.0)
+        return FileSet(list(self.now), listed_at=time.monotonic(), where=where)
 
 
 async def test_given_files_are_not_looked_for() -> None:
@@ -50,9 +55,9 @@ async def test_each_read_lists_and_an_equal_listing_is_the_earlier_one() -> None
         again = await listed.files(REQUEST, operation)
         assert (listings.count, again.listed_now, again.renewal) == (1, True, None)
         assert again.files is FILES
-        listings.files = [DataFile(url="c")]
+        listings.now = [DataFile(url="c")]
         assert (await listed.files(REQUEST, operation)).files == [DataFile(url="c")]
-        listings.files = FILES
+        listings.now = FILES
         stale = await listed.files(REQUEST, operation, allow_stale=True)
         assert stale.files == [DataFile(url="c")]
         assert stale.renewal is not None
@@ -76,6 +81,22 @@ async def test_a_young_listing_serves_while_no_file_has_changed() -> None:
         changed = True
         await listed.files(REQUEST, operation)
         assert listings.count == 1
+
+
+async def test_a_listing_of_some_files_serves_reads_of_the_same_condition() -> None:
+    async with asyncpq.Session() as session:
+        operation, listings = session.runtime.operation("files", "x"), Listings(FILES)
+        listed = ListedFiles(session.runtime, "x", listings, FileSet(FILES, listed_at=float("-inf")), 60.0)
+        some = ScanRequest(where=col("day") == 1)
+        assert (await listed.files(some, operation)).where is not None
+        again = await listed.files(ScanRequest(where=col("day") == 1), operation)
+        assert (listings.count, again.files is FILES) == (1, True)
+        assert again.listed_at is not None
+        assert again.listed_at > 0
+        for count, other in enumerate((ScanRequest(where=col("day") == 2), REQUEST), start=2):
+            await listed.files(other, operation)
+            assert listings.count == count
+        assert await listed.files(some, operation) is listed.known, "all files were listed since"
 
 
 async def test_a_table_prunes_by_its_bounds_only_where_they_are_trusted() -> None:

@@ -19,14 +19,13 @@ from asyncpq.datasets.listing import (
     INDEX_FOLDER,
     Commits,
     Target,
-    folders_of,
     is_file_of,
     list_files,
     may_be_uncommitted,
     parse_target,
 )
 from asyncpq.datasets.model import DataFile, TableField
-from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend

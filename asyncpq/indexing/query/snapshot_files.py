@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.datasets.listing import folders_of, parse_target
+from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.partitioning import read_partitions
+from asyncpq.datasets.partitioning import folders_of, read_partitions
 from asyncpq.datasets.providers import FileSet
 from asyncpq.decoding import kernels as pc
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError

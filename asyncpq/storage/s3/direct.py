@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import time
 from collections.abc import Coroutine, Hashable, Mapping
 from dataclasses import replace
@@ -88,6 +89,7 @@ class DirectBucket(Unpicklable):
         self.route = route
         # pages of the last listings: a page with the same bytes is not parsed again
         self.known_pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_PAGES)
+        self.pages_lock = threading.Lock()  # pages are parsed in threads
 
     @property
     def server(self) -> str:
@@ -333,7 +335,8 @@ class S3List(SignedExchange):
 
     def _check(self, body: bytes) -> None:
         key, known_pages = (self._listing.url, self._page), self._bucket.known_pages
-        known = known_pages.get(key)
+        with self._bucket.pages_lock:
+            known = known_pages.get(key)
         if known is not None and known[0] == body:
             self.pages.append(known[1])
             return
@@ -352,7 +355,8 @@ class S3List(SignedExchange):
             raise RetryableError(InvalidResponseError(str(problem), url=self.request.url), at_once=True) from problem
         self.pages.append(page)
         if len(body) <= _KNOWN_PAGE_BYTES:
-            known_pages[key] = (body, page)
+            with self._bucket.pages_lock:
+                known_pages[key] = (body, page)
 
 
 class S3Write(SignedExchange):

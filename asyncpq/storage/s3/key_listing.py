@@ -11,9 +11,9 @@ instead, each with pages of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import field
-from itertools import groupby
+from itertools import groupby, islice, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -57,12 +57,12 @@ class Alphabets:
 
     def learn(self, keys: Sequence[str]) -> None:
         """Add the characters of the keys of a page."""
-        longest = min(max(map(len, keys), default=0), _LONGEST)
-        while len(self._sets) < longest:
-            self._sets.append(set())
-            self._sorted.append("")
-        for position in range(longest):
-            new = {key[position] for key in keys if len(key) > position}
+        for position, marks in enumerate(islice(zip_longest(*keys, fillvalue=""), _LONGEST)):
+            if position == len(self._sets):
+                self._sets.append(set())
+                self._sorted.append("")
+            new = set(marks)
+            new.discard("")
             if new <= self._sets[position]:
                 continue
             if not new.isdisjoint(_DIGITS):
@@ -133,6 +133,8 @@ class KeyPages:
     context: RequestContext
     limit: ListingLimit
     ordered: bool = True  # the store lists in ascending order, and can begin after any key
+    # by prefix, how many folders a page of keys covers, of those of which it saved requests to list only some folders
+    selective: MutableMapping[str, int] = field(default_factory=dict)
 
     async def fetch(self, request: PageRequest, round_: int) -> ListPage:
         """Fetch a page. Raises InvalidResponseError if it has keys outside of the requested prefix, ResourceLimitError
@@ -329,15 +331,23 @@ class _Folders:
         """List the keys of a folder, perhaps without keys of unwanted folders; some keys may occur twice."""
         if len(prefix) > _LONGEST_FOLDER:
             raise self._pages.limit.endless("folders lie in folders without an end")
+        selective = self._pages.selective
         async with self._turns:
-            first = await self._pages.fetch(PageRequest(prefix), round_)
-            if first.token is None:
-                return first.keys
-            level = await self._level(prefix, first, round_ + 1)
+            first: ListPage | None = None
+            if prefix not in selective:
+                first = await self._pages.fetch(PageRequest(prefix), round_)
+                if first.token is None:
+                    return first.keys
+                round_ += 1
+            level = await self._level(prefix, first, round_)
             if level is None:
-                return await _list_rest(self._pages, prefix, first, round_)
+                selective.pop(prefix, None)
+                if first is None:
+                    round_ += 2
+                    first = await self._pages.fetch(PageRequest(prefix), round_ - 1)
+                return await _list_rest(self._pages, prefix, first, round_ - 1)
         keys, runs = level
-        parts = await results_of([self._list_run(prefix, run, round_ + 2) for run in runs])
+        parts = await results_of([self._list_run(prefix, run, round_ + 1) for run in runs])
         return [*keys, *(listed for part in parts for listed in part)]
 
     async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> list[ListedKey]:
@@ -346,9 +356,11 @@ class _Folders:
         async with self._turns:
             return await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)
 
-    async def _level(self, prefix: str, first: ListPage, round_: int) -> tuple[list[ListedKey], list[list[str]]] | None:
+    async def _level(
+        self, prefix: str, first: ListPage | None, round_: int
+    ) -> tuple[list[ListedKey], list[list[str]]] | None:
         """Return the keys directly in a folder, and its wanted folders, grouped in runs without an unwanted folder in
-        between.
+        between. ``first`` is the first page of all its keys; None if it is known how many folders that covers.
 
         None if the whole folder should be listed, since leaving folders out would not save requests.
         """
@@ -356,8 +368,9 @@ class _Folders:
         folders: list[tuple[str, bool]] = []
         token: str | None = None
         sequence = PageSequence(self._pages.limit)
-        begun = {listed.key[: listed.key.find("/", len(prefix)) + 1] for listed in first.keys}
-        a_page = 0  # folders that one page of keys covers
+        keys_of_page = () if first is None else first.keys
+        begun = {listed.key[: listed.key.find("/", len(prefix)) + 1] for listed in keys_of_page}
+        a_page = 0 if first is not None else self._pages.selective[prefix]  # folders that one page of keys covers
         ordered = self._pages.ordered
         if not ordered and begun == {""}:  # a folder without folders, as it seems
             return None
@@ -374,6 +387,8 @@ class _Folders:
                 return None
             sequence.follow(page.token, page.keys, page.folders)
             token, round_ = page.token, round_ + 1
+        if unwanted:
+            self._pages.selective[prefix] = a_page
         if a_page <= 1:  # each fills pages of its own
             if not unwanted and ordered:
                 self._in_vain += 1

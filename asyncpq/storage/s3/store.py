@@ -64,6 +64,23 @@ Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
 _KNOWN_LISTINGS = 8
 _MAX_KNOWN_OBJECTS = 10_000
+_MAX_SELECTIVE = 1000  # prefixes of a bucket
+_FEW_KEYS = 1000  # become objects on the event loop
+
+
+def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> list[ListedObject]:
+    """Return the objects of a listing, without folder markers. ``versions``: with their validators, which is wrong for
+    version-aware GETs: these name versions, and listings do not."""
+    return [
+        ListedObject(
+            url_of_key(root + key.key),
+            key.size,
+            Validator(size=key.size, etag=key.etag) if versions and key.etag is not None else None,
+            key.modified,
+        )
+        for key in listed
+        if not key.key.endswith("/")
+    ]
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
@@ -242,6 +259,7 @@ class S3Store(Unpicklable):
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them
         self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
+        self._selective: dict[str, LRUCache[str, int]] = {}  # by bucket; see KeyPages
         self._create_probe = CreateProbe()
         self._closed = False
 
@@ -285,7 +303,8 @@ class S3Store(Unpicklable):
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
         fetch_page = partial(self._fetch_page, bucket, KeyListing(safe_url(url)))
         limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
-        pages = KeyPages(fetch_page, context, limit, ordered=not is_directory)
+        selective = self._selective.setdefault(name, LRUCache(_MAX_SELECTIVE))
+        pages = KeyPages(fetch_page, context, limit, not is_directory, selective)
         if wants is None and not is_directory:
             listed = await list_keys(pages, prefix)
         else:
@@ -298,17 +317,8 @@ class S3Store(Unpicklable):
         last = self._listed.get(url)
         if last is not None and last[0] == listed:
             return last[1]
-        objects = [
-            ListedObject(
-                url_of_key(root + key.key),
-                key.size,
-                # version-aware GETs name versions, which listings do not
-                None if self._version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
-                key.modified,
-            )
-            for key in listed
-            if not key.key.endswith("/")
-        ]
+        work = partial(_objects_of, listed, root, versions=not self._version_aware)
+        objects = work() if len(listed) <= _FEW_KEYS else await self._transport.in_thread(work)
         if len(objects) <= _MAX_KNOWN_OBJECTS:
             self._listed[url] = (listed, objects)
         return objects

@@ -138,6 +138,22 @@ def test_a_cut_among_the_keys_that_begin_as_the_end() -> None:
     assert cut.key == "p00a"
 
 
+@given(FOLDERS, st.integers(3, 10), st.lists(st.sets(st.integers(0, 9)), min_size=2, max_size=4))
+def test_keys_of_wanted_folders_again(keys: list[str], page_keys: int, years: list[set[int]]) -> None:
+    """Whatever listings with other wishes found before."""
+    bucket, selective = Bucket(keys, page_keys), dict[str, int]()
+    for wishes in years:
+
+        def wants(folder: str, wishes: set[int] = wishes) -> bool:
+            return not any(f"y={year}/" in folder for year in set(range(10)) - wishes)
+
+        source = replace(pages(bucket), selective=selective)
+        found = [key.key for key in asyncio.run(list_wanted_keys(source, "p/", wants))]
+        assert found == sorted(set(found))
+        objects = {key[2:] for key in bucket.objects if not key.endswith("/") and key.startswith("b/p/")}
+        assert {key for key in objects if wants(key)} <= set(found) <= {key[2:] for key in bucket.objects}
+
+
 # -- how many requests ----------------------------------------------------------------------------
 
 # Keys, keys of a page, requests, rounds.
@@ -148,6 +164,19 @@ SHAPES = {
     "days": ([f"y={n % 10}/m={n % 12:02}/d={n % 28:02}/{n}" for n in range(12_500)], 250, 65, 40),
     "hexadecimal": ([f"{number * 2654435761 % 2**32:08x}" for number in range(12_500)], 250, 65, 35),
 }
+
+
+def test_a_prefix_of_many_folders_is_listed_by_folder_at_once_the_next_time() -> None:
+    bucket = Bucket([f"p/k={number // 100:03}/{number % 100:02}" for number in range(20_000)], 1000)
+    selective = dict[str, int]()
+    source = replace(pages(bucket), selective=selective)
+    for requests in (3, 2):
+        bucket.requests, bucket.rounds = [], 0
+        found = asyncio.run(list_wanted_keys(source, "p/", lambda folder: folder == "p/k=007/"))
+        assert [key.key for key in found] == [f"p/k=007/{number:02}" for number in range(100)]
+        assert (len(bucket.requests), bucket.rounds) == (requests, requests)
+    asyncio.run(list_wanted_keys(source, "p/", lambda folder: True))
+    assert selective == {}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,0 +1,193 @@
+"""List the files of a target again for each read: all of them, or those of the folders that the read needs.
+
+A read whose predicate names partition columns lists only the folders that these conditions leave, where that takes
+fewer requests. The files of the other folders, none of which the read opens, stay as an earlier listing had them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+from cachetools import LRUCache
+
+from asyncpq.datasets.listed_folders import FoldersLeft, ListedFolders, conditions
+from asyncpq.datasets.listing import Commits, Listing, Target, list_files
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.partitioning import Partitioning
+from asyncpq.datasets.providers import FileSet, SkippedFile
+from asyncpq.errors import PartitionError
+from asyncpq.expressions import Expression
+from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.request import ScanRequest, predicate_steps
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import END_OF_KEY, safe_url
+
+T = TypeVar("T")
+
+_MAX_CONDITIONS: Final = 64  # whose folders are kept
+_FEW: Final = 1000  # files and folders whose names are compared on the event loop
+
+
+class _Part(NamedTuple):
+    """The folders that a predicate leaves, and the positions of their files in ``files``, a listing."""
+
+    left: FoldersLeft
+    positions: Sequence[int]
+    files: Sequence[DataFile]
+
+
+class Relisting:
+    """The last listing of a target, and how it is renewed.
+
+    Args:
+        partitioning: has the types of the partition columns, which do not change.
+        schema: returns the columns that predicates name.
+        plain, skips: read the files of a table, and leave out files with invalid partition values.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        target: Target,
+        commits: Commits,
+        listing: Listing,
+        partitioning: Partitioning | None,
+        schema: Callable[[], pa.Schema],
+        *,
+        plain: bool,
+        skips: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._target = target
+        self._commits = commits
+        self._listing = listing
+        self._partitioning = partitioning
+        self._schema = schema
+        self._plain = plain
+        self._skips = skips
+        self._folders: ListedFolders | None = None  # of the last listing, once a read may need some of them
+        self._parts: LRUCache[Expression, _Part | None] = LRUCache(_MAX_CONDITIONS)  # None: all folders are listed
+
+    async def conditions(self, ask: ScanRequest) -> Expression | None:
+        """Return the predicate by which :meth:`files` may choose the folders that the read ``ask`` needs; None for
+        all folders."""
+        if len(self._listing.files) <= _FEW or ask.where is None:  # one page, or few calls
+            return None
+        steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        return await self._runtime.off_loop(lambda: conditions(ask, self._partitioning), steps)
+
+    async def files(self, context: RequestContext, where: Expression | None) -> FileSet:
+        """List the files again. Those that may have rows for which ``where`` is true are current; all are if the
+        result's ``where`` is None.
+
+        Raises InvalidOptionError if another program made a table of the files, PartitionError if a file has an invalid
+        partition value and is not skipped.
+        """
+        began = time.monotonic()
+        part = None if where is None else await self._part(where)
+        if part is not None:
+            found = await self._list(context, part.left)
+            if self._has_known_columns(found):
+                listing = await self._merged(found, part)
+                return file_set(listing, found.errors, began, skips=self._skips)._replace(where=where)
+        self._listing = listing = await self._list(context, None)
+        return file_set(listing, listing.errors, began, skips=self._skips)
+
+    async def _list(self, context: RequestContext, left: FoldersLeft | None) -> Listing:
+        listing = await list_files(
+            self._runtime,
+            self._target,
+            context,
+            self._commits,
+            partitioning=self._partitioning,
+            allow_empty=True,
+            earlier=self._listing,
+            plain=self._plain,
+            left=left,
+        )
+        if listing.table is not None and not self._plain:
+            raise listing.table.error(safe_url(self._target.url))
+        return listing
+
+    def _has_known_columns(self, listing: Listing) -> bool:
+        """Whether no partition column is new: it would be one of all files, whose values decide its type."""
+        return self._partitioning is not None and set(listing.partitions.names) <= self._partitioning.types.keys()
+
+    async def _part(self, where: Expression) -> _Part | None:
+        """Return the folders that ``where`` leaves; None if all files are to be listed."""
+        listing, partitioning = self._listing, self._partitioning
+        if partitioning is None or not self._has_known_columns(listing):
+            return None
+        folders = await self._folders_of(listing, partitioning)
+        if where in self._parts:
+            return self._parts[where]
+        search = folders.left_by(where, self._schema())
+
+        def find() -> _Part | None:
+            left = search()
+            positions = folders.positions(left)
+            return _Part(left, positions, folders.files) if folders.save_requests(left, len(positions)) else None
+
+        part = await self._worked(find, folders.num_folders)
+        if self._folders is folders:
+            self._parts[where] = part
+        return part
+
+    async def _folders_of(self, listing: Listing, partitioning: Partitioning) -> ListedFolders:
+        folders = self._folders
+        if folders is None or folders.files is not listing.files:
+            target = self._target
+            root = "" if target.pattern is not None else target.folder
+            make = partial(ListedFolders, listing.files, target.folder, root, partitioning)
+            folders = self._folders = await self._worked(make, len(listing.files))
+            self._parts.clear()
+        return folders
+
+    async def _merged(self, found: Listing, part: _Part) -> Listing:
+        """Return the last listing, with the files of the folders ``part`` as they were ``found``."""
+        last, positions = self._listing, part.positions
+        if last.files is not part.files:  # another read has renewed it meanwhile
+            assert self._partitioning is not None
+            positions = (await self._folders_of(last, self._partitioning)).positions(part.left)
+        merged = await self._worked(lambda: _merge(last, found, part.left, positions), len(found.files))
+        if self._listing is last:
+            self._listing = merged
+        return merged
+
+    async def _worked(self, work: Callable[[], T], number: int) -> T:
+        return work() if number <= _FEW else await self._runtime.in_thread(work)
+
+
+def _merge(last: Listing, found: Listing, left: FoldersLeft, positions: Sequence[int]) -> Listing:
+    """Return the listing ``last`` with the files of ``found`` in place of those at ``positions``; the same object if
+    they are equal."""
+
+    def is_other(error: PartitionError) -> bool:
+        url = error.url or ""
+        return not left.covers(url[: url.rfind("/") + 1])
+
+    others = [error for error in last.errors if is_other(error)]
+    same_errors = [error.url for error in last.errors] == [error.url for error in (*others, *found.errors)]
+    if same_errors and found.files == tuple([last.files[position] for position in positions]):
+        return last
+    replaced = set(positions)
+    files = [file for position, file in enumerate(last.files) if position not in replaced]
+    files += found.files
+    files.sort(key=lambda file: os.fsencode(file.url.removesuffix(END_OF_KEY)))
+    return replace(last, files=tuple(files), errors=(*others, *found.errors), listed=())
+
+
+def file_set(listing: Listing, errors: Sequence[PartitionError], began: float, *, skips: bool) -> FileSet:
+    """Return the files of ``listing`` as a read gets them. If the path of a file has an invalid partition value, it
+    is left out with ``skips``; otherwise the first of ``errors``, of the files listed now, is raised. ``began``:
+    ``time.monotonic()`` when the listing was requested."""
+    if errors and not skips:
+        raise errors[0]
+    bad = tuple(SkippedFile(error.url or "", error) for error in listing.errors)
+    return FileSet(listing.files, began, bad)
