@@ -9,6 +9,7 @@ import asyncio
 import datetime as dt
 import math
 import struct
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -40,6 +41,8 @@ from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, 
 import asyncpq
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
+from asyncpq.expressions import atoms as atoms_of
+from asyncpq.expressions.tree import In
 from asyncpq.tables.iceberg.catalog import IcebergCatalog, IcebergSnapshot
 from asyncpq.tables.iceberg.schema import column_bounds
 from tests.example_counts import examples
@@ -166,7 +169,11 @@ def test_no_file_with_a_matching_row_is_ruled_out(
     written: Callable[[_Parts], _Written], specs: list[_Parts], data: st.DataObject
 ) -> None:
     parts = data.draw(st.sampled_from(specs))
-    _check(written(parts), data.draw(_predicates(parts)))
+    where = data.draw(_predicates(parts))
+    # pyarrow's is_in takes every integer and date for one of a set of UUIDs
+    sets = [atom.values for atom in atoms_of(where) if isinstance(atom, In)]
+    assume(not any(isinstance(value, uuid.UUID) for values in sets for value in values))
+    _check(written(parts), where)
 
 
 @pytest.mark.parametrize(
