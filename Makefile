@@ -122,9 +122,10 @@ findings: ## what real libraries do otherwise than expected: findings/README.md
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)
 
-# Servers that others wrote are installed where pip, npm and go are there; the tests skip what is missing, by name.
-# Those of pip have an environment of their own: what they need is not what asyncpq needs. SERVERS=local, as in CI, leaves
-# out what is built with Go or needs another cloud's client, and all tests but the one suite.
+# Servers that others wrote are installed where pip, npm, go, cargo and mvn are there; the tests skip what is missing, by
+# name. SeaweedFS and Garage take ten minutes of a core each to compile, once.
+# Those of pip have an environment of their own: what they need is not what asyncpq needs. SERVERS=local, as in CI,
+# leaves out what is built with Go, Rust or Maven or needs another cloud's client, and all tests but the one suite.
 SERVICES := .services
 SERVICES_PY := $(SERVICES)/python/bin/python
 SERVERS ?= all
@@ -132,6 +133,8 @@ NPM_SERVERS := s3rver@3.7.1 $(if $(filter all,$(SERVERS)),azurite@3.35.0)
 GO_SERVERS := github.com/fsouza/fake-gcs-server@v1.56.1 github.com/versity/versitygw/cmd/versitygw@v1.8.0 \
 	github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0 \
 	github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+# 4.53. Its go.mod replaces a module, so it is built in its own folder.
+SEAWEEDFS := github.com/seaweedfs/seaweedfs@v0.0.0-20261109003541-7506e5f91cd6
 # The module's last part but its version, which is the program's name.
 go_program = $(SERVICES)/$(notdir $(firstword $(subst @, ,$(1))))
 
@@ -147,6 +150,12 @@ ifneq ($(SERVERS),local)
 		echo "adlfs or gcsfs cannot be installed here" >&2
 	@$(foreach server,$(GO_SERVERS),test -x $(call go_program,$(server)) || \
 		GOBIN=$(abspath $(SERVICES)) go install $(server) || echo "$(server) cannot be installed here" >&2; )
+	@test -x $(SERVICES)/weed || { go mod download $(SEAWEEDFS) && \
+		go build -C "$$(go env GOMODCACHE)/$(SEAWEEDFS)" -o $(abspath $(SERVICES))/weed ./weed; } || echo "SeaweedFS cannot be installed here" >&2
+	@test -x $(SERVICES)/bin/garage || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install --quiet --locked --root $(SERVICES) \
+		--no-default-features --features bundled-libs,lmdb garage@2.5.0 || echo "Garage cannot be installed here" >&2
+	@test -d $(SERVICES)/s3proxy || mvn --quiet --batch-mode --file tests/storage/s3proxy.xml \
+		dependency:copy-dependencies -DoutputDirectory=$(abspath $(SERVICES))/s3proxy || echo "S3Proxy cannot be installed here" >&2
 endif
 
 test-stores: servers-installed ## one suite over all object stores that a registry has, and tests against single ones; docs/stores.md

@@ -1,6 +1,7 @@
 """Object stores that others wrote, each started as its users start it: a process of its own, on a free port.
 
-`make test-stores` installs them into .services, where pip, npm and go are there. Tests skip what is not installed.
+`make test-stores` installs them into .services, where pip, npm, go, cargo and Maven are there. Tests skip what is not
+installed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+import botocore.session
 import pytest
 
 from tests.servers import DIE_WITH_PARENT
@@ -70,7 +72,11 @@ def running(command: list[str], port: int, log: Path, environment: Mapping[str, 
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:  # SeaweedFS, now and then
+            process.kill()
+            process.wait(10)
 
 
 def free_port() -> int:
@@ -198,6 +204,19 @@ def s3_options(port: int, key: str = "tester", secret: str = "sesame") -> dict[s
     return {"key": key, "secret": secret, "endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
 
 
+def wait_for_bucket(options: dict[str, Any]) -> None:
+    """Of a server that makes its bucket only after its port is open."""
+    client = botocore.session.Session().create_client(
+        "s3",
+        options["client_kwargs"]["region_name"],
+        endpoint_url=options["endpoint_url"],
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+    )
+    client.get_waiter("bucket_exists").wait(Bucket=BUCKET, WaiterConfig={"Delay": 1})
+    client.close()
+
+
 NO_EMPTY_NAMES = {"a//b": "names of files have no empty parts", "/a": "names of files have no empty parts"}
 
 
@@ -296,6 +315,75 @@ def running_hadro(folder: Path, environment: Mapping[str, str]) -> Iterator[Real
         )
 
 
+@contextmanager
+def running_seaweedfs(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
+    program = require("weed", ".", "go")
+    parts = ("master", "volume", "filer", "s3")
+    ports = {f"-{part}.port{kind}": free_port() for part in parts for kind in ("", ".grpc")}
+    only_s3 = ["-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
+    places = ["-dir", str(folder), "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command = [program, "mini", *places, *only_s3, *(f"{name}={port}" for name, port in ports.items())]
+    keys = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "sesame", "S3_BUCKET": BUCKET}
+    port = ports["-s3.port"]
+    try:
+        with running(command, port, folder / "seaweedfs.log", {**environment, **keys}):
+            wait_for_bucket(s3_options(port))
+            wrong = s3_options(port, secret="wrong")
+            yield RealStore(name="seaweedfs", options=s3_options(port), wrong=wrong, lost_keys=NO_EMPTY_NAMES)
+    finally:
+        for each in ports.values():
+            for left in Path("/tmp").glob(f"seaweedfs-*-{each}.sock"):
+                left.unlink(missing_ok=True)
+
+
+@contextmanager
+def running_garage(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
+    program, port = require("garage", "bin", "cargo"), free_port()
+    key, secret = f"GK{'0' * 24}", "0" * 64
+    (folder / "garage.toml").write_text(f"""\
+metadata_dir = "{folder / "meta"}"
+data_dir = "{folder / "data"}"
+db_engine = "lmdb"
+replication_factor = 1
+rpc_bind_addr = "127.0.0.1:{free_port()}"
+rpc_secret = "{"0" * 64}"
+s3_api = {{ api_bind_addr = "127.0.0.1:{port}", s3_region = "us-east-1" }}
+""")
+    command = [program, "--config", "garage.toml", "server", "--single-node", "--default-bucket"]
+    keys = {"GARAGE_DEFAULT_ACCESS_KEY": key, "GARAGE_DEFAULT_SECRET_KEY": secret, "GARAGE_DEFAULT_BUCKET": BUCKET}
+    with running(command, port, folder / "garage.log", {**environment, **keys}):
+        yield RealStore(
+            name="garage",
+            options=s3_options(port, key, secret),
+            wrong=s3_options(port, key, "wrong"),
+            creates_once=False,
+        )
+
+
+@contextmanager
+def running_s3proxy(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
+    program, port, jars = require("java", ".", "Maven"), free_port(), _PROGRAMS / "s3proxy"
+    if not jars.is_dir():
+        pytest.skip("s3proxy is not installed (make test-stores installs it, where Maven is there)")
+    (folder / "root" / BUCKET).mkdir(parents=True)
+    (folder / "logback.xml").write_text("<configuration/>")  # else each request is logged in detail
+    (folder / "s3proxy.properties").write_text(f"""\
+s3proxy.endpoint=http://127.0.0.1:{port}
+s3proxy.authorization=aws-v4
+s3proxy.identity=tester
+s3proxy.credential=sesame
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={folder / "root"}
+""")
+    command = [program, "-Dlogback.configurationFile=logback.xml", "-cp", f"{jars}/*", "org.gaul.s3proxy.Main"]
+    command += ["--properties", "s3proxy.properties"]
+    any_name = {"LC_ALL": "C.UTF-8"}  # without, names of files beyond ASCII are a 400
+    with running(command, port, folder / "s3proxy.log", {**environment, **any_name}):
+        yield RealStore(
+            name="s3proxy", options=s3_options(port), wrong=s3_options(port, secret="wrong"), lost_keys=NO_EMPTY_NAMES
+        )
+
+
 def _cloud_store(emulator: Emulator, name: str, options: dict[str, Any], **traits: Any) -> RealStore:
     return RealStore(name=name, protocol=emulator.protocol, options=options, **traits)
 
@@ -338,6 +426,9 @@ STORES: Mapping[str, StartStore] = {
     "gofakes3": running_gofakes3,
     "minio": running_minio,
     "hadro": running_hadro,
+    "seaweedfs": running_seaweedfs,
+    "garage": running_garage,
+    "s3proxy": running_s3proxy,
     "azurite-obstore": running_azurite_through_obstore,
     "azurite-adlfs": running_azurite_through_adlfs,
     "fake-gcs-server-gcsfs": running_fake_google_through_gcsfs,

@@ -25,6 +25,7 @@ from asyncpq.errors import (
     CredentialsError,
     NotParquetError,
     ObjectNotFoundError,
+    StoreError,
 )
 from asyncpq.indexing import FolderBackend, Footers, Keys
 from asyncpq.storage.base import WritableStore, writable
@@ -248,6 +249,14 @@ async def test_what_is_missing(folder: Folder) -> None:
         missing = f"{folder.server.protocol}://no-such-bucket/file.parquet"
         with pytest.raises(BucketNotFoundError if folder.server.names_bucket else ObjectNotFoundError):
             await session.open_file(missing)
+
+
+async def test_a_version_that_there_is_not(folder: Folder) -> None:
+    """Some servers ignore version ids: their current object is not taken for the version."""
+    url = await folder.put("file.parquet", small(0))
+    async with folder.session() as session:
+        with pytest.raises(StoreError):
+            await session.open_file(f"{url}?versionId=other")
 
 
 async def test_a_wrong_secret(folder: Folder) -> None:

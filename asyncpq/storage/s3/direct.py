@@ -251,6 +251,7 @@ class ObjectResponse:
         if status == 200 and "etag" not in headers:
             return None  # S3 always sends an ETag: this may be an error document (a late SlowDown)
         expected = check_range_response(self.request, status, headers)
+        self.check_version(headers)
         if self.request.pin is not None:
             traits = self._stored.traits
             if traits.if_match is None and (not self._conditional or self.if_match is not None):
@@ -258,6 +259,22 @@ class ObjectResponse:
         if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
             return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
         return expected
+
+    def check_version(self, headers: Mapping[str, str]) -> None:
+        """Refuse an object of another version than the url names: some servers ignore version ids.
+
+        An object that was written without versioning has the version ``null``, which servers may leave out.
+        """
+        asked, sent = self._stored.version_id, headers.get("x-amz-version-id")
+        if asked is None or sent == asked or (sent is None and asked == "null"):
+            return
+        raise InvalidResponseError(
+            "the server does not say that it sent the version in the url, but "
+            + ("none" if sent is None else f"version {sent[:100]!r}"),
+            url=self.request.url,
+            byte_range=self.request.byte_range,
+            hint="The server may have no versions: without ?versionId= the current object is read.",
+        )
 
     def reconsider(
         self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
@@ -306,7 +323,10 @@ class S3Head(S3Get):
     method = "HEAD"
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        return check_head_response(self.request, headers) if status == 200 else None
+        if status != 200:
+            return None
+        self.check_version(headers)
+        return check_head_response(self.request, headers)
 
 
 class S3List(SignedExchange):

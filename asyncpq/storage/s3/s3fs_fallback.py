@@ -198,6 +198,7 @@ class _S3fsHead(_S3fsGet):
         return Body(b"", True)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        self.check_version(headers)
         return check_head_response(self.request, headers)
 
 
