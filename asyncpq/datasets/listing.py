@@ -232,8 +232,8 @@ async def list_files(
     plain: bool = False,
     left: FoldersLeft | None = None,
 ) -> Listing:
-    """List the current files of a target; return ``earlier``, an earlier listing, if nothing changed since. A list of
-    urls takes no request.
+    """List the current files of a target; return ``earlier``, an earlier listing of all, if nothing changed since. A
+    list of urls takes no request.
 
     Args:
         runtime: of the session that lists.
@@ -251,6 +251,7 @@ async def list_files(
     # a single file may change while its empty listing does not
     if (
         earlier is not None
+        and left is None  # else the result has not all files, whatever the store has listed
         and around is None
         and objects
         and (objects is earlier.listed or (len(parts) > 1 and objects == earlier.listed))

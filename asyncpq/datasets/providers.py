@@ -325,18 +325,20 @@ class ListedFiles:
         before = metrics.requests_by_purpose.get("list", 0)
         files = await self.lister.files(RequestContext(metrics, scan=scan, purpose="list"), where)
         files = files._replace(cost=listing_cost(metrics, before, began))
-        known = self.known.files
-        if known is not files.files and len(known) == len(files.files):
-            same = partial(eq, known, files.files)
-            if same() if len(known) <= _FEW_EQUAL else await self.runtime.in_thread(same):
-                files = files._replace(files=known)  # facts derived from these very files still serve
-        last = self.known.listed_at
+        known = self.known
+        if known.files is not files.files and len(known.files) == len(files.files):
+            same = partial(eq, known.files, files.files)
+            if same() if len(known.files) <= _FEW_EQUAL else await self.runtime.in_thread(same):
+                files = files._replace(files=known.files)  # facts derived from these very files still serve
+        last = known.listed_at
         if files.where is None:
             self.known = files
             self.parts.clear()
-        elif last is None or began >= last:  # no listing of all files has begun since
-            self.known = files._replace(listed_at=last, where=None)
-            self.parts[files.where] = began
+        else:
+            self.parts.update({where: began for where, at in self.parts.items() if at > began})  # may share folders
+            if self.known is known and (last is None or began >= last):  # none of its files was listed since
+                self.known = files._replace(listed_at=last, where=None)
+                self.parts[files.where] = began
         return files._replace(listed_now=True, rounds=metrics.rounds)
 
 

@@ -67,6 +67,7 @@ class Relisting:
         self._target = target
         self._commits = commits
         self._listing = listing
+        self._began = 0.0  # time.monotonic() when the last listing of all files was requested
         self._partitioning = partitioning
         self._schema = schema
         self._plain = plain
@@ -94,9 +95,10 @@ class Relisting:
         if part is not None:
             found = await self._list(context, part.left)
             if self._has_known_columns(found):
-                listing = await self._merged(found, part)
+                listing = await self._merged(found, part, began)
                 return file_set(listing, found.errors, began, skips=self._skips)._replace(where=where)
         self._listing = listing = await self._list(context, None)
+        self._began = began
         return file_set(listing, listing.errors, began, skips=self._skips)
 
     async def _list(self, context: RequestContext, left: FoldersLeft | None) -> Listing:
@@ -149,16 +151,19 @@ class Relisting:
             self._parts.clear()
         return folders
 
-    async def _merged(self, found: Listing, part: _Part) -> Listing:
-        """Return the last listing, with the files of the folders ``part`` as they were ``found``."""
-        last, positions = self._listing, part.positions
-        if last.files is not part.files:  # another read has renewed it meanwhile
-            assert self._partitioning is not None
-            positions = (await self._folders_of(last, self._partitioning)).positions(part.left)
-        merged = await self._worked(lambda: _merge(last, found, part.left, positions), len(found.files))
-        if self._listing is last:
-            self._listing = merged
-        return merged
+    async def _merged(self, found: Listing, part: _Part, began: float) -> Listing:
+        """Return the last listing, with the files of the folders ``part`` as they were ``found``, requested at
+        ``began``. It becomes the last listing, unless all files were requested later."""
+        while True:
+            last, positions = self._listing, part.positions
+            if last.files is not part.files:  # another read has renewed it meanwhile
+                assert self._partitioning is not None
+                positions = (await self._folders_of(last, self._partitioning)).positions(part.left)
+            merged = await self._worked(partial(_merge, last, found, part.left, positions), len(found.files))
+            if self._listing is last:  # else other folders were listed meanwhile, which the result must have, too
+                if began >= self._began:
+                    self._listing = merged
+                return merged
 
     async def _worked(self, work: Callable[[], T], number: int) -> T:
         return work() if number <= _FEW else await self._runtime.in_thread(work)

@@ -33,6 +33,7 @@ _REFS: Final = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _NEXT: Final = re.compile(r"<([^<>]*)>\s*;\s*rel=\"?next\"?")
 _MAX_SIZE: Final = (1 << 63) - 1  # bytes of a file
 _LONGEST_PATH: Final = 4096  # characters
+_FEW_FOLDERS: Final = 16  # are listed one by one
 _HINT: Final = (
     "Write hf://datasets/OWNER/NAME@REVISION/PATH; a revision is a branch, a tag or a commit, by default main."
 )
@@ -129,13 +130,16 @@ class HuggingFaceStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List files with the Hub's API; folder by folder if ``wants`` may leave folders out."""
+        """List files with the Hub's API; folder by folder if ``wants`` leaves few folders."""
         place = parse_place(url)
-        folders = [place.path.rpartition("/")[0]]
+        folders, num_listed = [place.path.rpartition("/")[0]], 0
         limit = ListingLimit(safe_url(url), self._limits.max_listed_objects)
-        listed = []
+        listed = list[ListedObject]()
         while folders:
+            if wants is not None and num_listed + len(folders) > _FEW_FOLDERS:
+                return await self.list_objects(url, context=context)  # each folder takes a request of its own
             folder = folders.pop()
+            num_listed += 1
             for entry in await self._tree(place, folder, limit, url, context, deep=wants is None):
                 path, kind = entry["path"], entry["type"]
                 if folder and not path.startswith(f"{folder}/"):

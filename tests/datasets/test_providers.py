@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.datasets import providers
 from asyncpq.datasets.model import DataFile, FileList, TableField, View
 from asyncpq.datasets.providers import CatalogReader, FileSet, GivenFiles, ListedFiles, TableFiles
 from asyncpq.expressions import Expression
@@ -97,6 +100,61 @@ async def test_a_listing_of_some_files_serves_reads_of_the_same_condition() -> N
             await listed.files(other, operation)
             assert listings.count == count
         assert await listed.files(some, operation) is listed.known, "all files were listed since"
+
+
+class Slow(list[DataFile]):
+    """Files whose comparison waits for an event."""
+
+    compared = threading.Event()
+
+    def __eq__(self, other: object) -> bool:
+        assert self.compared.wait(60)
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+async def test_a_listing_of_some_files_takes_no_place_of_one_that_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two reads of different conditions list at once; what the second finds is not lost when the first ends later."""
+    monkeypatch.setattr(providers, "_FEW_EQUAL", 1)
+    async with asyncpq.Session() as session:
+        operation, listings = session.runtime.operation("files", "x"), Listings([DataFile(url="c"), DataFile(url="b")])
+        listed = ListedFiles(session.runtime, "x", listings, FileSet(Slow(FILES), listed_at=float("-inf")), 60.0)
+        one, other = (ScanRequest(where=col("day") == day) for day in (1, 2))
+        first = asyncio.ensure_future(listed.files(one, operation))
+        await asyncio.sleep(0)
+        assert listings.count == 1
+        listings.now = [*listings.now, DataFile(url="d")]
+        await listed.files(other, operation)
+        Slow.compared.set()
+        await first
+        assert len((await listed.files(other, operation)).files) == 3
+        assert listings.count == 2
+        assert len((await listed.files(one, operation)).files) == 3
+
+
+async def test_a_listing_that_began_earlier_and_ends_later_makes_others_as_old() -> None:
+    """It may have files of the same folders, and those are now known as they were then."""
+    late, wide = asyncio.Event(), col("day") >= 1
+
+    class Late(Listings):
+        async def files(self, context: RequestContext, where: Expression | None) -> FileSet:
+            if where == wide:
+                await late.wait()
+            return await super().files(context, where)
+
+    async with asyncpq.Session() as session:
+        operation = session.runtime.operation("files", "x")
+        listed = ListedFiles(session.runtime, "x", Late(FILES), FileSet(FILES, listed_at=float("-inf")), 60.0)
+        waiting = asyncio.ensure_future(listed.files(ScanRequest(where=wide), operation))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await listed.files(ScanRequest(where=col("day") == 1), operation)
+        late.set()
+        await waiting
+        known = await listed.files(ScanRequest(where=col("day") == 1), operation)
+        assert known.listed_at is not None
+        assert known.listed_at < began
 
 
 async def test_a_table_prunes_by_its_bounds_only_where_they_are_trusted() -> None:

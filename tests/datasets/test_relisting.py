@@ -158,6 +158,54 @@ async def test_within_the_age_a_condition_is_listed_once(server: ObjectServer) -
         assert lists(server) == []
 
 
+async def aged(session: asyncpq.Session, monkeypatch: pytest.MonkeyPatch) -> asyncpq.Dataset:
+    """The lake, whose listings may be an hour old, as that of its opening is."""
+    dataset = await session.open_dataset(LAKE, listing_max_age_s=3600)
+    source = dataset.state.source
+    assert source.known is not None
+    monkeypatch.setattr(source, "known", source.known._replace(listed_at=-1e9))
+    return dataset
+
+
+async def test_of_a_store_that_lists_all_folders_others_files_count_once(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relisting, "_FEW", 4)
+    monkeypatch.setattr(listed_folders.ListedFolders, "save_requests", lambda *arguments: True)
+    put_days(server, 5, 4)
+    async with asyncpq.Session(server.storage_options) as session:
+        dataset = await aged(session, monkeypatch)
+        for _ in range(2):
+            both = await asyncio.gather(ids(dataset, col("day") == 3), ids(dataset, col("day") == 4))
+            assert list(both) == [[3000, 3001, 3002, 3003], [4000, 4001, 4002, 4003]]
+            assert dataset.metrics.files_total == 20
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_of_two_listings_merged_at_once_neither_is_lost(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_days(server, 20, 5)
+    merge, both, calls = relisting._merge, threading.Barrier(2, timeout=60), list[int]()
+
+    def together(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) <= 2:
+            both.wait()
+        return merge(*arguments)
+
+    limits = asyncpq.LimitOptions(decode_threads=2)
+    async with asyncpq.Session(server.storage_options, limits=limits) as session:
+        dataset = await aged(session, monkeypatch)
+        server.put("bucket/lake/day=003/005", content(7))
+        server.put("bucket/lake/day=004/005", content(8))
+        monkeypatch.setattr(relisting, "_merge", together)
+        for _ in range(2):
+            reads = await asyncio.gather(ids(dataset, col("day") == 3), ids(dataset, col("day") == 4))
+            assert [found[0] for found in reads] == [7, 8]
+        assert len(calls) > 2
+
+
 @pytest.mark.parametrize(("files", "in_threads"), [(1001, True), (20, False)])
 async def test_large_listings_are_looked_through_in_threads(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, files: int, in_threads: bool

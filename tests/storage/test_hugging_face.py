@@ -346,3 +346,18 @@ async def test_contract(check: Callable[[Backend], Awaitable[None]]) -> None:
         await made.put("key", DATA)
         await check(made)
         await made.store.close()
+
+
+async def test_many_folders_are_listed_at_once(hub: Hub) -> None:
+    """A folder takes a request of its own, and a page of all files has those of many folders."""
+    hub.page = 1000
+    for number in range(60):
+        hub.put(f"data/day={number:02d}/0.parquet", b"x")
+    store = open_test_store("hf", {"token": TOKEN})
+    for wanted, requests in ((3, 1 + 3), (40, 1 + 1)):
+        hub.server.log.clear()
+        folders = [f"hf://datasets/o/n/data/day={number:02d}/" for number in range(wanted)]
+        listed = await store.list_objects("hf://datasets/o/n/data/", context=new_context(), wants=folders.__contains__)
+        assert {f"{folder}0.parquet" for folder in folders} <= {found.url for found in listed}
+        assert sum("/tree/" in request.path for request in hub.server.log) == requests
+    await store.close()
