@@ -1,4 +1,4 @@
-"""An event loop whose callbacks run in fair order: first those of the token that has used the loop least of late.
+"""An event loop whose callbacks run in fair order: first those of the token that has used the loop least.
 
 asyncio runs whatever is ready in the order in which it became ready. If sixteen requests of one token become ready at
 once, as when a listing ends that all of them wait for, another token's request waits for all of them, again and again
@@ -20,20 +20,23 @@ Ts = TypeVarTuple("Ts")
 
 TURN_S: Final = 0.001  # an owner's callbacks, one after the other
 ITERATION_S: Final = 0.003  # all owners' callbacks, before sockets, timers and what has no owner
-_FADE_EVERY_S: Final = 0.1
-_FADE: Final = 0.9  # of the time used: what is left of it after a while
-_FORGOTTEN_S: Final = 1e-4
+BEHIND_S: Final = 0.01  # what an owner may have used less than all others, however long it had nothing to do
+_MOST_REMEMBERED: Final = 256  # owners that have nothing to do
 
 
 class FairEventLoop(asyncio.SelectorEventLoop):
     """A selector's event loop in which callbacks whose context has an owner (:data:`work_owner`) have their turns by
-    the time that their owners have used in the last second or so. Each owner's callbacks keep their order."""
+    the time that their owners have used: the one with the least comes first. Each owner's callbacks keep their order.
+
+    An owner that had nothing to do comes back with the time of the one that has used least, less :data:`BEHIND_S`: so
+    it comes first with a little work, and never keeps the others waiting for much.
+    """
 
     def __init__(self, selector: Any = None) -> None:
         super().__init__(selector)
         self._waiting: dict[object, deque[asyncio.Handle]] = {}
         self._used_s: dict[object, float] = {}
-        self._fades_at = 0.0
+        self._least_s = 0.0  # used by any owner that has something to do; never falls
         self._is_due = False  # whether _run_turns is among the callbacks of the next iteration
 
     def call_soon(
@@ -49,6 +52,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         waiting = self._waiting.get(owner)
         if waiting is None:
             waiting = self._waiting[owner] = deque()
+            self._used_s[owner] = max(self._used_s.get(owner, 0.0), self._least_s - BEHIND_S)
         waiting.append(handle)
         self._call_turns()
         return handle
@@ -68,16 +72,18 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         self._is_due = False
         now_s = time.monotonic()
         ends_s = now_s + ITERATION_S
-        if now_s >= self._fades_at:
-            self._fade(now_s)
         try:
             while self._waiting and now_s < ends_s:
-                now_s = self._run_turn(min(self._waiting, key=self._used), now_s)
+                now_s = self._run_turn(min(self._waiting, key=self._used_s.__getitem__), now_s)
         finally:
             if self._waiting:
                 self._call_turns()
+            elif len(self._used_s) > _MOST_REMEMBERED:
+                self._used_s.clear()
+                self._least_s = 0.0
 
     def _run_turn(self, owner: object, began_s: float) -> float:
+        self._least_s = max(self._least_s, self._used_s[owner])
         waiting, now_s = self._waiting[owner], began_s
         try:
             while waiting and now_s < began_s + TURN_S:
@@ -86,18 +92,10 @@ class FairEventLoop(asyncio.SelectorEventLoop):
                     handle._run()  # noqa: SLF001  # as any event loop runs it
                     now_s = time.monotonic()
         finally:
-            self._used_s[owner] = self._used(owner) + time.monotonic() - began_s
+            self._used_s[owner] += time.monotonic() - began_s
             if not waiting:
                 del self._waiting[owner]
         return now_s
-
-    def _used(self, owner: object) -> float:
-        return self._used_s.get(owner, 0.0)
-
-    def _fade(self, now_s: float) -> None:
-        self._fades_at = now_s + _FADE_EVERY_S
-        faded = {owner: used_s * _FADE for owner, used_s in self._used_s.items()}
-        self._used_s = {owner: used_s for owner, used_s in faded.items() if used_s > _FORGOTTEN_S}
 
 
 _NO_OWNER: Final = Context()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
+from functools import partial
 
 import pytest
 
 from asyncpq.serve import fair_loop
-from asyncpq.serve.fair_loop import ITERATION_S, TURN_S, FairEventLoop
+from asyncpq.serve.fair_loop import BEHIND_S, ITERATION_S, TURN_S, FairEventLoop
 from asyncpq.storage.threads import work_owner
 
 
@@ -69,7 +70,7 @@ def test_one_callback_does_not_wait_for_many_of_another_owner(loop: FairEventLoo
     assert [entry for entry in order if entry[0] == "many"] == [("many", number) for number in range(20)]  # type: ignore[index]
 
 
-def test_the_owner_that_used_little_of_late_comes_first(loop: FairEventLoop, clock: Clock) -> None:
+def test_the_owner_that_used_little_comes_first(loop: FairEventLoop, clock: Clock) -> None:
     order: list[str] = []
     times = {"greedy": 0.5, "modest": 0.01}
 
@@ -84,11 +85,6 @@ def test_the_owner_that_used_little_of_late_comes_first(loop: FairEventLoop, clo
         loop.call_soon(work, owner, context=owned(owner))
     run(loop, lambda: len(order) == 4)
     assert order[2:] == ["modest", "greedy"]
-    clock.now_s += 100
-    for _ in range(200):  # what an owner used long ago counts no more
-        loop.call_soon(lambda: setattr(clock, "now_s", clock.now_s + 0.1), context=owned("other"))
-    run(loop, lambda: not loop._waiting)
-    assert set(loop._used_s) == {"other"}
 
 
 def test_owners_that_never_pause_share_the_time(loop: FairEventLoop, clock: Clock) -> None:
@@ -103,6 +99,38 @@ def test_owners_that_never_pause_share_the_time(loop: FairEventLoop, clock: Cloc
     work("short", 0.0001)
     run(loop, lambda: sum(used.values()) > 5)
     assert 0.9 < used["long"] / used["short"] < 1.1
+
+
+def test_who_comes_back_is_first_with_little_and_takes_no_more_than_others(loop: FairEventLoop, clock: Clock) -> None:
+    order: list[str] = []
+
+    def work(owner: str, *, again: bool = True) -> None:
+        clock.now_s += TURN_S
+        order.append(owner)
+        if again:
+            loop.call_soon(partial(work, owner), context=owned(owner))
+
+    work("busy")
+    run(loop, lambda: len(order) >= 5000)
+    for _ in range(10):  # again and again a little, as the steps of one request
+        loop.call_soon(partial(work, "little", again=False), context=owned("little"))
+        before = len(order)
+        run(loop, lambda before=before: "little" in order[before:])  # type: ignore[misc]
+        assert order.index("little", before) - before <= 1
+        run(loop, lambda before=before: len(order) >= before + 20)  # type: ignore[misc]
+    before = len(order)
+    work("much")
+    run(loop, lambda: len(order) >= before + 1000)
+    ahead = order[before:].count("much") - order[before:].count("busy")
+    assert 0 < ahead <= BEHIND_S / TURN_S + 2
+
+
+def test_many_owners_that_are_gone_are_forgotten(loop: FairEventLoop) -> None:
+    ran: list[int] = []
+    for number in range(1000):
+        loop.call_soon(ran.append, number, context=owned(f"owner {number}"))
+        run(loop, lambda: len(ran) == number + 1)  # noqa: B023
+    assert len(loop._used_s) < 300
 
 
 def test_what_has_no_owner_waits_for_one_iteration(loop: FairEventLoop, clock: Clock) -> None:
