@@ -26,7 +26,7 @@ from asyncpq.serve.fair_loop import FairEventLoop
 
 IDLE_S: Final = 60.0
 SWITCH_S: Final = 0.0001
-GC_THRESHOLDS: Final = (500, 10, 400)
+GC_THRESHOLDS: Final = (2_000, 10, 100)
 NICENESS: Final = 5  # of threads that decode: as many as processors leave the event loop too little
 UNUSED_BYTES: Final = 32 << 20
 END_S: Final = 4.5  # after ``drain_s``, the time until the process ends in any case
