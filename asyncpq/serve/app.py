@@ -63,6 +63,8 @@ class _Endpoint:
             logger.error("an answer was cut off: %s", error)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client gets a response
             problem = problem_of(error)
+            # Frames of its traceback have the problem and the request: only the garbage collector would free them.
+            problem.__traceback__ = problem.__cause__ = problem.__context__ = None
             if not exchange.reply.status:  # else the server sees that the response ends too early, and disconnects
                 await exchange.fail(problem)
 

@@ -157,3 +157,38 @@ async def test_a_client_that_sends_too_slowly_is_ended(tmp_path: Any) -> None:
         await service.app(scope, receive, send)
         assert sent[0]["status"] == 504
         assert service._slots.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked", "status"),
+    [
+        ("lookup", b"{", 400),
+        ("lookup", b"[" * 100_000, 400),
+        ("lookup", {"keys": {"nothing": [1]}}, 400),
+        ("count", {"where": "id = 1 and"}, 400),
+        ("count", {"where": "nothing = 1"}, 400),
+        ("count", {"where": " or ".join(f"id = {number}.5" for number in range(300))}, 400),
+        ("scan", {"columns": ["nothing"]}, 400),
+    ],
+)
+async def test_a_request_that_failed_is_freed_at_once(tmp_path: Any, verb: str, asked: Any, status: int) -> None:
+    """Its frames have its body, of up to 4 MB: until the garbage collector runs, hundreds of them would stay."""
+    write_lake(tmp_path)
+
+    def problems() -> int:
+        return sum(isinstance(one, Problem) for one in gc.get_objects())
+
+    async with client_of(configuration(f"{tmp_path}/")) as client:
+        content = {"content": asked} if isinstance(asked, bytes) else {"json": asked}
+        await client.post(f"/v1/trips/{verb}", headers=bearer(TOKEN), **content)
+        gc.collect()
+        gc.disable()
+        try:
+            before = problems()
+            for _ in range(3):
+                answer = await client.post(f"/v1/trips/{verb}", headers=bearer(TOKEN), **content)
+                assert answer.status_code == status, answer.text
+            await asyncio.sleep(0.01)
+            assert problems() <= before
+        finally:
+            gc.enable()
