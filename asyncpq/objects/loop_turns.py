@@ -16,16 +16,17 @@ from asyncpq.storage.threads import OwnersQueue
 
 SLICE_S: Final = 0.005  # of one iteration
 _MOST: Final = 64
-_NO_OWNER: Final = Context()  # all owners wait for it
 
 
 class LoopTurns:
     """Belongs to one event loop."""
 
-    __slots__ = ("_began_s", "_num", "_running", "_waiting")
+    __slots__ = ("_began_s", "_no_owner", "_num", "_running", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: OwnersQueue[asyncio.Future[None]] = OwnersQueue()
+        # All owners wait for :meth:`_next`. A context of its own: the loops of two threads cannot be in one at once.
+        self._no_owner = Context()
         self._running = False  # whether :meth:`_next` will be called in the next iteration
         # The loop's CPU time when it was called last. Times in which the loop waits for Python's lock do not count.
         self._began_s = 0.0
@@ -38,7 +39,7 @@ class LoopTurns:
             self._running = True
             self._num = 1
             self._began_s = time.thread_time()
-            loop.call_soon(self._next, context=_NO_OWNER)
+            loop.call_soon(self._next, context=self._no_owner)
         elif self._waiting or time.thread_time() - self._began_s > SLICE_S:
             waiting: asyncio.Future[None] = loop.create_future()
             self._waiting.append(waiting)
@@ -57,4 +58,4 @@ class LoopTurns:
             if not waiting.done():
                 waiting.set_result(None)
                 num -= 1
-        loop.call_soon(self._next, context=_NO_OWNER)
+        loop.call_soon(self._next, context=self._no_owner)

@@ -36,6 +36,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self._waiting: dict[object, deque[asyncio.Handle]] = {}
         self._used_s: dict[object, float] = {}
+        self._no_owner = Context()
         self._least_s = 0.0  # used by any owner that has something to do; never falls
         self._is_due = False  # whether _run_turns is among the callbacks of the next iteration
 
@@ -65,7 +66,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     def _call_turns(self) -> None:
         if not self._is_due:
             self._is_due = True
-            super().call_soon(self._run_turns, context=_NO_OWNER)
+            super().call_soon(self._run_turns, context=self._no_owner)
 
     def _run_turns(self) -> None:
         """Run callbacks for :data:`ITERATION_S` at most, unless one alone takes longer."""
@@ -96,6 +97,3 @@ class FairEventLoop(asyncio.SelectorEventLoop):
             if not waiting:
                 del self._waiting[owner]
         return now_s
-
-
-_NO_OWNER: Final = Context()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 from asyncpq.objects.loop_turns import SLICE_S, LoopTurns
@@ -79,3 +80,34 @@ async def test_owners_have_their_turns_one_after_the_other() -> None:
 
     await asyncio.gather(*[work("many") for _ in range(10)], work("one"))
     assert "one" in order[:3]
+
+
+async def test_the_loops_of_two_threads_give_turns_at_once() -> None:
+    ended: list[bool] = []
+
+    async def other() -> None:
+        turns = LoopTurns()
+
+        async def work() -> None:
+            await turns.turn()
+            burn(2 * SLICE_S)
+
+        async with asyncio.timeout(10):
+            await asyncio.gather(*[work() for _ in range(3)])
+        ended.append(True)
+
+    class Waiting:
+        """A task of this loop whose turn it is while the other loop runs."""
+
+        def done(self) -> bool:
+            thread = threading.Thread(target=lambda: asyncio.run(other()))
+            thread.start()
+            thread.join()
+            return True
+
+    turns = LoopTurns()
+    turns._waiting.append(Waiting())  # type: ignore[arg-type]
+    await turns.turn()
+    while not ended and turns._running:  # noqa: ASYNC110  # one more iteration
+        await asyncio.sleep(0)
+    assert ended == [True]
