@@ -72,7 +72,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
-from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, find_size
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire
@@ -278,9 +278,7 @@ class HttpObject(Unpicklable):
             ) from None
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
-            validator = request.pin or await self.fetch_size(validator, context)
-            if request.start < 0 and expected.start + expected.length != validator.size:
-                raise RangeIgnoredError(validator.size)
+            validator = await ask_size(self, expected, request, context)
         if validator is not self._learnt:
             self.learn(validator)
         if expected.young:

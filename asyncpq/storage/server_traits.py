@@ -12,7 +12,7 @@ from typing import Protocol
 from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, StoreError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RangeResult, RequestContext, Validator
-from asyncpq.storage.responses import RangeRequest, changed, empty, strong_etag
+from asyncpq.storage.responses import ExpectedBody, RangeIgnoredError, RangeRequest, changed, empty, strong_etag
 from asyncpq.storage.retries import RetryableError
 
 #: Why tails of a server take two rounds, for ReadMetrics.fallbacks.
@@ -79,6 +79,17 @@ class SizedObject(Protocol):
 
     async def fetch_size(self, validator: Validator | None, context: RequestContext) -> Validator:
         """Return ``validator`` (None: the present version's) with the object's size, from one HEAD."""
+
+
+async def ask_size(
+    stored: SizedObject, expected: ExpectedBody, request: RangeRequest, context: RequestContext
+) -> Validator:
+    """Return the version of a response that does not tell the object's size. Raises RangeIgnoredError if its bytes are
+    not the last ones that ``request`` asks for."""
+    validator = request.pin or await stored.fetch_size(expected.validator, context)
+    if request.start < 0 and expected.start + expected.length != validator.size:
+        raise RangeIgnoredError(validator.size)
+    return validator
 
 
 async def find_size(

@@ -42,7 +42,7 @@ from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
-from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, find_size
+from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (
@@ -208,9 +208,7 @@ class S3Object(Unpicklable):
             ) from None
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
-            validator = request.pin or await self.fetch_size(validator, context)
-            if request.start < 0 and expected.start + expected.length != validator.size:
-                raise RangeIgnoredError(validator.size)
+            validator = await ask_size(self, expected, request, context)
         if validator is not self._learnt:
             self.learn(validator)
         if expected.young:
