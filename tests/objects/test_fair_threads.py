@@ -19,6 +19,7 @@ from asyncpq.errors import UsageError
 from asyncpq.objects import fair_threads
 from asyncpq.objects.fair_threads import LEAST_RUN_S, LOOP_FIRST_S, SLICE_S, FairThreads, LoopFirst, WorkStoppedError
 from asyncpq.storage.threads import work_owner
+from tests.clock import Clock
 
 ENDLESS_S = 30.0  # work that nothing stops ends then, and the test fails
 
@@ -31,16 +32,6 @@ def endless(begun: threading.Event | None = None) -> None:
         checkpoint()
         time.sleep(0.001)
     raise AssertionError("nothing has stopped this work")
-
-
-class Clock:
-    """The time of threads that are tested, which passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 async def run_as(threads: FairThreads, owner: str, work: object) -> object:

@@ -12,16 +12,7 @@ import pytest
 from asyncpq.serve import fair_loop
 from asyncpq.serve.fair_loop import BEHIND_S, ITERATION_S, TURN_S, FairEventLoop
 from asyncpq.storage.threads import work_owner
-
-
-class Clock:
-    """The time, which passes when a callback says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
+from tests.clock import Clock
 
 
 @pytest.fixture
