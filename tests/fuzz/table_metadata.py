@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import asyncio
-import bz2
 import functools
 import gzip
 import json
 import random
 import shutil
-import struct
 import sys
 import tempfile
 import time
@@ -33,6 +31,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.metadata_budget import MetadataBudget
 from asyncpq.tables.iceberg.avro import BoundedDecoder
+from tests.avro_files import packed, text, varint
 from tests.delta_tables import DeltaWriter, column, inline_vector, metadata, protocol
 from tests.fuzz.judge import WrongAnswerError
 from tests.fuzz.mutations import changed_bytes
@@ -401,7 +400,7 @@ def _avro(rng: random.Random, good: dict[str, bytes]) -> Damage:
         what = f"{count} records"
     elif how == 1:
         at = rng.randrange(len(block))
-        number = _varint(rng.choice(_INTEGERS[:10]))
+        number = varint(rng.choice(_INTEGERS[:10]))
         block = block[:at] + number + block[at + rng.choice([0, 1, len(number)]) :]
         says_other, what = True, f"an integer at {at}"
     elif how == 2:
@@ -416,14 +415,14 @@ def _avro(rng: random.Random, good: dict[str, bytes]) -> Damage:
     if how == 5:
         count, block, what = 1 << 20, block * 500, "many records"
         says_other = True
-    packed = _packed(block, codec)
+    content = packed(block, codec)
     if rng.random() < 0.2:
-        packed, what = changed_bytes(rng, packed), f"{what}, packed bytes"
+        content, what = changed_bytes(rng, content), f"{what}, packed bytes"
         says_other = True
-    body = _varint(count) + _varint(rng.choice([len(packed)] * 5 + [1 << 40, -1])) + packed + sync
+    body = varint(count) + varint(rng.choice([len(content)] * 5 + [1 << 40, -1])) + content + sync
     if rng.random() < 0.2:
-        body, what = body[: -rng.randrange(1, len(sync) + len(packed))], f"{what}, cut off"
-    head = head.replace(_CODEC, _text("avro.codec") + _text(codec))
+        body, what = body[: -rng.randrange(1, len(sync) + len(content))], f"{what}, cut off"
+    head = head.replace(_CODEC, text("avro.codec") + text(codec))
     return {path: head + body}, says_other, f"{path}: {what}, {codec[:9]}"
 
 
@@ -494,20 +493,7 @@ def _changed_json(rng: random.Random, document: Any) -> tuple[str, str]:
 # -- Avro -----------------------------------------------------------------------------------------
 
 
-def _varint(number: int) -> bytes:
-    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
-
-
-def _text(text: str) -> bytes:
-    return _varint(len(text)) + text.encode()
-
-
-_CODEC = _text("avro.codec") + _text("null")
+_CODEC = text("avro.codec") + text("null")
 
 
 def _container(data: bytes) -> tuple[bytes, int, bytes, bytes]:
@@ -527,26 +513,8 @@ def _container(data: bytes) -> tuple[bytes, int, bytes, bytes]:
         block += zlib.decompress(content, -15) if meta.get("avro.codec", "null") == "deflate" else content
         decoder.read(16)
     meta["avro.codec"] = "null"
-    fields = b"".join(_text_bytes(key) + _text_bytes(value) for key, value in meta.items())
-    return b"Obj\x01" + _varint(len(meta)) + fields + b"\0" + sync, records, block, sync
-
-
-def _text_bytes(text: str) -> bytes:
-    return _varint(len(text.encode())) + text.encode()
-
-
-def _packed(block: bytes, codec: str) -> bytes:
-    match codec:
-        case "deflate":
-            compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
-            return compressor.compress(block) + compressor.flush()
-        case "zstandard":
-            return bytes(pa.Codec("zstd").compress(block, asbytes=True))
-        case "bzip2":
-            return bz2.compress(block)
-        case "snappy":
-            return bytes(pa.Codec("snappy").compress(block, asbytes=True)) + struct.pack(">I", zlib.crc32(block))
-    return block
+    fields = b"".join(text(key) + text(value) for key, value in meta.items())
+    return b"Obj\x01" + varint(len(meta)) + fields + b"\0" + sync, records, block, sync
 
 
 # -- judging --------------------------------------------------------------------------------------

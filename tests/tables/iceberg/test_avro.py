@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import json
 import struct
-import zlib
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,23 +27,11 @@ from asyncpq.datasets.metadata_budget import MetadataBudget
 from asyncpq.errors import ResourceLimitError, UnsupportedFeatureError
 from asyncpq.options import LimitOptions
 from asyncpq.tables.iceberg.avro import BoundedDecoder, read_records
+from tests.avro_files import packed, text, varint
 
 WANTED = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "real", DoubleType(), required=False))
 SYNC = bytes(range(16))
 LIMITS = LimitOptions()
-
-
-def varint(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
-
-
-def text(value: str) -> bytes:
-    return varint(len(value)) + value.encode()
 
 
 def avro(*blocks: tuple[int, bytes], codec: str = "null", more: list[dict[str, Any]] | None = None) -> bytes:
@@ -67,20 +52,6 @@ def ids(data: bytes, limits: LimitOptions = LIMITS) -> list[int]:
 
 GOOD = b"".join(map(varint, range(-3, 300)))
 NUMBERS = list(range(-3, 300))
-
-
-def packed(block: bytes, codec: str) -> bytes:
-    match codec:
-        case "deflate":
-            compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
-            return compressor.compress(block) + compressor.flush()
-        case "zstandard":
-            return bytes(pa.Codec("zstd").compress(block, asbytes=True))
-        case "bzip2":
-            return bz2.compress(block)
-        case "snappy":
-            return bytes(pa.Codec("snappy").compress(block, asbytes=True)) + struct.pack(">I", zlib.crc32(block))
-    return block
 
 
 CODECS = ("null", "deflate", "zstandard", "bzip2", "snappy")
