@@ -72,10 +72,10 @@ class DeltaRoot:
         """
         match = _SCHEME.fullmatch(path)
         plain = self._decoded(path if match is None else match[2])
+        if match is None and not plain.startswith("/"):
+            return self.join(plain)
         store = TableStore.of("the Delta table", self.url)
         if match is None:
-            if not plain.startswith("/"):
-                return self.join(plain)
             if store.protocol != "file":
                 raise self._refused(path)
             return plain

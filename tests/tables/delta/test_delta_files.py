@@ -19,6 +19,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.tables import deleted_rows
 from asyncpq.tables.deleted_rows import decode_vector
 from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor, decode_z85
+from asyncpq.tables.locations import TableStore
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -207,6 +208,16 @@ async def test_absolute_paths(writer: DeltaWriter, tmp_path: Path) -> None:
 )
 def test_where_files_are(root: str, path: str, url: str) -> None:
     assert DeltaRoot.of(root).resolve(path) == url
+
+
+def test_a_relative_path_needs_no_look_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table has a path for each file."""
+
+    def looked(table: str, url: str) -> TableStore:
+        raise AssertionError(url)
+
+    monkeypatch.setattr(TableStore, "of", looked)
+    assert DeltaRoot.of("s3://bucket/t").resolve("p=1/f.parquet") == "s3://bucket/t/p=1/f.parquet"
 
 
 @pytest.mark.parametrize(
