@@ -68,7 +68,16 @@ from asyncpq.storage.responses import RangeIgnoredError, RangeRequest, empty, gu
 from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
-from asyncpq.storage.urls import END_OF_KEY, mapping_option, refusal, safe_url, split_url, split_version, url_of_key
+from asyncpq.storage.urls import (
+    END_OF_KEY,
+    bucket_url,
+    mapping_option,
+    refusal,
+    safe_url,
+    split_url,
+    split_version,
+    url_of_key,
+)
 
 _CLASSES: Final = {"gs": GCSStore, "az": AzureStore, "s3": S3Store}
 _PROVIDERS: Final = {"gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "s3": "s3", "s3a": "s3"}
@@ -147,7 +156,7 @@ class ObstoreStore(Unpicklable):
         if self._provider == "s3":
             url = url.removesuffix(END_OF_KEY)
         bucket, prefix = self._split(url)
-        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        root = bucket_url(url, prefix)
         folder = prefix[: prefix.rfind("/") + 1]
         listing = ObstoreList(
             bucket, folder.rstrip("/"), RangeRequest(0, 0, safe_url(url)), self._limits.max_listed_objects
@@ -161,19 +170,23 @@ class ObstoreStore(Unpicklable):
             path, size, etag = meta["path"], meta["size"], meta["e_tag"]
             if path.startswith(prefix) and (size or path not in folders):
                 validator = None if etag is None else Validator(size=size, etag=quoted_etag(etag))
-                name = url_of_key(root + path) if self._provider == "s3" else root + path
+                name = self._named(root + path)
                 listed.append(ListedObject(name, size, validator, meta["last_modified"].timestamp()))
         return sorted(listed, key=lambda item: os.fsencode(item.url))
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly."""
         bucket, prefix = self._split(url)
-        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        root = bucket_url(url, prefix)
         exchange = ObstoreNames(bucket, prefix.rstrip("/"), RangeRequest(0, 0, safe_url(url)))
         await self._transport.send(exchange, context)
         keys, folders = exchange.listings[-1]
-        names = [url_of_key(root + key) if self._provider == "s3" else root + key for key in keys]
+        names = [self._named(root + key) for key in keys]
         return FirstNames([*names, *(f"{root}{folder.rstrip('/')}/" for folder in folders)], True)
+
+    def _named(self, url: str) -> str:
+        """Return the url that names the key at the end of ``url``."""
+        return url_of_key(url) if self._provider == "s3" else url
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace an object."""

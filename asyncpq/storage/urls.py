@@ -175,6 +175,11 @@ def split_version(url: str) -> tuple[str, str | None]:
     return path, version or None
 
 
+def bucket_url(url: str, key: str) -> str:
+    """Return what comes before ``key`` in ``url``, which ends with it; with a final slash."""
+    return url[: len(url) - len(key)] if key else url.rstrip("/") + "/"
+
+
 def url_of_key(url: str) -> str:
     """Return the url of the key that ends ``url``, so that :func:`split_version` finds no version in it."""
     return url + END_OF_KEY if split_version(url)[0] != url else url

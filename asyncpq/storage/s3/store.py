@@ -47,6 +47,7 @@ from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (
     END_OF_KEY,
+    bucket_url,
     check_s3_names,
     is_tenant_bucket,
     mapping_option,
@@ -295,7 +296,7 @@ class S3Store(Unpicklable):
         url = url.removesuffix(END_OF_KEY)
         name, prefix = await self._split(url)
         is_directory, folder = is_directory_bucket(name), _listable(name, prefix)
-        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        root = bucket_url(url, prefix)
         bucket = await self._bucket(name, url)
         if bucket.reason:
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
@@ -324,7 +325,7 @@ class S3Store(Unpicklable):
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly, by one page of ListObjectsV2."""
         name, prefix = await self._split(url)
-        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        root = bucket_url(url, prefix)
         listing = KeyListing(safe_url(url))
         page = await self._fetch_page(
             await self._bucket(name, url), listing, PageRequest(prefix, folders=True), context
