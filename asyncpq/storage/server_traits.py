@@ -34,10 +34,13 @@ class ServerTraits:
 
     suffix_refusals: int = 0
     if_match_refusals: int = 0
-    if_match: bool | None = (
-        None  # it answered a GET with If-Match; False: it refuses those, though the ETag is the same
-    )
-    compared: bool = False  # it has refused If-Match so, and never answered a GET with it
+    #: It answered a GET with If-Match; False: it refuses those, though the ETag is the same.
+    if_match: bool | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether the server has refused If-Match so, and never answered a GET with it."""
+        return self.if_match_refusals > 0 and not self.if_match
 
     @property
     def suffix_ranges(self) -> bool:
@@ -49,7 +52,6 @@ class ServerTraits:
         of the same GET with it."""
         if self.if_match is not None:
             return
-        self.compared = not sent
         if sent:
             self.if_match = True
         else:
