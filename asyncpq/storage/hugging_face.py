@@ -21,6 +21,7 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import FirstNames, ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
 from asyncpq.storage.http import HttpObject, HttpStore
 from asyncpq.storage.listing_limits import ListingLimit, PageSequence
+from asyncpq.storage.responses import MAX_SIZE
 from asyncpq.storage.urls import safe_url, split_url, unknown_option, word_set
 
 _ENDPOINT: Final = "https://huggingface.co"
@@ -31,7 +32,6 @@ _TRUE: Final = frozenset({"1", "on", "yes", "true"})
 #: Revisions with a slash; all others end at the first one.
 _REFS: Final = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _NEXT: Final = re.compile(r"<([^<>]*)>\s*;\s*rel=\"?next\"?")
-_MAX_SIZE: Final = (1 << 63) - 1  # bytes of a file
 _LONGEST_PATH: Final = 4096  # characters
 _FEW_FOLDERS: Final = 16  # are listed one by one
 _HINT: Final = (
@@ -228,7 +228,7 @@ def _entries(body: bytes, url: str) -> list[dict[str, Any]]:
             raise ValueError
         for entry in entries:
             size = 0 if entry["type"] == "directory" else entry["size"]
-            if not isinstance(entry["path"], str) or type(size) is not int or not 0 <= size <= _MAX_SIZE:
+            if not isinstance(entry["path"], str) or type(size) is not int or not 0 <= size <= MAX_SIZE:
                 raise ValueError
             entry["path"].encode()  # a lone surrogate is no part of a url
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -36,8 +36,10 @@ UNKNOWN_SIZE = -1
 #: Error bodies are read up to here; the rest is dropped with the connection.
 ERROR_BODY_BYTES = 64 * 1024
 
+#: The largest size of an object, in bytes: Arrow's lengths.
+MAX_SIZE = (1 << 63) - 1
+
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
-_MAX_SIZE = (1 << 63) - 1  # bytes of an object: Arrow's lengths
 _SHOWN = 100  # characters of a header in a message
 _NOT_THIS = "Read from another endpoint: a proxy or server on the way answers range requests wrongly."
 _SHORT = "Open the object again: it was replaced or cut off while it was read."
@@ -283,12 +285,21 @@ def _encoded(request: RangeRequest, encoding: str) -> InvalidResponseError:
     return _invalid(request, f"the response is encoded with {encoding[:_SHOWN]!r}, which was not requested")
 
 
+def parse_size(text: str) -> int | None:
+    """Return a number of bytes that is written in decimal digits; None if it is malformed, or above ``MAX_SIZE``."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        return None
+    size = int(text)
+    return size if size <= MAX_SIZE else None
+
+
 def _content_length(request: RangeRequest, value: str | None) -> int | None:
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= _MAX_SIZE):
+    length = parse_size(value)
+    if length is None:
         raise _invalid(request, f"the response has Content-Length {value[:_SHOWN]!r}, expected a number of bytes")
-    return int(value)
+    return length
 
 
 def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, int]:
@@ -300,7 +311,7 @@ def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, 
         raise _invalid(request, f"the response has a part of the object, but Content-Range is {shown!r}")
     start, stop = int(match[1]), int(match[2]) + 1
     size = UNKNOWN_SIZE if match[3] == "*" else int(match[3])
-    if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)) or max(stop, size) > _MAX_SIZE:
+    if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)) or max(stop, size) > MAX_SIZE:
         if request.start < 0:
             raise RangeIgnoredError(None)
         raise _invalid(request, f"Content-Range {value!r} contradicts itself")

@@ -15,9 +15,8 @@ from typing import Any, Final
 from urllib.parse import unquote_plus
 
 from asyncpq.records import dataclass
-from asyncpq.storage.responses import quoted_etag
+from asyncpq.storage.responses import parse_size, quoted_etag
 
-_MAX_SIZE: Final = (1 << 63) - 1  # bytes of an object: Arrow's lengths
 _MAX_TEXT: Final = 16 * 1024  # characters of a key, an ETag or a token, which become parts of further requests
 _MAX_DEPTH: Final = 16  # a page has 4 levels
 _MAX_TAGS: Final = 1 << 20  # a page of 1,000 keys has 20,000
@@ -166,11 +165,11 @@ def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] =
 
 
 def _listed_key(decode: Callable[[str], str], key: Any, size: Any, etag: Any, modified: Any) -> ListedKey:
-    digits = str(size).strip()
-    if not key or not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) <= _MAX_SIZE):
+    num_bytes = parse_size(str(size).strip())
+    if not key or num_bytes is None:
         raise PageError(_NO_KEY)
     _short(etag or "", "an ETag of the listing")
-    return ListedKey(decode(_short(key, "a key of the listing")), int(digits), quoted_etag(etag), _time(modified))
+    return ListedKey(decode(_short(key, "a key of the listing")), num_bytes, quoted_etag(etag), _time(modified))
 
 
 def _decoded(folders: list[str | None], decode: Callable[[str], str]) -> list[str]:
