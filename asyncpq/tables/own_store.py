@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.records import dataclass
@@ -308,11 +308,7 @@ def _azure_server(endpoint: str) -> tuple[str, int | None]:
     host = parts.hostname or ""
     if not endpoint or _AZURE.fullmatch(host):
         return "", None
-    try:
-        port = parts.port
-    except ValueError:  # no number
-        port = None
-    return "127.0.0.1" if _THIS_MACHINE.fullmatch(host) else host, None if port == _PORTS.get(parts.scheme) else port
+    return _host_and_port(host, parts)
 
 
 def _server(endpoint: str, bucket: str) -> tuple[str, int | None, str]:
@@ -322,10 +318,12 @@ def _server(endpoint: str, bucket: str) -> tuple[str, int | None, str]:
     host = (parts.hostname or "").removeprefix(f"{bucket.lower()}.")
     if not endpoint or _AMAZON.fullmatch(host):
         return "", None, ""
+    return *_host_and_port(host, parts), parts.path.rstrip("/").removesuffix(f"/{bucket}")
+
+
+def _host_and_port(host: str, parts: SplitResult) -> tuple[str, int | None]:
     try:
         port = parts.port
     except ValueError:  # no number
         port = None
-    if _THIS_MACHINE.fullmatch(host):
-        host = "127.0.0.1"
-    return host, None if port == _PORTS.get(parts.scheme) else port, parts.path.rstrip("/").removesuffix(f"/{bucket}")
+    return "127.0.0.1" if _THIS_MACHINE.fullmatch(host) else host, None if port == _PORTS.get(parts.scheme) else port
