@@ -34,6 +34,11 @@ class View(enum.StrEnum):
     TABLE = "table"  # the files of one snapshot of a table: exact
 
 
+def known_count(value: object) -> int | None:
+    """Return a count of rows or bytes that a table's metadata has; None, for unknown, if ``value`` cannot be one."""
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBounds:
     """Bounds and counts of one column in one file, known without opening it.

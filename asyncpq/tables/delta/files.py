@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import ColumnBounds
+from asyncpq.datasets.model import ColumnBounds, known_count
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import Scalar, days_of, exact_decimal
@@ -199,7 +199,7 @@ def num_records(stats: str | pa.StructScalar | None) -> int | None:
     action, lack it."""
     if isinstance(stats, str) and (match := _NUM_RECORDS.match(stats)) is not None:
         return int(match[1])  # most writers put it first: the rest is parsed when a predicate needs it
-    return _count(_value_at(_parsed(stats), ("numRecords",)))
+    return known_count(_value_at(_parsed(stats), ("numRecords",)))
 
 
 class DeltaStatistics(Mapping[str, ColumnBounds]):
@@ -236,8 +236,8 @@ class DeltaStatistics(Mapping[str, ColumnBounds]):
     def _decode(self, leaf: DeltaLeaf) -> ColumnBounds | None:
         self._stats = stats = _parsed(self._stats)
         low, high, nulls = (_value_at(stats, (key, *leaf.path)) for key in ("minValues", "maxValues", "nullCount"))
-        nulls = _count(nulls)
-        rows = _count(_value_at(stats, ("numRecords",)))
+        nulls = known_count(nulls)
+        rows = known_count(_value_at(stats, ("numRecords",)))
         all_null = rows is not None and nulls == rows > 0
         if self._has_deletes and not all_null and nulls != 0:
             nulls = None
@@ -271,10 +271,6 @@ def _value_at(values: Any, path: tuple[str, ...]) -> Any:
         return values.as_py() if isinstance(values, pa.Scalar) else values
     except (KeyError, ValueError, OverflowError):
         return None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:

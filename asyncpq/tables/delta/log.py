@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import Reader
+from asyncpq.datasets.model import Reader, known_count
 from asyncpq.errors import (
     ColumnNotFoundError,
     CorruptFileError,
@@ -181,8 +181,7 @@ def _decode_add(add: Mapping[str, Any]) -> AddAction:
     if values is not None and not isinstance(values, dict):
         raise TypeError(f"partitionValues must be an object, not {values!r}")
     values = {name: _partition_text(value) for name, value in (values or {}).items()}
-    if type(size) is not int or not 0 <= size < 1 << 63:
-        size = None  # only an estimate, so a malformed one is ignored; so are statistics below
+    size = known_count(size)  # only an estimate, so a malformed one is ignored; so are statistics below
     if not isinstance(stats, (str, pa.StructScalar)):
         stats = None
     return AddAction(_path(add["path"]), values, size, stats, VectorDescriptor.from_action(add.get("deletionVector")))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
+from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField, known_count
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located, shown
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
@@ -132,7 +132,7 @@ def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
 
 def _row_numbers(numbers: Sequence[Any], url: str) -> RowRanges:
     """Return deleted rows that the catalog names. Raises CorruptFileError if one is no row number."""
-    if any(_count(number) is None for number in numbers):
+    if any(known_count(number) is None for number in numbers):
         raise CorruptFileError("the catalog deletes a row whose number is negative or no number", url=safe_url(url))
     return RowRanges.from_rows(sorted(numbers))
 
@@ -266,7 +266,7 @@ class DuckLakeSnapshot:
         self._refuse_unread()
         self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})
         self._inlined = [inlined_file(rows, state, self.fields, table) for rows in state.inlined]
-        self._records = {row["data_file_id"]: _count(row["record_count"]) for row in state.data_files}
+        self._records = {row["data_file_id"]: known_count(row["record_count"]) for row in state.data_files}
         self._bounds: dict[str, Mapping[int, ColumnBounds]] = {}  # by column, by file
         self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)
         self._loading = asyncio.Lock()
@@ -300,8 +300,8 @@ class DuckLakeSnapshot:
                 fields, partition = mapped_fields(self.fields, state.names_by_mapping[row["mapping_id"]], types, url)
             files[row["data_file_id"]] = DataFile(
                 url=url,
-                size=_count(row["file_size_bytes"]),
-                num_rows=_count(row["record_count"]),
+                size=known_count(row["file_size_bytes"]),
+                num_rows=known_count(row["record_count"]),
                 partition=partition,
                 deletes=deletes.get(row["data_file_id"]),
                 immutable=True,
@@ -363,11 +363,6 @@ def _rows_of(catalog: SqlCatalog) -> Iterator[None]:
         raise CorruptFileError(
             f"the DuckLake's catalog has a malformed row: {type(error).__name__}: {error}", url=catalog.shown
         ) from error
-
-
-def _count(value: Any) -> int | None:
-    """Return a count of rows or bytes; None if it is none: it is then unknown."""
-    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:
