@@ -223,18 +223,22 @@ class LoopThread:
 def _loop_thread(name: str) -> LoopThread:
     """Return a new thread, or the one that runs a loop already where threads are green (gevent, eventlet): they are all
     one thread of the system, which can run one loop."""
+    thread = _green_thread() or LoopThread(name)
+    if not thread.refused:
+        return thread
+    other = _green_thread()
+    if other is None:
+        raise UsageError(
+            "an event loop runs in this thread already, and its threads are green, so that no other loop can run",
+            hint="Use asyncpq.Session in that event loop.",
+        )
+    return other
+
+
+def _green_thread() -> LoopThread | None:
+    """Return a thread that runs a loop and is green like this one; None if there is none."""
     own = threading.get_native_id()
-    green = [thread for thread in _open if thread.lives and thread.thread.native_id == own]
-    made = LoopThread(name) if not green else green[0]
-    if made.refused:
-        green = [thread for thread in _open if thread.lives and thread.thread.native_id == own]
-        if not green:
-            raise UsageError(
-                "an event loop runs in this thread already, and its threads are green, so that no other loop can run",
-                hint="Use asyncpq.Session in that event loop.",
-            )
-        made = green[0]
-    return made
+    return next((thread for thread in list(_open) if thread.lives and thread.thread.native_id == own), None)
 
 
 class Portal:

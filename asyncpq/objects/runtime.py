@@ -322,7 +322,7 @@ class Runtime:
 
     def _store(self, url: str) -> tuple[Store, str]:
         protocol, _ = split_url(url)
-        place = place_of(protocol, url)
+        place = place_of(protocol, url, self.storage_options)
         key = _store_key(protocol, place)
         store = self._stores.get(key)
         if store is None:
@@ -355,7 +355,7 @@ class Runtime:
         """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
         store, _ = self._store(url)
         protocol, _ = split_url(url)
-        self._stores[_store_key(protocol, place_of(protocol, url))] = wrap(store)
+        self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Final, Protocol
 
 import pyarrow as pa
@@ -198,7 +198,7 @@ class ArrowFileWriter:
         try:
             self._dictionaries = _united(self._dictionaries)[:1]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # more values than the indices' type counts
-            plain = [field.with_type(_without_dictionaries(field.type)) for field in self._schema]
+            plain = [field.with_type(_with_plain(field.type, _dictionary_values)) for field in self._schema]
             self._schema, self._is_plain = pa.schema(plain, self._schema.metadata), True
             self._dictionaries = []
 
@@ -233,14 +233,26 @@ def _has_dictionaries(schema: pa.Schema) -> bool:
     return any(has_dictionary(field.type) for field in schema)
 
 
-def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
-    """Return a type with plain values in place of dictionaries, at any depth."""
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    children = children_of(kind)
-    if isinstance(kind, pa.BaseExtensionType) or not children:
+def _dictionary_values(kind: pa.DataType) -> pa.DataType | None:
+    return kind.value_type if pa.types.is_dictionary(kind) else None
+
+
+def _plain_of_view(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return kind  # Arrow casts no values of these
+    return OF_VIEWS.get(kind)
+
+
+def _with_plain(kind: pa.DataType, plain: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType:
+    """Return a type with what ``plain`` returns in place of the types that it knows, at any depth. Extension types
+    remain."""
+    if isinstance(kind, pa.BaseExtensionType):
         return kind
-    return with_children(kind, [field.with_type(_without_dictionaries(field.type)) for field in children])
+    replaced = plain(kind)
+    if replaced is not None:
+        return replaced
+    children = [field.with_type(_with_plain(field.type, plain)) for field in children_of(kind)]
+    return with_children(kind, children) if children else kind
 
 
 class ParquetWriter:
@@ -254,7 +266,8 @@ class ParquetWriter:
         import pyarrow.parquet as pq
 
         # pyarrow 26 writes no views in structs ("Slicing not implemented for BinaryView")
-        self._schema = pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
+        plain = [field.with_type(_with_plain(field.type, _plain_of_view)) for field in schema]
+        self._schema = pa.schema(plain, schema.metadata)
         self._row_group_bytes = row_group_bytes
         self._hidden_rows = hidden_rows
         out = pa.PythonFile(sink, "w")
@@ -312,18 +325,3 @@ def _own_bytes(column: pa.Array) -> int:
     """Return the bytes of a column's rows, of the dictionaries only those that the rows use."""
     own = compact(column, hidden_rows=True) if has_dictionary(column.type) else column
     return int(own.nbytes)
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Replace string views and binary views in a type by plain strings and binary, at any depth."""
-    if not isinstance(kind, pa.BaseExtensionType) and kind in OF_VIEWS:
-        return OF_VIEWS[kind]
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_without_views(kind.value_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
-    return kind

@@ -186,7 +186,7 @@ class RecordBatchStream(Unpicklable):
         Raises:
             UsageError: the scan is not open, or runs in another event loop.
         """
-        self.__aiter__()  # it was entered
+        self._require_entered()
         self._check_loop()
         return reader_of(self, closes=False)
 

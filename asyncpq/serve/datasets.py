@@ -107,11 +107,12 @@ def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits:
     """
     with clients_errors():
         where = _condition(request, dataset.schema, grant, limits)
-        dataset.bind(where)  # the request alone: its errors cannot tell of hidden rows
-    conditions = [part for part in (where, grant.rows) if part is not None]
-    both = And(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
-    times = () if both is None else (value for atom in atoms(both) for value in atom.literals)
-    return RequestedRows(dataset.bind(both), not any(isinstance(value, RelativeTime) for value in times))
+        bound = dataset.bind(where)  # the request alone: its errors cannot tell of hidden rows
+    if grant.rows is not None:
+        where = grant.rows if where is None else And((where, grant.rows))
+        bound = dataset.bind(where)
+    times = () if where is None else (value for atom in atoms(where) for value in atom.literals)
+    return RequestedRows(bound, not any(isinstance(value, RelativeTime) for value in times))
 
 
 def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> Expression | None:

@@ -154,7 +154,8 @@ def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
             "the body must be a JSON object", hint='Send for example {"keys": {"id": [1, 2]}, "columns": ["price"]}.'
         )
     try:
-        json.dumps(document, ensure_ascii=False).encode() if b"\\u" in body else None
+        if b"\\u" in body:
+            json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise _wrong("a text in the body has half of a surrogate pair", hint="Send texts in UTF-8.") from error
     allowed = _PARAMETERS[verb]

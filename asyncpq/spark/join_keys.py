@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions
 from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
-from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Not, Or
+from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Or, is_nan
 from asyncpq.expressions.scalars import Scalar, as_scalar
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
@@ -327,7 +327,7 @@ def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
     if column.form == "rounded":
         return [_rounded_to(column.name, key) for key in keys.to_pylist()]
     if pa.types.is_floating(dtype):
-        nan = Not(Comparison(column.name, "<=", math.inf))
+        nan = is_nan(column.name)
         return [nan if key != key else as_scalar(key) for key in keys.to_pylist()]
     if pa.types.is_timestamp(dtype):
         zone = None if dtype.tz is None else dt.UTC

@@ -53,22 +53,17 @@ class ProcessSession:
         self.users = 0  # calls in progress
         self.dropped = False  # no further call gets this session
         self.storage: dict[str, Any] = settings.resolved_storage()
-        self._session: Session
-        self._portal = Portal(end=self._end)
-
-        async def enter() -> None:
-            self._session = Session(
-                self.storage,
-                memory_cache_bytes=_memory_bytes(settings),
-                cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
-                disk_cache=_disk_cache(settings),
-                limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
-                read=ReadOptions(int96_unit=settings.int96_unit),
-            )
-            await self._session.__aenter__()
-
+        self._session = Session(
+            self.storage,
+            memory_cache_bytes=_memory_bytes(settings),
+            cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
+            disk_cache=_disk_cache(settings),
+            limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
+            read=ReadOptions(int96_unit=settings.int96_unit),
+        )
+        self._portal = Portal(end=lambda: self._session.close())
         try:
-            self._portal.call(enter())
+            self._portal.call(self._session.__aenter__())
         except BaseException:
             self._portal.close()
             raise
@@ -86,9 +81,6 @@ class ProcessSession:
     def close(self) -> None:
         """Close the session, its loop and its thread."""
         self._portal.close()
-
-    async def _end(self) -> None:
-        await self._session.close()
 
 
 def run(

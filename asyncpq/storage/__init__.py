@@ -14,7 +14,7 @@ from typing import Any
 from asyncpq.errors import UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.urls import CACHING_PROTOCOLS, word_set
+from asyncpq.storage.urls import CACHING_PROTOCOLS, options_for, word_set
 
 _CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
@@ -48,10 +48,11 @@ _UNKNOWN: Mapping[str, str] = {
 }
 
 
-def place_of(protocol: str, url: str) -> dict[str, Any]:
+def place_of(protocol: str, url: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what ``url`` says of its place, such as host and user, as arguments of fsspec's filesystem; {} if the
-    protocol has a store of its own, or its package is not installed. The values may be secrets."""
-    if protocol in _OWN_STORES:
+    protocol has a store of its own or, by the session's ``storage_options``, is read through obstore, or its package is
+    not installed. The values may be secrets."""
+    if protocol in _OWN_STORES or "obstore" in options_for(protocol, storage_options):
         return {}
     from asyncpq.storage.fsspec import place_of as place_in_fsspec
 

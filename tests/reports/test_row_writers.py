@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
@@ -55,6 +56,10 @@ def test_row_groups_of_parquet_have_at_most_the_bytes_of_a_batch_too_many() -> N
     assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 2
 
 
+_PAIRS: Final = [[{"x": "a"}, {"x": "b"}], [{"x": "c"}, {"x": None}]]
+_REQUIRED: Final = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))
+
+
 def test_views_are_written_as_plain_strings_at_any_depth() -> None:
     types = {
         "v": pa.string_view(),
@@ -66,6 +71,26 @@ def test_views_are_written_as_plain_strings_at_any_depth() -> None:
     read = pq.read_table(io.BytesIO(write(lambda sink: ParquetWriter(sink, table.schema), table)))
     assert read.to_pylist() == rows
     assert read.schema.field("s").type.field("x").type == pa.large_binary()
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "rows"),
+    [
+        (pa.list_(pa.struct({"x": pa.string_view()}), 2), pa.list_(pa.struct({"x": pa.large_string()}), 2), _PAIRS),
+        (_REQUIRED, _REQUIRED, [[("a", 1)], [("b", 2)]]),
+        (pa.struct({"m": _REQUIRED}), pa.struct({"m": _REQUIRED}), [{"m": [("a", 1)]}, {"m": [("b", 2)]}]),
+        (pa.map_(pa.string(), pa.int32(), keys_sorted=True), None, [[("a", 1)], [("b", 2)]]),
+        (pa.list_view(pa.string_view()), None, [["a"], ["b", None]]),
+        (pa.list_view(pa.int32()), None, [[1], [2, None]]),
+    ],
+)
+def test_types_are_written_as_they_are_but_for_views(
+    kind: pa.DataType, written: pa.DataType | None, rows: list[Any]
+) -> None:
+    table = pa.table({"c": pa.array(rows, kind)})
+    read = pq.read_table(io.BytesIO(write(lambda sink: ParquetWriter(sink, table.schema), table)))
+    assert read.to_pylist() == table.to_pylist()
+    assert read.schema.field("c").type == (written or kind)
 
 
 def categories(batches: Sequence[Sequence[str | None]], whole: list[str], *, ordered: bool = False) -> pa.Table:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.expressions import parse_where
+from asyncpq.dataset import BoundPredicate, Dataset
+from asyncpq.expressions import And, parse_where
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits, parse_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, requested_rows
@@ -92,6 +93,33 @@ async def test_a_dataset_that_fails_to_open_is_tried_again(tmp_path: Path) -> No
         write_lake(tmp_path / "lake")
         assert await (await served.dataset()).count() == 3000
         await served.close()
+
+
+async def test_a_condition_is_bound_once_unless_the_token_adds_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.parquet.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
+    bound: list[object] = []
+    bind = Dataset.bind
+
+    def counted(dataset: Dataset, where: object) -> BoundPredicate:
+        bound.append(where)
+        return bind(dataset, where)
+
+    monkeypatch.setattr(Dataset, "bind", counted)
+    asked, allowed = parse_where("x = 1"), parse_where("x < 5")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset([str(tmp_path / "a.parquet")])
+        for where, rows, expected in [
+            ("x = 1", None, [asked]),
+            ("x = 1", allowed, [asked, And((asked, allowed))]),
+            (None, None, [None]),
+            (None, allowed, [None, allowed]),
+        ]:
+            bound.clear()
+            found = requested_rows(dataset, RowsRequest(verb="scan", where=where), Grant(rows=rows), Limits())
+            assert bound == expected
+            assert found.predicate == bind(dataset, expected[-1])
 
 
 async def test_relative_times_make_an_answer_unstable(tmp_path: Path) -> None:

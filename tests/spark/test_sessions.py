@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.errors import CredentialsError, ObjectNotFoundError, TransportError, UsageError
+from asyncpq.errors import CredentialsError, InvalidOptionError, ObjectNotFoundError, TransportError, UsageError
 from asyncpq.options import MIB
 from asyncpq.spark import sessions
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
@@ -77,6 +77,15 @@ def test_a_session_that_fails_to_close_harms_nobody(monkeypatch: pytest.MonkeyPa
     for number in range(1, 9):
         sessions.run(_cached(number), _itself)
     assert sessions.run(_SETTINGS, _itself) is not first
+
+
+def test_a_session_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(settings: SparkSettings) -> None:
+        raise InvalidOptionError("no folder")
+
+    monkeypatch.setattr(sessions, "_disk_cache", failing)
+    with pytest.raises(InvalidOptionError, match="no folder"):
+        sessions.run(_SETTINGS, _itself)
 
 
 def test_whoever_waits_for_a_provider_waits_alone() -> None:

@@ -266,7 +266,7 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             raise ValueError("the manifest lacks the table of files")
         check_dataset(manifest.dataset, manifest.partitions, manifest.schema)
     except _MALFORMED as error:
-        raise _damaged(url, _reason(error)) from error
+        raise _damaged(url, str(error)) from error
     return manifest
 
 
@@ -282,7 +282,7 @@ def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment
             _text(name): _segment(item, index_tables, packed) for name, item in record["long"].items() if name in LONG
         }
     except _MALFORMED as error:
-        raise _damaged(url, _reason(error)) from error
+        raise _damaged(url, str(error)) from error
 
 
 #: What decoding malformed JSON members raises.
@@ -292,15 +292,6 @@ _MALFORMED: Final = (
 )
 
 
-def _reason(error: Exception) -> str:
-    """Return the text of an error for a message; it may quote what the manifest says, so it is cut."""
-    text = str(error)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-_SHOWN: Final = 200
-
-
 def _checked(content: bytes, url: str | None) -> dict[str, Any]:
     body, tail, checksum = content.rpartition(_TAIL)
     try:
@@ -308,7 +299,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
         if not isinstance(record, dict):
             raise ValueError(f"the JSON is a {type(record).__name__}, expected an object")
     except (ValueError, RecursionError) as error:
-        raise _damaged(url, _reason(error)) from error
+        raise _damaged(url, str(error)) from error
     version = record.get("asyncpq_index")
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedFeatureError(
@@ -317,13 +308,18 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
             hint="Update asyncpq, or build the index again with this version.",
         )
     if version != FORMAT:
-        raise _damaged(url, _reason(ValueError(f"the format is {version!r}, expected {FORMAT}")))
+        raise _damaged(url, f"the format is {version!r}, expected {FORMAT}")
     if not tail or checksum != b"%d}" % zlib.crc32(body):
         raise _damaged(url, "the checksum is wrong")
     return record
 
 
+_SHOWN: Final = 200
+
+
 def _damaged(url: str | None, why: str) -> CorruptIndexError:
+    """Return the error of a damaged manifest. ``why`` may quote what the manifest says, so it is cut."""
+    why = why if len(why) <= _SHOWN else f"{why[:_SHOWN]}..."
     return CorruptIndexError(f"the manifest of the index is damaged: {why}", url=url)
 
 
