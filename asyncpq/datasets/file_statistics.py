@@ -241,10 +241,10 @@ class FileStatistics:
                     zones[name] = self._zones_of(name, type_, file.url, known)
 
         def may_match() -> bool:
-            simplified = simplify(where)
+            simplified = simplify(where) if parts else ask.simple_pruning
             if not zones and not isinstance(simplified, Constant):
                 return True
-            return bool(rows_where(simplified, Truth.TRUE, 1, zones))
+            return simplified is None or bool(rows_where(simplified, Truth.TRUE, 1, zones))
 
         return may_match
 
