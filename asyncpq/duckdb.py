@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from asyncpq.blocking import BlockingDataset, BlockingFile
 from asyncpq.decoding.arrow_expressions import from_pyarrow
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.paths import struct_path
+from asyncpq.decoding.paths import struct_path, type_in
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, UnsupportedFeatureError, UsageError
 from asyncpq.expressions import And, Atom, Comparison, Constant, Expression, In, KeyIn, Not, Or, is_nan, replace_atoms
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -194,12 +194,9 @@ def _meant(atom: Atom, schema: pa.Schema) -> Expression:
 
 def _is_float(path: str, schema: pa.Schema) -> bool:
     """Return whether the column or struct field at ``path`` has floats; True if ``schema`` lacks the path."""
-    type_: Any = pa.struct(list(schema))
-    for name in struct_path(type_, path):
-        if not isinstance(type_, pa.StructType) or type_.get_field_index(name) < 0:
-            return True
-        type_ = type_.field(name).type
-    return bool(pa.types.is_floating(type_))
+    columns = pa.struct(list(schema))
+    type_ = type_in(columns, struct_path(columns, path))
+    return type_ is None or bool(pa.types.is_floating(type_))
 
 
 def _has_floats(type_: Any) -> bool:

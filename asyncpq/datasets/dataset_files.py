@@ -93,7 +93,7 @@ class SameRequest:
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state
         self._ask = ask
-        self._steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        self._steps = predicate_steps(ask.pruning)
 
     def accept(self, opened: OpenedFile) -> None:
         state = self._state
@@ -204,7 +204,7 @@ class DatasetFiles:
         """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
         has a trace, what rules out the others, by url."""
         state, ask, runtime = self._state, self._ask, self._runtime
-        steps = search_steps(ask.where if ask.prune is None else ask.prune, len(files))
+        steps = search_steps(ask.pruning, len(files))
         numbers = await runtime.off_loop(state.known.search(files, ask, state.columns), steps)
         if self._metrics.trace is None:
             return numbers, {}

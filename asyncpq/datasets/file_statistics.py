@@ -65,11 +65,6 @@ _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version incl
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
 
-def pruning_predicate(ask: ScanRequest) -> Expression | None:
-    """Return the predicate of ``ask`` to prune by, simplified; None if it has none."""
-    return ask.simple_where if ask.prune is None else simplify(ask.prune)
-
-
 class FileStatistics:
     """Rules files out by partition values, a table's bounds, and the footers of files that were opened before.
 
@@ -132,7 +127,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what :meth:`candidates` does."""
         if ask.limit == 0:
             return list
-        where, by_file = pruning_predicate(ask), ask.by_file
+        where, by_file = ask.simple_pruning, ask.by_file
         prune = None if where is None else self.searching(files, where, dataset.schema)
 
         def found() -> list[int]:
@@ -147,7 +142,7 @@ class FileStatistics:
         """Return a function, for any thread, that returns what rules out each file that :meth:`candidates` leaves out,
         keyed by url: its partition, a table's metadata ("table"), the footer of an earlier read ("statistics"), or the
         files asked for ("access")."""
-        where, by_file = pruning_predicate(ask), ask.by_file
+        where, by_file = ask.simple_pruning, ask.by_file
         known: dict[str, FileStatistics] = {
             "partition": FileStatistics(trust_statistics=False),
             "table": FileStatistics(trust_statistics=self._trust_statistics),
@@ -228,7 +223,7 @@ class FileStatistics:
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], bool]:
         """Remember the statistics that the file's footer has of the predicate's columns; return a function, for any
         thread, that returns whether the file may have matching rows."""
-        where = ask.where if ask.prune is None else ask.prune
+        where = ask.pruning
         if where is None:
             return lambda: True
         file, zones = opened.file, dict[str, Zones]()
@@ -246,10 +241,10 @@ class FileStatistics:
                     zones[name] = self._zones_of(name, type_, file.url, known)
 
         def may_match() -> bool:
-            simplified = simplify(where)
+            simplified = simplify(where) if parts else ask.simple_pruning
             if not zones and not isinstance(simplified, Constant):
                 return True
-            return bool(rows_where(simplified, Truth.TRUE, 1, zones))
+            return simplified is None or bool(rows_where(simplified, Truth.TRUE, 1, zones))
 
         return may_match
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from asyncpq.checkpoints import paused
-from asyncpq.datasets.file_statistics import FileStatistics, pruning_predicate
+from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning, values_of_folders
 from asyncpq.expressions import Expression, columns, implied, simplify
@@ -22,7 +22,7 @@ _PAGE: Final = 1000  # objects and folders in one response of a store
 def conditions(ask: ScanRequest, partitioning: Partitioning | None) -> Expression | None:
     """Return what the request's predicate says about partition columns: a predicate over these alone, which is true
     wherever the request's is. None if it says nothing."""
-    where = pruning_predicate(ask)
+    where = ask.simple_pruning
     if where is None or partitioning is None or ask.by_file is not None:
         return None
     names = partitioning.types.keys()

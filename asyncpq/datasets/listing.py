@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import os
@@ -10,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -337,14 +336,12 @@ async def _list_prefixes(
     """List the objects of each of ``prefixes``, perhaps without those of other folders than ``left``; at the same time,
     unless ``alone``, look for a table around them, which is returned, too."""
     folders = [] if alone else unseen_folders(runtime, prefixes)
-    search = asyncio.ensure_future(first_table(runtime, store, folders, context)) if folders else None
-    try:
-        parts = await results_of([store.list_objects(prefix, context=context, wants=left) for prefix in prefixes])
-        return parts, None if search is None else await search
-    finally:
-        if search is not None and not search.done():
-            search.cancel()
-            await asyncio.wait((search,))
+    listing = results_of([store.list_objects(prefix, context=context, wants=left) for prefix in prefixes])
+    if not folders:
+        return await listing, None
+    work: list[Awaitable[Any]] = [listing, first_table(runtime, store, folders, context)]
+    parts, around = await results_of(work)
+    return parts, around
 
 
 async def _without_others(

@@ -80,7 +80,7 @@ class Relisting:
         all folders."""
         if len(self._listing.files) <= _FEW or ask.where is None:  # one page, or few calls
             return None
-        steps = predicate_steps(ask.where if ask.prune is None else ask.prune)
+        steps = predicate_steps(ask.pruning)
         return await self._runtime.off_loop(lambda: conditions(ask, self._partitioning), steps)
 
     async def files(self, context: RequestContext, where: Expression | None) -> FileSet:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from asyncpq.checkpoints import checkpoint
 from asyncpq.decoding.arrow_tree import Call, Field, Literal, Node, read_tree
+from asyncpq.decoding.paths import type_in
 from asyncpq.decoding.typed_literals import exact_scalar, is_exact_cast, storage_type
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, ExpressionError, ambiguous_path
 from asyncpq.expressions import (
@@ -262,12 +263,12 @@ class _Translation:
     def _type_at(self, path: tuple[str, ...]) -> pa.DataType:
         if len(self._schema.get_all_field_indices(path[0])) > 1:
             raise AmbiguousColumnError("the file has several columns of this name", column=path[0])
-        type_ = _type_in(self._schema, path)
+        type_ = type_in(self._schema, path)
         if type_ is not None:
             return type_
         dotted = ".".join(path)
         names = tuple(dotted.split(".")) if len(path) == 1 else path
-        if len(path) > 1 or _type_in(self._schema, names) is None:
+        if len(path) > 1 or type_in(self._schema, names) is None:
             raise ColumnNotFoundError("the file has no such column", column=dotted)
         quoted = ", ".join(f'"{name}"' for name in names)
         raise ColumnNotFoundError(
@@ -275,16 +276,6 @@ class _Translation:
             column=dotted,
             hint=f'pyarrow takes no dotted paths: write pc.field({quoted}), or asyncpq.col("{dotted}").',
         )
-
-
-def _type_in(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
-    """Return the type of a column, or of a field inside structs; None if there is none at ``path``."""
-    type_: Any = schema
-    for name in path:
-        if not isinstance(type_, (pa.Schema, pa.StructType)) or type_.get_field_index(name) < 0:
-            return None
-        type_ = type_.field(name).type
-    return type_
 
 
 def _fields_at(dotted: str, type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:

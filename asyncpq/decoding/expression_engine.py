@@ -294,7 +294,7 @@ def in_slices(kernel: Kernel, steps: int) -> Kernel:
 
 
 def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
-    """Return the function that evaluates a predicate on the words of strings.
+    """Return the function that evaluates a predicate on the words of an array of strings.
 
     pyarrow finds ASCII words between ASCII characters, which is enough for ASCII texts. Other texts in which pyarrow
     finds nothing are tokenized one by one.
@@ -310,8 +310,6 @@ def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
     too_long = in_ascii and max(map(len, patterns)) > _MAX_PATTERN
 
     def kernel(values: Any) -> Any:
-        if isinstance(values, pa.ChunkedArray):
-            return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
         mask = pc.if_else(pc.is_valid(values), plain_scalar(in_ascii and not too_long, pa.bool_()), _NULL)
         for pattern in patterns if in_ascii and not too_long else ():
             if not mask.true_count:  # to compile the others takes longer than to match them

@@ -7,7 +7,7 @@ and maps: ``a.list.element.b``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -79,8 +79,14 @@ def top_level(columns: pa.Schema | Mapping[str, pa.DataType], path: str) -> str 
 def type_at(top: str, type_: pa.DataType, path: str) -> pa.DataType | None:
     """Return the type at the dotted ``path`` in the top-level column ``top``, which has the type ``type_``; None if its
     structs have no such field."""
-    for child in struct_path(type_, path[len(top) + 1 :]) if top != path else ():
-        if not isinstance(type_, pa.StructType) or (at := type_.get_field_index(child)) < 0:
+    return type_in(type_, struct_path(type_, path[len(top) + 1 :]) if top != path else ())
+
+
+def type_in(type_: pa.Schema | pa.DataType, names: Iterable[str]) -> pa.DataType | None:
+    """Return the type at the end of the way that ``names`` go down from the columns of a schema, or from the fields of
+    a struct; None if there is no such field, or several on the way have its name."""
+    for name in names:
+        if not isinstance(type_, (pa.Schema, pa.StructType)) or (at := type_.get_field_index(name)) < 0:
             return None
         type_ = type_.field(at).type
     return type_

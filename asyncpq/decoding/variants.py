@@ -90,8 +90,6 @@ def reading_parts(source: pa.DataType, asked: VariantTest) -> Callable[[Any], An
     cast = _casting(asked.type)
 
     def read(array: Any) -> Any:
-        if isinstance(array, pa.ChunkedArray):
-            return pa.chunked_array([read(chunk) for chunk in array.chunks], part_type(asked.type))
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         values, metadata = restore(array) if restore else (array.field("value"), array.field("metadata"))

@@ -40,8 +40,6 @@ def box_kernel(atom: tree.IntersectsBox) -> Callable[[Any], Any]:
     meets = box_test(atom)
 
     def kernel(values: Any) -> Any:
-        if isinstance(values, pa.ChunkedArray):
-            return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
         # Arrow has numbers in the machine's order
         is_point = _are_points(values) if sys.byteorder == "little" else pc.and_not(pc.is_valid(values), _TRUE)
         others = pc.invert(is_point).fill_null(_FALSE)

@@ -194,6 +194,16 @@ class ScanRequest(NamedTuple):
             return known[1]
         return None if where is None else simplify(where)
 
+    @property
+    def pruning(self) -> Expression | None:
+        """The predicate to prune by: ``prune``, or else ``where``."""
+        return self.where if self.prune is None else self.prune
+
+    @property
+    def simple_pruning(self) -> Expression | None:
+        """The predicate to prune by, simplified."""
+        return self.simple_where if self.prune is None else simplify(self.prune)
+
     def simplified(self) -> ScanRequest:
         """Return the same request, whose copies need not simplify the predicate again."""
         where, simple = self.where, self.simple_where

@@ -168,3 +168,16 @@ def test_what_is_known_of_all_files_is_brought_together_when_it_is_searched(monk
     assert [search().num_rows for search in searches] == [1, 9]
     assert made == ["day"]
     assert search_steps(None, len(files)) > INLINE_STEPS
+
+
+async def test_the_predicate_is_not_simplified_again_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        pq.write_table(pa.table({"id": [number, number + 10]}), tmp_path / f"{number}.parquet")
+    again: list[Expression] = []
+    monkeypatch.setattr(file_statistics, "simplify", again.append)
+    async with asyncpq.Session() as session, await session.open_dataset(f"{tmp_path}/") as dataset:
+        where = ~~((col("id") > 1) & (col("id") < 12))
+        assert (await dataset.read(where=where))["id"].to_pylist() == [10, 11, 2, 3]
+    assert again == []

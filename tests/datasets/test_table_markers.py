@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import shutil
 import uuid
 from pathlib import Path
@@ -20,6 +22,7 @@ from asyncpq.cli.commands import app
 from asyncpq.datasets.listing import Listing
 from asyncpq.datasets.table_markers import find_table, folders_around
 from asyncpq.indexing import Bounds
+from asyncpq.storage.s3.store import S3Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.datasets.test_listing import listing_of
 from tests.ducklake_lakes import Lake
@@ -293,6 +296,28 @@ async def test_a_store_that_refuses_the_look_around() -> None:
             dataset = await session.open_dataset("s3://bucket/x/part-*.parquet")
             assert await dataset.count() == 100
         assert sum("delimiter" in request.target for request in server.log) == 1  # and none for the second
+
+
+async def test_a_look_around_that_fails_beside_the_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both fail as the session is closed: no error is left for asyncio to log."""
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise asyncpq.UsageError("the session is closed")
+
+    async def refuse_later(*_: Any, **__: Any) -> Any:
+        for _turn in range(9):
+            await asyncio.sleep(0)
+        await refuse()
+
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    monkeypatch.setattr(S3Store, "first_names", refuse)
+    monkeypatch.setattr(S3Store, "list_objects", refuse_later)
+    async with ObjectServer() as server, asyncpq.Session({"s3": server.storage_options}) as session:
+        with pytest.raises(asyncpq.UsageError, match="closed"):
+            await session.open_dataset("s3://bucket/x/part-*.parquet")
+    gc.collect()
+    assert logged == []
 
 
 async def test_a_folder_that_is_a_table_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.events import Operation
-from asyncpq.expressions import Atom, Expression, simplify
+from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
@@ -450,10 +450,9 @@ async def answer(
 
     If the request has no predicate, or names rows by number, all files may match.
     """
-    where = ask.where if ask.prune is None else ask.prune
-    if where is None or ask.by_file is not None:
+    where = ask.simple_pruning if ask.by_file is None else None
+    if where is None:
         return IndexAnswer(None if read is None else FileSelection(read.manifest.live), None, ())
-    where = simplify(where)
     if not own:
         return IndexAnswer(*await _ask_index(read, index, where), ())
     work: list[Awaitable[Any]] = [_ask_index(read, index, where)]

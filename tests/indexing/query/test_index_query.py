@@ -20,8 +20,8 @@ from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_selection import FileSelection, SnapshotRead
-from asyncpq.indexing.query.index_query import IndexQuery
+from asyncpq.indexing.query.file_selection import FileSelection, FileSlices, SnapshotRead
+from asyncpq.indexing.query.index_query import IndexQuery, answer
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import LimitOptions, SessionOptions
@@ -195,3 +195,20 @@ def test_two_elements_of_one_list() -> None:
         lake = Lake(files, [IndexTable(kind, ("l",))], {"l": LIST}, [], tables[0].schema)
         found, _ = asyncio.run(answered(lake, col("l").has(1) & col("l").has(2)))
         assert list(found.files.rows()) == ([0] if kind == "keys" else [0, 1])
+
+
+def test_an_index_gets_the_predicate_as_the_request_has_simplified_it() -> None:
+    """Once for all files and indexes: a long predicate is simplified in a thread, not on the event loop again."""
+    asked: list[Expression] = []
+
+    class Own:
+        async def prune(self, where: Expression) -> FileSlices:
+            asked.append(where)
+            return FileSlices(files={})
+
+    request = ScanRequest(where=~~((col("a") == 1) & (col("b") == 2))).simplified()
+    asyncio.run(answer(None, None, [Own()], request))
+    assert asked[0] is request.simple_where
+    pruned = request._replace(prune=~~(col("a") == 3))
+    asyncio.run(answer(None, None, [Own()], pruned))
+    assert asked[1] == (col("a") == 3)
