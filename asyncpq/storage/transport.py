@@ -234,7 +234,9 @@ class Transport(Unpicklable):
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run ``work``, such as the parsing of a large body, in a thread of the store, and return its result."""
-        return await self._threads.start(work)
+        started = self._threads.start(work)
+        del work  # an error's frames would hold what it works on
+        return await started
 
     async def close(self) -> None:
         """Cancel the hedges (second requests), stop the watchdog and end the threads. Idempotent."""
@@ -255,22 +257,23 @@ class Transport(Unpicklable):
             context = await preparing
         started = reception.begin()
         throttled = False
+        data: bytes | memoryview = b""
         try:
-            body = await exchange.send(reception)
-            expected, data = reception.expected, body.data
+            data, complete = await exchange.send(reception)
+            expected = reception.expected
             if expected is None:
                 if reception.status == 400 and expects_tls(data):
                     raise tls_expected(request)
                 raise exchange.refuse(reception.status, reception.headers, bytes(data))
-            if expected.check is not None and body.complete:
+            if expected.check is not None and complete:
                 if len(data) <= _CHECKED_AT_ONCE:
                     expected.check(bytes(data))
                 else:
                     reception.rest()
                     await self.in_thread(partial(expected.check, bytes(data)))
                 return expected, data
-            if not body.complete or len(data) != expected.length:
-                if not body.complete:  # a complete body of a wrong length is not trusted
+            if not complete or len(data) != expected.length:
+                if not complete:  # a complete body of a wrong length is not trusted
                     reception.partial = data
                 raise _wrong_length(data, expected, request)
             return expected, data
@@ -284,6 +287,7 @@ class Transport(Unpicklable):
             reception.raise_if_silent(request.url, request.byte_range)
             raise
         finally:
+            data = b""  # an error's frames would hold a large body until the garbage collector comes
             context.metrics.record(
                 RequestRecord(
                     exchange.method,

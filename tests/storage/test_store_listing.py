@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import tracemalloc
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
@@ -529,3 +531,21 @@ async def test_first_names_of_a_folder(kind: str, server: ObjectServer, tmp_path
             assert (len(found.urls), found.is_whole) == (2, False)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("page", ["<Contents/>" * 500_000, "<a" + " b=''" * 1_000_000 + "/>", "x" * 5_000_000])
+async def test_an_error_does_not_hold_the_page_that_it_is_about(server: ObjectServer, page: str) -> None:
+    """Not even until the garbage collector comes: a few such answers at once would fill the memory."""
+    body = f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{page}</ListBucketResult>'.encode()
+    server.before = lambda request: Answer(200, {"Content-Type": "application/xml"}, body)
+    async with Session(server.storage_options, retry=FAST_RETRIES) as session:
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidResponseError):
+                await session.open_dataset("s3://lake/")
+            assert tracemalloc.get_traced_memory()[0] < len(body)
+        finally:
+            tracemalloc.stop()
+            gc.enable()

@@ -373,8 +373,10 @@ class S3List(SignedExchange):
             self._page = replace(self._page, encoded=True)
             self._listing.encoded = True
             raise RetryableError(InvalidResponseError(str(problem), url=self.request.url), at_once=True) from problem
+        finally:
+            size, body = len(body), body if len(body) <= _KNOWN_PAGE_BYTES else b""  # an error's frames hold it
         self.pages.append(page)
-        if len(body) <= _KNOWN_PAGE_BYTES:
+        if size <= _KNOWN_PAGE_BYTES:
             with self._bucket.pages_lock:
                 known_pages[key] = (body, page)
 
