@@ -11,18 +11,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
-from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
-from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
@@ -31,6 +29,10 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
+
+if TYPE_CHECKING:
+    from asyncpq.decoding.field_source import FieldSource
+    from asyncpq.decoding.nested import NestedLeaf
 
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
@@ -88,6 +90,8 @@ def open_sources(
                 shape.decoders[leaf] = decoder
         source: PagedSource | StreamedSource
         if decoder is None:
+            from asyncpq.decoding.nested import NestedLeaf
+
             drop = partial(version.drop, leaf)
             whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded, drop=drop)
             if paged:
@@ -113,6 +117,8 @@ def open_sources(
         else:
             alone.setdefault(column.field, {})[leaf] = source
     for ordinal in {**alone, **nested}:
+        from asyncpq.decoding.field_source import FieldSource
+
         field, leaves = schema.fields[ordinal], nested.get(ordinal, {})
         decrypt = None
         if version.decryption is not None:
