@@ -269,9 +269,10 @@ def check_page_header(
     size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
     each other. Fields of the chunk that reads can do without are checked by :func:`header_contradiction` instead.
     """
-    if expected_size is not None and header.page_size != expected_size:
-        raise CorruptFileError(f"a page has {header.page_size} bytes, but the OffsetIndex says {expected_size} bytes")
-    if header.is_data and not _may_have_encoding(header.encoding, chunk):
+    page_size, is_data = header.page_size, header.is_data
+    if expected_size is not None and page_size != expected_size:
+        raise CorruptFileError(f"a page has {page_size} bytes, but the OffsetIndex says {expected_size} bytes")
+    if is_data and header.encoding not in chunk.encodings and not _may_have_encoding(header.encoding, chunk):
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
@@ -287,11 +288,11 @@ def check_page_header(
                 raise CorruptFileError(
                     f"a page's levels have the encoding {code}, which the footer does not list for its column chunk"
                 )
-    if header.page_size > chunk.total_compressed_size:
+    if page_size > chunk.total_compressed_size:
         raise CorruptFileError(
-            f"a page has {header.page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
+            f"a page has {page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
         )
-    if header.is_data and header.num_values > chunk.num_values:
+    if is_data and header.num_values > chunk.num_values:
         raise CorruptFileError(
             f"a page has {header.num_values} values, more than its column chunk, which has {chunk.num_values}"
         )
@@ -305,7 +306,7 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
     values.
     """
     # DuckDB does not list the dictionary page's own encoding.
-    if header.is_data and not _lists(chunk, header.encoding):
+    if header.encoding not in chunk.encodings and header.is_data and not _lists(chunk, header.encoding):
         return "its encodings are not those that the footer lists"
     rows, values = header.num_rows, header.num_values
     if rows is not None and (rows > values if repeated else rows != values):
