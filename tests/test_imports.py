@@ -160,7 +160,9 @@ def test_a_first_read_of_s3_loads_no_client_of_others() -> None:
             "print(*sys.modules)\n"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"aiohttp", "botocore", "fsspec", "s3fs"}.isdisjoint(done.stdout.split())
+    loaded = set(done.stdout.split())
+    assert {"aiohttp", "botocore", "fsspec", "s3fs"}.isdisjoint(loaded)
+    assert {"configparser", "difflib", "email.utils", "fractions", "pyarrow.fs", "pyarrow.parquet"}.isdisjoint(loaded)
 
 
 READS = """
