@@ -100,7 +100,7 @@ class PagePlanner:
         if self.prune is None or self.where is None:
             self.prune = self.where
         in_thread = self.source.runtime.in_thread
-        steps = predicate_steps(self.prune) if isinstance(self.prune, (And, Or)) else 0
+        steps = 0 if type(self.prune) is Comparison else predicate_steps(self.prune)
         num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded) + steps
         kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
