@@ -17,6 +17,7 @@ from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, parse_where
+from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
@@ -28,6 +29,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import (
+    LookupKeys,
     ScanRequest,
     access_plan,
     column_names,
@@ -296,7 +298,9 @@ class File(Unpicklable):
         Raises:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
-        wanted, names = await lookup_keys(self._source.runtime, keys), column_names(columns)
+        is_one = type(keys) is dict and SCALAR_TYPES.issuperset(map(type, keys.values()))  # as in most lookups
+        wanted = LookupKeys(keys) if is_one else await lookup_keys(self._source.runtime, keys)
+        names = column_names(columns)
         dictionaries = dictionary_names(read_dictionary) if read_dictionary else ()
         plain = wanted.exact and not with_keys
         request = ScanRequest(

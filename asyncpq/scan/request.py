@@ -262,7 +262,7 @@ class LookupKeys:
         lists = {}
         for name, value in keys.items():
             values = lists[name] = _values(name, value)
-            if RelativeTime in _types(values):
+            if RelativeTime in (map(type, values) if len(values) <= _FEW_KEYS else _types(values)):
                 raise QueryError(
                     "the keys of a lookup are values, not times relative to now",
                     column=name,
