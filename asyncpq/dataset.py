@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState, search_steps
 from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.datasets.model import View
+from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import output_schema
@@ -133,7 +133,8 @@ class Dataset(Unpicklable):
                     numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
             finally:
                 self.metrics = operation.metrics
-        return [found[number].url for number in numbers]
+        urls = urls_of(found)
+        return [urls[number] for number in numbers]
 
     # -- reports ----------------------------------------------------------------------------------
 
