@@ -145,7 +145,7 @@ class Matched(NamedTuple):
         """Return exactly the rows that match."""
         if self.mask is None:
             return self.rows
-        return _absolute(self.rows, self.mask)
+        return _absolute(self.rows, self.mask, self.num_rows)
 
 
 class Allowance:
@@ -264,7 +264,7 @@ class RowGroupReader:
     def add(self, item: Item, data: bytes | memoryview) -> None:
         """Add the fetched bytes of ``item``, a page or a slice of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
-            header = self.estimate.headers.pop(item, None)
+            header = self.estimate.headers.pop(item.start, None)
             self.sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
             return
         try:
@@ -336,11 +336,10 @@ class RowGroupReader:
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
-        indices = _INDICES_NONZERO([mask])
-        matching = {projection: take(array, indices) for projection, array in arrays.items()} if arrays else {}
+        matching = _matching(arrays, mask) if arrays else {}
         if encoded:
             matching = self._dense(matching)
-        return Matched(_absolute(rows, mask), None, matching, stop, count, asked.num_rows)
+        return Matched(_absolute(rows, mask, count), None, matching, stop, count, asked.num_rows)
 
     def _searched(self, rows: RowRanges) -> RowRanges:
         """Return ``rows`` without those on pages that lack a text which the filter needs."""
@@ -481,10 +480,16 @@ class RowGroupReader:
         return new
 
 
-def _absolute(rows: RowRanges, mask: pa.BooleanArray) -> RowRanges:
-    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true."""
+def _matching(arrays: Mapping[Projection, pa.Array], mask: pa.BooleanArray) -> dict[Projection, pa.Array]:
+    """Return the values of ``arrays`` where ``mask`` is true."""
+    indices = _INDICES_NONZERO([mask])
+    return {projection: take(array, indices) for projection, array in arrays.items()}
+
+
+def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int) -> RowRanges:
+    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true; ``count`` of them are."""
     first = rows.starts[0]
-    if len(rows.starts) == mask.true_count == 1:  # a lookup's
+    if len(rows.starts) == count == 1:  # a lookup's
         row = first + _INDICES_NONZERO([mask])[0].as_py()
         return RowRanges.single(row, row + 1)
     runs = pc.run_end_encode(mask)

@@ -21,11 +21,11 @@ from asyncpq.decoding import kernels
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
-from asyncpq.parquet.column_chunk import ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Leaf
-from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0
@@ -144,6 +144,24 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
 
 
+def exact_template(codec: int, size: int) -> FooterTemplate:
+    """Return the template for pages of one value of exactly ``size`` bytes."""
+    writer = CompactWriter()
+    for field_id, number in enumerate((PhysicalType.FIXED_LEN_BYTE_ARRAY, size, Repetition.REQUIRED), 1):
+        writer.field_i32(field_id, number)
+    writer.field_binary(4, b"x")
+    return FooterTemplate(
+        schema_elements=root_element(1) + writer.getvalue(),
+        num_elements=2,
+        physical_type=PhysicalType.FIXED_LEN_BYTE_ARRAY,
+        path=(b"x",),
+        codec=codec,
+        encodings=(ENCODING_PLAIN, ENCODING_RLE),
+        arrow_schema=None,
+        created_by=None,
+    )
+
+
 def _template(
     metadata: FileMetadata,
     leaf: Leaf,
@@ -167,17 +185,35 @@ def _template(
 
 
 def page_bytes(
-    page_type: PageType, uncompressed_size: int, payload: bytes | memoryview, numbers: Sequence[int]
+    page_type: PageType,
+    uncompressed_size: int,
+    payload: bytes | memoryview,
+    numbers: Sequence[int],
+    *,
+    compressed: bool = True,
 ) -> bytes:
-    """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on."""
+    """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on.
+
+    Only a V2 data page, with all of its numbers, may be not ``compressed`` in a chunk with a codec.
+    """
     writer = CompactWriter()
     for field_id, number in enumerate((page_type, uncompressed_size, len(payload)), 1):
         writer.field_i32(field_id, number)
     writer.begin_struct(PAGE_HEADER_FIELDS[page_type])
     for field_id, number in enumerate(numbers, 1):
         writer.field_i32(field_id, number)
+    if not compressed:
+        writer.field_raw(7, FALSE, b"")
     writer.end_struct()
     return writer.getvalue() + payload
+
+
+def plain_page(rep_levels: bytes, def_levels: bytes, values: bytes | memoryview, counts: tuple[int, int, int]) -> bytes:
+    """Return a PLAIN V2 data page that is not compressed, whatever the codec of its chunk. ``counts`` are its numbers
+    of values, nulls and rows."""
+    payload = b"".join((rep_levels, def_levels, values))
+    numbers = (*counts, ENCODING_PLAIN, len(def_levels), len(rep_levels))
+    return page_bytes(PageType.DATA_PAGE_V2, len(payload), payload, numbers, compressed=False)
 
 
 def dictionary_as_data_page(
@@ -444,7 +480,8 @@ def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes
     counts = (content.num_values, size, size, position + dictionary)
     chunk = content.chunk
     offset = position if dictionary else None
-    return _column_chunk(leaf.physical_type, path, chunk.codec, chunk.encodings, counts, offset)
+    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of ALP pages
+    return _column_chunk(leaf.physical_type, path, chunk.codec, encodings, counts, offset)
 
 
 def _column_chunk(
@@ -460,6 +497,7 @@ def _column_chunk(
     ``counts`` are the chunk's number of values, uncompressed size (which pyarrow ignores when it decodes pages), size
     in bytes, and the offset of its first data page.
     """
+    encodings = [encoding for encoding in encodings if encoding != Encoding.ALP]  # such pages come as PLAIN
     writer = CompactWriter()
     writer.field_i64(2, 0)
     writer.begin_struct(3)  # ColumnMetaData

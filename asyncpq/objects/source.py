@@ -298,7 +298,7 @@ class ObjectSource:
         decoder = self._decoder()
         try:
             if packed is None:
-                guess = runtime.tail_sizes.guess(self._tail_hint)
+                guess = runtime.tail_sizes.guess(self._tail_hint, self.handle.url)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
                 self.learn_prices(Measured(1, len(tail.data), time.monotonic() - sent))
             else:
@@ -319,7 +319,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
-            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version))
+            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version), self.handle.url)
             runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType, zigzag_number
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import (
@@ -31,6 +31,7 @@ from asyncpq.records import dataclass
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
+_ENCODINGS: Final = frozenset(map(int, Encoding))
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
@@ -262,12 +263,15 @@ def check_page_header(
     size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
     each other. Fields of the chunk that reads can do without are checked by :func:`header_contradiction` instead.
     """
-    if expected_size is not None and header.page_size != expected_size:
-        raise CorruptFileError(f"a page has {header.page_size} bytes, but the OffsetIndex says {expected_size} bytes")
-    if header.is_data and not _may_have_encoding(header.encoding, chunk):
+    page_size, is_data = header.page_size, header.is_data
+    if expected_size is not None and page_size != expected_size:
+        raise CorruptFileError(f"a page has {page_size} bytes, but the OffsetIndex says {expected_size} bytes")
+    if is_data and header.encoding not in chunk.encodings and not _may_have_encoding(header.encoding, chunk):
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
+    if header.is_data and header.encoding not in _ENCODINGS:
+        raise UnsupportedFeatureError(f"asyncpq does not read pages of the encoding {header.encoding}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("the file has an index page where a data or dictionary page is expected")
     if leaf is not None and header.type is PageType.DATA_PAGE:
@@ -280,11 +284,11 @@ def check_page_header(
                 raise CorruptFileError(
                     f"a page's levels have the encoding {code}, which the footer does not list for its column chunk"
                 )
-    if header.page_size > chunk.total_compressed_size:
+    if page_size > chunk.total_compressed_size:
         raise CorruptFileError(
-            f"a page has {header.page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
+            f"a page has {page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
         )
-    if header.is_data and header.num_values > chunk.num_values:
+    if is_data and header.num_values > chunk.num_values:
         raise CorruptFileError(
             f"a page has {header.num_values} values, more than its column chunk, which has {chunk.num_values}"
         )
@@ -298,7 +302,7 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
     values.
     """
     # DuckDB does not list the dictionary page's own encoding.
-    if header.is_data and not _lists(chunk, header.encoding):
+    if header.encoding not in chunk.encodings and header.is_data and not _lists(chunk, header.encoding):
         return "its encodings are not those that the footer lists"
     rows, values = header.num_rows, header.num_values
     if rows is not None and (rows > values if repeated else rows != values):

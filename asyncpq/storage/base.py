@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -28,7 +28,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.records import dataclass
+from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.urls import safe_url
 
 
@@ -85,6 +85,36 @@ class ListedObject:
     size: int  # in bytes
     validator: Validator | None  # of a GET of the listed version; None if the listing cannot tell versions apart
     modified: float | None = None  # time of the write, in seconds since the epoch of the store's clock
+
+
+#: The url, size and time of a listed object; whether its validator is known, and that validator's etag, time, version.
+ObjectRow: TypeAlias = tuple[str, int, float | None, bool, str | None, str | None, str | None]
+
+
+class ListedObjects(LazyRecords[ListedObject]):
+    """The objects of a listing; ``rows`` are :data:`ObjectRow`."""
+
+    __slots__ = ()
+
+    def __init__(self, rows: Sequence[ObjectRow]) -> None:
+        super().__init__(rows, _listed_object)
+
+    @classmethod
+    def of(cls, objects: Iterable[ListedObject]) -> ListedObjects:
+        """Return ``objects`` as rows."""
+        return objects if isinstance(objects, cls) else cls([_object_row(listed) for listed in objects])
+
+
+def _object_row(listed: ListedObject) -> ObjectRow:
+    known = listed.validator
+    if known is None:
+        return listed.url, listed.size, listed.modified, False, None, None, None
+    return listed.url, listed.size, listed.modified, True, known.etag, known.last_modified, known.version
+
+
+def _listed_object(row: ObjectRow) -> ListedObject:
+    url, size, modified, known, *fields = row
+    return ListedObject(url, size, Validator(size, *fields) if known else None, modified)
 
 
 #: A function that gets the url of a folder, with its final slash, and returns False if nothing in the folder is needed.
@@ -198,7 +228,7 @@ class Store(Protocol):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
         Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cachetools import LRUCache
 
+from asyncpq.checkpoints import each
 from asyncpq.errors import InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
@@ -24,6 +25,7 @@ from asyncpq.storage.base import (
     FirstNames,
     Guarantee,
     ListedObject,
+    ListedObjects,
     RangeResult,
     RequestContext,
     StoreLimits,
@@ -68,19 +70,19 @@ _MAX_SELECTIVE = 1000  # prefixes of a bucket
 _FEW_KEYS = 1000  # become objects on the event loop
 
 
-def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> list[ListedObject]:
+def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> Sequence[ListedObject]:
     """Return the objects of a listing, without folder markers. ``versions``: with their validators, which is wrong for
     version-aware GETs: these name versions, and listings do not."""
-    return [
+    return ListedObjects.of(
         ListedObject(
             url_of_key(root + key.key),
             key.size,
             Validator(size=key.size, etag=key.etag) if versions and key.etag is not None else None,
             key.modified,
         )
-        for key in listed
+        for key in each(listed)
         if not key.key.endswith("/")
-    ]
+    )
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
@@ -256,7 +258,7 @@ class S3Store(Unpicklable):
         self._wire: DirectWire | None = None
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them
-        self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
+        self._listed: LRUCache[str, tuple[Sequence[ListedKey], Sequence[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
         self._selective: dict[str, LRUCache[str, int]] = {}  # by bucket; see KeyPages
         self._create_probe = CreateProbe()
         self._closed = False
@@ -290,7 +292,7 @@ class S3Store(Unpicklable):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
         from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys  # reads of a file list nothing
 
