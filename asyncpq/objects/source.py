@@ -304,6 +304,8 @@ class ObjectSource:
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
+            if context.scan:
+                await runtime.turns.turn()  # the answers of many files come at once
             data = bytes(tail.data)
             found = decoder.next(data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
@@ -372,6 +374,13 @@ class ObjectSource:
             decryption=decryption,
             footer=b"" if decryption is None else footer,
         )
+
+    def forget_content(self, version: FileVersion) -> None:
+        """Drop from memory what was read of an object that is read once, unless another read keeps its version."""
+        memory = self.runtime.memory
+        if memory.get(self._version_key(version.validator)) is None:
+            memory.discard(version.tail_key)
+            memory.discard(self.freshness.key)
 
     def keep(self, version: FileVersion) -> None:
         """Put ``version`` into the memory cache with its current weight, unless the cache has it with that weight."""

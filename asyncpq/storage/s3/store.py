@@ -33,6 +33,7 @@ from asyncpq.storage.base import (
     Validator,
     Wants,
     http_date_s,
+    time_of_probe,
 )
 from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
@@ -379,7 +380,8 @@ class S3Store(Unpicklable):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Return the server's time in whole seconds since the epoch, from the Date header of a LIST."""
+        """Return the server's time in whole seconds since the epoch: from the Date header of a LIST or, where the
+        server sends none, from a probe object that is written, listed and deleted."""
         from asyncpq.storage.s3.listing_pages import PageRequest
 
         name, prefix = await self._split(url)
@@ -388,11 +390,14 @@ class S3Store(Unpicklable):
         )
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
-        if seconds is None:
-            raise InvalidResponseError(
-                f"the Date header of the store's response is {exchange.date!r}, expected a date", url=safe_url(url)
-            )
-        return seconds
+        if seconds is not None:
+            return seconds
+
+        async def modified_s(probe: str, context: RequestContext) -> float | None:
+            listed = await self.list_objects(probe, context=context.step("list", context.round))
+            return listed[0].modified if listed else None
+
+        return await time_of_probe(self, url, context, modified_s)
 
     async def credential_identity(self, url: str) -> str:
         """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``."""
