@@ -24,7 +24,7 @@ from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
 from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import Field, Leaf
+from asyncpq.parquet.schema import Field, Leaf, SchemaElement
 from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
 
 MAGIC = b"PAR1"
@@ -289,8 +289,12 @@ def raw_element(metadata: FileMetadata, index: int) -> bytes:
 
 def stored_element(metadata: FileMetadata, index: int) -> bytes:
     """Return the Thrift struct of the schema element at ``index``, as encoded in the file, but keys of maps as
-    REQUIRED: Arrow has no other keys, and their values are checked."""
+    REQUIRED: Arrow has no other keys, and their values are checked. A group with an annotation that asyncpq does not
+    know, such as FILE, has none, since pyarrow refuses it."""
     element = metadata.schema.elements[index]
+    logical = element.logical_type
+    if element.physical_type is None and logical is not None and logical.kind is LogicalKind.UNRECOGNISED:
+        return _group_element(element, element.num_children, element.converted_type)
     raw = metadata.data[element.raw_start : element.raw_stop]
     return _with_repetition(raw, Repetition.REQUIRED) if index in metadata.schema.optional_map_keys else raw
 
@@ -317,17 +321,26 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
     return schema_element(element.name.encode(), element.repetition, PhysicalType.BYTE_ARRAY)
 
 
+def _group_element(element: SchemaElement, num_children: int, converted: ConvertedType | None = None) -> bytes:
+    """Encode the schema element of a group without a logical type."""
+    writer = CompactWriter()
+    writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
+    writer.field_binary(4, element.name.encode())
+    writer.field_i32(5, num_children)
+    if converted is not None:
+        writer.field_i32(6, converted)
+    if element.field_id is not None:
+        writer.field_i32(9, element.field_id)
+    return writer.getvalue()
+
+
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
     """Encode the schema elements above a leaf column: the root and the groups, each with one child, without logical
     types."""
     elements = [root_element(1)]
-    for index in leaf.ancestor_indexes:
-        element = metadata.schema.elements[index]
-        writer = CompactWriter()
-        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-        writer.field_binary(4, element.name.encode())
-        writer.field_i32(5, 1)
-        elements.append(writer.getvalue())
+    elements += [
+        _group_element(metadata.schema.elements[index]._replace(field_id=None), 1) for index in leaf.ancestor_indexes
+    ]
     return b"".join(elements)
 
 
@@ -455,19 +468,12 @@ class FieldTemplate:
 
 def _map_as_list(metadata: FileMetadata, index: int, key: bytes) -> list[bytes]:
     """Encode the elements of a map, of its repeated group and of its ``key``, as those of a list of structs."""
-    schema = metadata.schema
-    elements: list[bytes] = []
-    for element, converted in ((schema.elements[index], ConvertedType.LIST), (schema.elements[index + 1], None)):
-        writer = CompactWriter()
-        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-        writer.field_binary(4, element.name.encode())
-        writer.field_i32(5, element.num_children)
-        if converted is not None:
-            writer.field_i32(6, converted)
-        if element.field_id is not None:
-            writer.field_i32(9, element.field_id)
-        elements.append(writer.getvalue())
-    return [*elements, _with_repetition(key, schema.elements[index + 2].repetition or Repetition.REQUIRED)]
+    outer, repeated, element = metadata.schema.elements[index : index + 3]
+    return [
+        _group_element(outer, outer.num_children, ConvertedType.LIST),
+        _group_element(repeated, repeated.num_children),
+        _with_repetition(key, element.repetition or Repetition.REQUIRED),
+    ]
 
 
 def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType, zigzag_number
+from asyncpq.parquet.column_chunk import (
+    DICTIONARY_ENCODINGS,
+    ColumnChunk,
+    Encoding,
+    PageType,
+    unsupported,
+    zigzag_number,
+)
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import (
     COUNT32,
@@ -31,7 +38,6 @@ from asyncpq.records import dataclass
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
-_ENCODINGS: Final = frozenset(map(int, Encoding))
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
@@ -270,8 +276,9 @@ def check_page_header(
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
-    if header.is_data and header.encoding not in _ENCODINGS:
-        raise UnsupportedFeatureError(f"asyncpq does not read pages of the encoding {header.encoding}")
+    reason = unsupported((header.encoding,) if header.is_data else (), chunk.codec)
+    if reason is not None:
+        raise UnsupportedFeatureError(f"the column has {reason}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("the file has an index page where a data or dictionary page is expected")
     if leaf is not None and header.type is PageType.DATA_PAGE:

@@ -29,6 +29,7 @@ from asyncpq.parquet.logical_types import LogicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
+from asyncpq.reports.unreadable_columns import unreadable_columns
 from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -183,7 +184,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
     ordinals of the leaves whose pages are listed with their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
-    stops = _Stops(version, layout.chunks.values())
+    stops = ChunkStops(version, layout.chunks.values())
     groups = [_row_group(layout, ordinal, stops, pages=pages) for ordinal in range(len(metadata.row_groups))]
     columns = _columns(layout, groups)
     for leaf in sorted(bounded):
@@ -209,6 +210,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         columns=columns,
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
+        unreadable=unreadable_columns(version, layout.chunks),
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
@@ -224,7 +226,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-class _Stops:
+class ChunkStops:
     """Finds the ends of structures, such as Bloom filters, of which the footer gives only the beginning: at the
     latest where the next structure begins."""
 
@@ -249,7 +251,7 @@ class _Stops:
         return [start, start + length] if 0 < length <= self._footer_start - start else None
 
 
-def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroupReport:
+def _row_group(layout: FileLayout, ordinal: int, stops: ChunkStops, *, pages: bool) -> RowGroupReport:
     group = layout.version.metadata.row_groups[ordinal]
     leaves = layout.version.metadata.schema.leaves
     chunks = [_chunk(layout, ordinal, leaf, stops, pages=pages) for leaf in leaves]
@@ -264,7 +266,7 @@ def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) 
     )
 
 
-def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages: bool) -> Chunk:
+def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: ChunkStops, *, pages: bool) -> Chunk:
     place = (ordinal, leaf.index)
     known = layout.chunks.get(place)
     if known is None:
