@@ -239,7 +239,8 @@ class TimeSplit(TypedDict):
     total_s: float
     network_s: float  # at least one request was under way
     caches_s: float  # waiting for the disk or the shared tier, no request under way
-    decode_s: float  # decoding, no request under way
+    decode_s: float  # decompressing and decoding, no request under way
+    filter_s: float  # comparing rows with the filter, no request under way
     other_s: float  # planning, imports and the event loop
 
 
