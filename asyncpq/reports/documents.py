@@ -386,6 +386,14 @@ class Rows(TypedDict):
     rows: list[dict[str, Any]]
 
 
+class SchemaDocument(TypedDict):
+    """The document of ``asyncpq schema``: the columns of a file, dataset or table."""
+
+    document: Literal["schema"]
+    url: str
+    columns: list[dict[str, Any]]  # "name", "arrow_type" and "nullable" of each
+
+
 class Count(TypedDict):
     """The document of ``asyncpq count``: the number of rows, and the cost of the read."""
 
