@@ -8,10 +8,11 @@ columns are fetched after the filter, for matching rows only.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -238,6 +239,7 @@ class RowGroupReader:
         self._next_row = 0
         self._expecting = False  # more pieces follow
         self._pages_counted = 0
+        self.filtered: list[tuple[float, float]] | None = None  # takes when the filter began and ended
 
     def _select(self, projection: Projection, rows: RowRanges, *, encoded: bool = False) -> pa.Array:
         source = self.sources.flat.get(projection.field)
@@ -307,6 +309,16 @@ class RowGroupReader:
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
 
+    def _timed(self, where: Filter) -> Callable[[Any, int], pa.BooleanArray]:
+        def mask(columns: Any, num_rows: int) -> pa.BooleanArray:
+            began = time.monotonic()
+            found = where.mask(columns, num_rows)
+            if self.filtered is not None:
+                self.filtered.append((began, time.monotonic()))
+            return found
+
+        return mask
+
     def _filtered(self, where: Filter, asked: RowRanges, stop: int) -> Matched:
         rows = self._searched(asked) if asked.num_rows >= MANY_ROWS else asked
         if not rows.num_rows:
@@ -322,7 +334,8 @@ class RowGroupReader:
         for field, needed in leaves.items():
             projection = Projection(field, tuple(sorted(needed)))
             arrays[projection] = self._select(projection, rows, encoded=encoded)
-        mask = where.mask(self._filter_columns(arrays, rows.num_rows), rows.num_rows)
+        columns = self._filter_columns(arrays, rows.num_rows)
+        mask = (where.mask if self.filtered is None else self._timed(where))(columns, rows.num_rows)
         count = mask.true_count
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, asked.num_rows)
