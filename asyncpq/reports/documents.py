@@ -104,6 +104,7 @@ class Inspection(TypedDict):
     columns: list[ColumnReport]
     row_groups: list[RowGroupReport]
     sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
+    legacy_calendar: list[str]  # columns with dates or timestamps in the calendar of old Spark versions
     fallbacks: list[str]  # indexes and statistics that are damaged or not believed; they are reported as absent
     requests: int  # that the inspection took
     bytes_fetched: int

@@ -144,7 +144,13 @@ def _read_chunks(layout: FileLayout) -> None:
                 continue
             layout.chunks[place] = chunk
             bounds, reason = chunk_bounds(
-                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                chunk.chunk,
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                metadata.calendars.get(leaf.index),
             )
             layout.bounds[place] = bounds
             if reason is not None:
@@ -209,6 +215,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         columns=columns,
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
+        legacy_calendar=[metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()],
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
