@@ -148,11 +148,22 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     )
     if same and type_.equals(target):
         return None
+    return _of_parts(target, parts)
+
+
+def _of_parts(target: pa.DataType, parts: Sequence[_Part]) -> Cast:
     if isinstance(target, pa.StructType):
         return partial(_struct, target, parts)
     if isinstance(target, pa.MapType):
         return partial(_map, target, parts)
     return partial(_list, target, parts)
+
+
+def cast_children(type_: pa.DataType, casts: Sequence[Cast | None]) -> Cast:
+    """Return a function that applies ``casts``, which keep the types, to the children of arrays of the nested
+    ``type_``; None leaves a child as it is."""
+    children = zip(casts, children_of(type_), strict=True)
+    return _of_parts(type_, [(index, change, lacking(child)) for index, (change, child) in enumerate(children)])
 
 
 def _child_array(part: _Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
