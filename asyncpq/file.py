@@ -19,11 +19,9 @@ from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, parse_where
 from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
@@ -45,6 +43,7 @@ from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 if TYPE_CHECKING:
+    from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
     from asyncpq.reports.documents import Inspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
@@ -154,6 +153,8 @@ class File(Unpicklable):
         Raises:
             CorruptIndexError: the footer's entry for an index is malformed.
         """
+        from asyncpq.parquet.embedded_index import entries
+
         return entries(self._version.metadata.key_value_metadata, self.url)
 
     async def embedded_index(self, name: str) -> EmbeddedIndex | None:
@@ -166,6 +167,8 @@ class File(Unpicklable):
             ResourceLimitError: the index is longer than ``LimitOptions.max_decoded_bytes``.
         """
         self._source.runtime.check()
+        from asyncpq.objects.embedded_indexes import load_embedded_index
+
         operation = self._source.runtime.operation("embedded_index", self.url)
         try:
             with operation:

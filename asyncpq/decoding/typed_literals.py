@@ -14,9 +14,8 @@ import struct
 import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 
@@ -36,6 +35,9 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
 _UNITS = ("s", "ms", "us", "ns")
@@ -176,6 +178,8 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
         return None
     step: float | Fraction
     if isinstance(value, _MOMENTS):
+        from fractions import Fraction
+
         step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
     elif isinstance(value, Day):
         step = value.days * (1 if pa.types.is_date32(type_) else _DAY_MILLISECONDS)

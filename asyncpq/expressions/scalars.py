@@ -12,12 +12,14 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from fractions import Fraction
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from asyncpq.checkpoints import PIECE, checkpoint, pieces
 from asyncpq.errors import ExpressionError
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in each unit of Arrow and Parquet."""
@@ -445,6 +447,8 @@ def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
     """
     if value and abs(value.adjusted()) > _FAR:
         value = Decimal((int(value.is_signed()), (1,), _FAR if value.adjusted() > 0 else -_FAR))
+    from fractions import Fraction  # few predicates need it
+
     unscaled = Fraction(value) * Fraction(10) ** scale
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
 

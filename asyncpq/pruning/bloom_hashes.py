@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.expressions import Atom, Expression
@@ -203,6 +202,6 @@ def _whole(key: Key) -> int | None:
         return key
     if isinstance(key, float):
         return int(key) if key.is_integer() else None
-    if isinstance(key, Fraction):
-        return key.numerator if key.denominator == 1 else None
-    return None
+    if isinstance(key, (bytes, bool)):
+        return None
+    return key.numerator if key.denominator == 1 else None

@@ -20,8 +20,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey, ValueDomain
@@ -40,6 +39,9 @@ from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Domain(enum.Enum):
@@ -127,7 +129,7 @@ def _describe(leaf: Leaf) -> str:
     return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
 
 
-Key: TypeAlias = int | float | Fraction | bytes | bool
+Key: TypeAlias = "int | float | Fraction | bytes | bool"
 
 _SINGLE: Final = struct.Struct("<f")
 _DAY = 86_400 * NANOSECONDS["s"]
@@ -262,7 +264,11 @@ def _fixed(value: Scalar) -> Comparable | Incomparable:
 
 def _in_units(amount: int, unit: int) -> Comparable:
     whole, rest = divmod(amount, unit)
-    return Comparable(Fraction(amount, unit), same_type=False) if rest else Comparable(whole)
+    if not rest:
+        return Comparable(whole)
+    from fractions import Fraction  # few literals need it
+
+    return Comparable(Fraction(amount, unit), same_type=False)
 
 
 _TO_KEY: Final[Mapping[Domain, ToKey]] = {

@@ -12,11 +12,10 @@ import contextlib
 import datetime
 import enum
 import hashlib
-import secrets
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
@@ -350,6 +349,8 @@ def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
 
 def http_date_s(value: str | None) -> float | None:
     """Parse a Date or Last-Modified header to seconds since the epoch; None if the header is missing or malformed."""
+    from email.utils import parsedate_to_datetime  # few responses need it
+
     try:
         return None if value is None else parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
@@ -411,7 +412,7 @@ class CreateProbe:
         for ``place``, the bucket or folder."""
         async with self._lock:
             if place not in self._known:
-                self._known[place] = await self._try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
+                self._known[place] = await self._try(store, f"{url}.probe-{os.urandom(8).hex()}", context)
             return self._known[place]
 
     async def _try(self, store: WritableStore, url: str, context: RequestContext) -> bool:
@@ -438,7 +439,7 @@ async def time_of_probe(
 
     ``modified_s`` returns the time at which an object was written, by its url.
     """
-    probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
+    probe = f"{url[: url.rindex('/') + 1]}.clock-{os.urandom(8).hex()}"
     await store.put_object(probe, b"1", context=context)
     context = context.step(context.purpose, context.round + 1)
     try:

@@ -40,11 +40,8 @@ from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequ
 from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import check_transport, customer_key
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
-from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys
-from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
-from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
@@ -62,7 +59,9 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+    from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 
 Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
@@ -296,6 +295,8 @@ class S3Store(Unpicklable):
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> Sequence[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
+        from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys  # reads of a file list nothing
+
         url = url.removesuffix(END_OF_KEY)
         name, prefix = await self._split(url)
         is_directory, folder = is_directory_bucket(name), _listable(name, prefix)
@@ -327,6 +328,8 @@ class S3Store(Unpicklable):
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly, by one page of ListObjectsV2."""
+        from asyncpq.storage.s3.listing_pages import PageRequest
+
         name, prefix = await self._split(url)
         root = bucket_url(url, prefix)
         listing = KeyListing(safe_url(url))
@@ -379,6 +382,8 @@ class S3Store(Unpicklable):
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the server's time in whole seconds since the epoch: from the Date header of a LIST or, where the
         server sends none, from a probe object that is written, listed and deleted."""
+        from asyncpq.storage.s3.listing_pages import PageRequest
+
         name, prefix = await self._split(url)
         exchange = (await self._bucket(name, url)).list(
             KeyListing(safe_url(url)), PageRequest(_listable(name, prefix), most=1)
@@ -441,6 +446,8 @@ class S3Store(Unpicklable):
         return bucket, key
 
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
+        from asyncpq.storage.s3.writer import S3Writer
+
         name, key = await self._split(url.removesuffix(END_OF_KEY))
         if not key:
             raise InvalidOptionError(
