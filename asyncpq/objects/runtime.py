@@ -101,26 +101,26 @@ class TailSizes:
 
     def __init__(self, default: int) -> None:
         self._default = default
-        self._seen: OrderedDict[str, deque[int]] = OrderedDict()
+        self._seen: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()  # sizes, and the guesses made of them
 
     def guess(self, tail_hint: str) -> int:
         """Return how many bytes to fetch from the end of an object with the hint ``tail_hint``."""
         seen = self._seen.get(tail_hint)
         if not seen:
             return self._default
-        guess = min(
-            {-(-size * 5 // 4 // 4096) * 4096 for size in seen}, key=lambda guess: (self._cost(guess, seen), guess)
-        )
+        guesses = {guess for _, guess in seen}
+        # mostly there is one, as the files of a folder have similar footers
+        guess = guesses.pop() if len(guesses) == 1 else min(guesses, key=lambda guess: (self._cost(guess, seen), guess))
         return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
 
-    def _cost(self, guess: int, seen: Iterable[int]) -> int:
+    def _cost(self, guess: int, seen: Iterable[tuple[int, int]]) -> int:
         """Return what the tails of the sizes ``seen`` would have cost with this guess."""
-        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size in seen])
+        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size, _ in seen])
 
     def learn(self, tail_hint: str, needed: int) -> None:
         """Record that footer and indexes of an object with this hint were in its last ``needed`` bytes."""
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
-        seen.append(needed)
+        seen.append((needed, -(-needed * 5 // 4 // 4096) * 4096))
         self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)
