@@ -102,31 +102,32 @@ class TailSizes:
 
     def __init__(self, default: int) -> None:
         self._default = default
-        self._seen: OrderedDict[str, deque[int]] = OrderedDict()
-        self._own: LRUCache[str, int] = LRUCache(self._MAX_FOLDERS)  # by url
+        self._seen: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()  # sizes, and the guesses made of them
+        self._own: LRUCache[str, tuple[int, int]] = LRUCache(self._MAX_FOLDERS)  # by url
 
     def guess(self, tail_hint: str, url: str = "") -> int:
         """Return how many bytes to fetch from the end of the object ``url``, which has the hint ``tail_hint``."""
-        seen: Collection[int] = self._seen.get(tail_hint, ())
+        seen: Collection[tuple[int, int]] = self._seen.get(tail_hint, ())
         if (own := self._own.get(url)) is not None:
             seen = (own,)
-        elif len(seen) <= 1 and max(seen, default=self._default) >= self._default:
+        elif len(seen) <= 1 and all(size >= self._default for size, _ in seen):
             return self._default
-        guess = min(
-            {-(-size * 5 // 4 // 4096) * 4096 for size in seen}, key=lambda guess: (self._cost(guess, seen), guess)
-        )
+        guesses = {guess for _, guess in seen}
+        # mostly there is one, as the files of a folder have similar footers
+        guess = guesses.pop() if len(guesses) == 1 else min(guesses, key=lambda guess: (self._cost(guess, seen), guess))
         return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
 
-    def _cost(self, guess: int, seen: Iterable[int]) -> int:
+    def _cost(self, guess: int, seen: Iterable[tuple[int, int]]) -> int:
         """Return what the tails of the sizes ``seen`` would have cost with this guess."""
-        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size in seen])
+        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size, _ in seen])
 
     def learn(self, tail_hint: str, needed: int, url: str = "") -> None:
         """Record that footer and indexes of the object ``url``, with this hint, were in its last ``needed`` bytes."""
+        sized = (needed, -(-needed * 5 // 4 // 4096) * 4096)
         if url:
-            self._own[url] = needed
+            self._own[url] = sized
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
-        seen.append(needed)
+        seen.append(sized)
         self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)

@@ -284,8 +284,7 @@ def test_variants(version: str) -> None:
     file.element(0).put(10, _empty(77))
     with pytest.raises(OSError, match="Undefined"):
         by_pyarrow(file.data())
-    with pytest.raises(asyncpq.FormatError, match="Undefined"):
-        ask(file.data(), lambda opened: opened.read())
+    unknown = file.data()
     file.element(0).put(10, _empty(16))
     data = file.data()
     whole = by_pyarrow(data)
@@ -297,4 +296,5 @@ def test_variants(version: str) -> None:
         assert text(await opened.read(where=col("n") == 7)) == text(whole.slice(7, 1))
         assert await opened.count(col("v").is_null()) == 4
 
-    ask(data, question)
+    for content in (data, unknown):  # asyncpq reads a struct whatever it is annotated with
+        ask(content, question)
