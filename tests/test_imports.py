@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import functools
 import io
 import subprocess
@@ -234,14 +235,18 @@ print("pandas" in sys.modules)
 """
 
 
-async def test_reads_through_an_index_load_no_pandas(tmp_path: Path) -> None:
+def test_reads_through_an_index_load_no_pandas(tmp_path: Path) -> None:
     """pyarrow imports it for an array that is made of Python values: on the event loop, for some tenths of a second."""
     (tmp_path / "lake").mkdir()
     for file in range(3):
         pq.write_table(pa.table({"id": range(10 * file, 10 * file + 10)}), tmp_path / "lake" / f"{file}.parquet")
-    async with asyncpq.Session() as session:
-        kinds = [indexing.Bounds("id"), indexing.Keys("id")]
-        await session.build_index(str(tmp_path / "lake"), kinds, at=str(tmp_path / "index"))
+
+    async def build() -> None:
+        async with asyncpq.Session() as session:
+            kinds = [indexing.Bounds("id"), indexing.Keys("id")]
+            await session.build_index(str(tmp_path / "lake"), kinds, at=str(tmp_path / "index"))
+
+    asyncio.run(build())
     done = subprocess.run([sys.executable, "-c", INDEXED, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
 
