@@ -73,6 +73,7 @@ def inspection(
         row_groups=groups,
         sorted_by=["ts"] if columns > 2 else [],
         unreadable={},
+        legacy_calendar=[],
         fallbacks=[],
         requests=1,
         bytes_fetched=655_360,

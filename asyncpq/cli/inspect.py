@@ -141,6 +141,7 @@ def print_file_facts(out: Console, document: Inspection) -> None:
             ("sorted by", ", ".join(document["sorted_by"]) or "nothing that statistics show"),
             ("page indexes", _having(columns, "offset_indexes", len(groups))),
             ("Bloom filters", _having(columns, "bloom_filters", len(groups)) + _filter_size(document)),
+            ("legacy calendar", ", ".join(document["legacy_calendar"])),
             ("embedded indexes", ", ".join(document["embedded_indexes"])),
             ("metadata", ", ".join(document["key_value_metadata"])),
             ("version", f"{document['version']} ({document['guarantee']})"),

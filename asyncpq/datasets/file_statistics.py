@@ -367,6 +367,7 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         all_null=[item.all_null for item in bounds],
         may_be_nan=[item.may_be_nan for item in bounds],
         is_nested="." in name,
+        any_calendar=True,
     )
 
 

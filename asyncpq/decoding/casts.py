@@ -57,6 +57,7 @@ class Match:
     default: pa.Scalar | None  # the value if the file lacks it; None for null
     children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
     is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
+    unreadable: AsyncpqError | None = None  # the error to raise if the column or part is read
 
 
 # A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
@@ -148,11 +149,22 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     )
     if same and type_.equals(target):
         return None
+    return _of_parts(target, parts)
+
+
+def _of_parts(target: pa.DataType, parts: Sequence[_Part]) -> Cast:
     if isinstance(target, pa.StructType):
         return partial(_struct, target, parts)
     if isinstance(target, pa.MapType):
         return partial(_map, target, parts)
     return partial(_list, target, parts)
+
+
+def cast_children(type_: pa.DataType, casts: Sequence[Cast | None]) -> Cast:
+    """Return a function that applies ``casts``, which keep the types, to the children of arrays of the nested
+    ``type_``; None leaves a child as it is."""
+    children = zip(casts, children_of(type_), strict=True)
+    return _of_parts(type_, [(index, change, lacking(child)) for index, (change, child) in enumerate(children)])
 
 
 def _child_array(part: _Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
@@ -250,6 +262,8 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
     if isinstance(target, pa.BaseExtensionType):
         store = cast(source, target.storage_type)
         return lambda array: pa.ExtensionArray.from_storage(target, array if store is None else store(array))
+    if _types.is_float64(source) and _types.is_decimal(target) and target.scale == 0:
+        return partial(_whole, target)
     if not _is_exact(source, target, instant):
         raise mismatch(source, target)
     between = _between(source, target)
@@ -274,6 +288,13 @@ def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, arra
     values = array.cast(pa.int64())
     nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
     return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
+
+
+def _whole(target: pa.DataType, array: pa.Array) -> pa.Array:
+    """Convert doubles to decimals without fraction digits."""
+    if not pc.all(pc.equal(pc.floor(array), array), min_count=0).as_py():
+        raise pa.ArrowInvalid("a value has a fraction")
+    return array.cast(target)
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:

@@ -233,6 +233,7 @@ class RowGroupReader:
         self.plan = plan
         self._shape = shape
         self._version = version
+        self._calendars = version.metadata.calendars
         self.sources: ColumnSources = open_sources(version, plan, shape, keep, keep_part)
         # bounds the bytes that fetched items decode to
         self.estimate: SizeEstimate = SizeEstimate(version, plan, self.sources.slots)
@@ -247,12 +248,22 @@ class RowGroupReader:
             select = partial(source.select, rows, encoded=encoded)
         else:
             select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
+        if self._calendars:
+            select = partial(self._rebased, select, projection)
         try:
             return self._allowance.decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
             raise error.locate(byte_range=span) from error.__cause__
+
+    def _rebased(
+        self, select: Callable[[DecodeLimits], pa.Array], projection: Projection, limits: DecodeLimits
+    ) -> pa.Array:
+        from asyncpq.decoding.calendars import rebase_column  # few files need it
+
+        name = self._version.metadata.schema.fields[projection.field].name
+        return rebase_column(select(limits), projection.leaves, self._calendars, name)
 
     # -- input ------------------------------------------------------------------------------------
 

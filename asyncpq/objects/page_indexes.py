@@ -278,6 +278,7 @@ class PageIndexes:
             has_column_orders=column_order is not None,
             faults=metadata.writer_faults if made_in is None else None,
             encodings=metadata.row_groups[request.row_group].chunk(request.leaf).encodings,
+            calendar=metadata.calendars.get(request.leaf),
         )
         return PageZones(leaf, order, bounds, offsets, num_rows)
 

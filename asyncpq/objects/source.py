@@ -192,6 +192,7 @@ class ObjectSource:
                 version = None
         if version is None:
             metadata.int96_unit = self.runtime.options.read.int96_unit
+            metadata.calendar_mode = self.runtime.options.read.legacy_calendar
             version = FileVersion(
                 url=self.handle.url,
                 namespace=self._namespace,
@@ -360,6 +361,7 @@ class ObjectSource:
         metadata = await self.runtime.in_thread(decode, small=len(data) <= _INLINE_FOOTER_BYTES)
         check_last_chunk(metadata, found.start)
         metadata.int96_unit = self.runtime.options.read.int96_unit
+        metadata.calendar_mode = self.runtime.options.read.legacy_calendar
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none
         return FileVersion(

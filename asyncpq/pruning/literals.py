@@ -35,6 +35,7 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
+from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
@@ -118,6 +119,27 @@ def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
         fixed = leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
         return ValueKind(Domain.FIXED if fixed else Domain.BYTES)
     return _other(f"literals are not compared with {_describe(leaf)}")
+
+
+def first_sure(kind: ValueKind) -> int | None:
+    """Return the first key of dates or timestamps that is the same in the calendar of old Spark versions
+    (``parquet/calendars.py``); None for other columns.
+
+    What is known of a column without its files' footers, such as a table's bounds or an index, may be in either
+    calendar, so earlier values prove nothing.
+    """
+    if kind.domain is Domain.DATE:
+        return FIRST_SAME_DAY
+    if kind.domain is Domain.TIMESTAMP:
+        return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
+    return None
+
+
+def is_sure(value: Scalar) -> bool:
+    """Return whether a bound is the same in the calendar of old Spark versions; see :func:`first_sure`."""
+    if isinstance(value, (dt.datetime, Timestamp)):
+        return nanoseconds(value) >= FIRST_SURE_SECOND * NANOSECONDS["s"]
+    return not isinstance(value, (dt.date, Day)) or days(value) >= FIRST_SAME_DAY
 
 
 def _other(why_not: str) -> ValueKind:

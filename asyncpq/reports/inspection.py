@@ -153,7 +153,13 @@ def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> N
                 continue
             layout.chunks[place] = chunk
             bounds, reason = chunk_bounds(
-                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                chunk.chunk,
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                metadata.calendars.get(leaf.index),
             )
             layout.bounds[place] = bounds
             if reason is not None:
@@ -219,6 +225,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
         unreadable=unreadable_columns(version, layout.chunks),
+        legacy_calendar=[metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()],
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
