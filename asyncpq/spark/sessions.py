@@ -61,6 +61,7 @@ class ProcessSession:
             limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
             read=ReadOptions(int96_unit=settings.int96_unit),
         )
+        self._session.runtime.takes_table_options = False  # tasks open files of a table with the settings alone
         self._portal = Portal(end=lambda: self._session.close())
         try:
             self._portal.call(self._session.__aenter__())
