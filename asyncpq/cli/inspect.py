@@ -114,7 +114,7 @@ async def inspect(
 
 
 def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: Order, all_rows: bool) -> None:
-    _print_facts(out, document)
+    print_file_facts(out, document)
     if pages is None:
         _print_columns(out, document["columns"], sort, all_rows=all_rows)
         _print_row_groups(out, document, all_rows=all_rows)
@@ -126,7 +126,8 @@ def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: O
     print_facts(out, [("not used", reason) for reason in document["fallbacks"]])
 
 
-def _print_facts(out: Console, document: Inspection) -> None:
+def print_file_facts(out: Console, document: Inspection) -> None:
+    """Print what a file is as a whole: size, rows, writer, footer, indexes."""
     columns, groups = document["columns"], document["row_groups"]
     out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     facts = [size_text(document["size"]), plural(document["rows"], "row")]
@@ -140,6 +141,7 @@ def _print_facts(out: Console, document: Inspection) -> None:
             ("sorted by", ", ".join(document["sorted_by"]) or "nothing that statistics show"),
             ("page indexes", _having(columns, "offset_indexes", len(groups))),
             ("Bloom filters", _having(columns, "bloom_filters", len(groups)) + _filter_size(document)),
+            ("legacy calendar", ", ".join(document["legacy_calendar"])),
             ("embedded indexes", ", ".join(document["embedded_indexes"])),
             ("metadata", ", ".join(document["key_value_metadata"])),
             ("version", f"{document['version']} ({document['guarantee']})"),
@@ -289,7 +291,7 @@ def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all
         print_table(out, "Schema", [("column", "text"), ("type", "text")], names)
         return
     out.print("The first file:")
-    _print_facts(out, sample)
+    print_file_facts(out, sample)
     _print_columns(out, sample["columns"], sort, all_rows=all_rows)
     _print_row_groups(out, sample, all_rows=all_rows)
 

@@ -16,6 +16,7 @@ import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -237,7 +238,8 @@ def page_parts(page: bytes | memoryview, header: PageHeader, codec: int) -> Page
     if header.type is PageType.DATA_PAGE_V2:
         num_levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
         compressed = compressed and header.is_compressed
-    values, size = payload[num_levels:], header.uncompressed_size - num_levels
+    values = payload[num_levels:] if num_levels else payload
+    size = header.uncompressed_size - num_levels
     certain = not compressed or claimed_size(values, codec) == size
     return PageParts(payload[:num_levels], values, size if compressed else len(values), compressed, certain)
 
@@ -327,13 +329,15 @@ def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Le
     level = leaf.max_definition_level
     if level == 0:
         return 0
-    start, levels = 0, bytes(parts.levels)
-    if header.type is not PageType.DATA_PAGE_V2:
-        if header.def_encoding != Encoding.RLE or len(content) < 4:
-            return None
-        start = 4 + int.from_bytes(content[:4], "little")
-        levels = content[4 : min(start, 20)]
-    return start if _all_present(levels, header.num_values, level) else None
+    if header.type is PageType.DATA_PAGE_V2:
+        return 0 if _all_present(bytes(parts.levels), header.num_values, level) else None
+    if header.def_encoding != Encoding.RLE or len(content) < LENGTH_BYTES:
+        return None
+    usual = _levels_of_one_run(header.num_values, level)
+    if content.startswith(usual):
+        return len(usual)
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    return start if _all_present(content[LENGTH_BYTES : min(start, 20)], header.num_values, level) else None
 
 
 def decode_dictionary(
@@ -373,6 +377,19 @@ def decode_dictionary(
 
 def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
     return decompress("zstd" if codec == Codec.ZSTD else "snappy", values, size, column=leaf.dotted)
+
+
+@lru_cache(256)
+def _levels_of_one_run(count: int, level: int) -> bytes:
+    """Return the definition levels of a V1 page without nulls as nearly all writers write them: their length, and one
+    run of ``count`` times ``level``."""
+    run = bytearray()
+    left = count << 1
+    while left >= 0x80:
+        run.append(left & 0x7F | 0x80)
+        left >>= 7
+    run += bytes((left, level))
+    return len(run).to_bytes(LENGTH_BYTES, "little") + run
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:

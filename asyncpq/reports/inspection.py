@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
@@ -96,10 +96,16 @@ class FileLayout:
 def inspect_memory(source: ObjectSource, version: FileVersion) -> Inspection:
     """Describe one version of a file from memory, without I/O. Page indexes that are in memory are described; for
     others, the document has only what the footer states."""
+    return describe_layout(layout_in_memory(source, version), pages=False)
+
+
+def layout_in_memory(source: ObjectSource, version: FileVersion, leaves: Collection[int] | None = None) -> FileLayout:
+    """Return the layout of the column chunks of ``leaves`` (ordinals; None: of all), with those of their page indexes
+    that memory has. There is no I/O."""
     layout = _unread_layout(source, version, ReadMetrics())
-    _read_chunks(layout)
+    _read_chunks(layout, leaves)
     layout.indexes.find(_index_requests(layout))
-    return describe_layout(layout, pages=False)
+    return layout
 
 
 def _unread_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> FileLayout:
@@ -126,12 +132,14 @@ async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadM
     return layout
 
 
-def _read_chunks(layout: FileLayout) -> None:
+def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> None:
     version, metrics = layout.version, layout.metrics
     metadata = version.metadata
     orders = metadata.column_orders
     metrics.fall_back_all(version.dropped(()))
     for leaf in metadata.schema.leaves:
+        if leaves is not None and leaf.index not in leaves:
+            continue
         try:
             order = order_of(leaf, None if orders is None else orders[leaf.index])
         except FormatError:
@@ -145,7 +153,13 @@ def _read_chunks(layout: FileLayout) -> None:
                 continue
             layout.chunks[place] = chunk
             bounds, reason = chunk_bounds(
-                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                chunk.chunk,
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                metadata.calendars.get(leaf.index),
             )
             layout.bounds[place] = bounds
             if reason is not None:
@@ -211,6 +225,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
         unreadable=unreadable_columns(version, layout.chunks),
+        legacy_calendar=[metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()],
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
@@ -361,6 +376,13 @@ def encodings_of(chunk: ColumnChunk) -> list[str]:
     return [_ENCODINGS.get(code, f"encoding {code}") for code in dict.fromkeys(codes)]
 
 
+def gave_up_dictionary(chunk: ColumnChunk) -> bool:
+    """Return whether the writer began the chunk with a dictionary and went on without."""
+    names = set(encodings_of(chunk))
+    return not names.isdisjoint(DICTIONARIES) and Encoding.PLAIN.name in names
+
+
+DICTIONARIES: Final = frozenset({Encoding.PLAIN_DICTIONARY.name, Encoding.RLE_DICTIONARY.name})
 _ENCODINGS: Final[Mapping[int, str]] = {int(item): item.name for item in Encoding}
 
 
