@@ -284,7 +284,8 @@ def test_variants(version: str) -> None:
     file.element(0).put(10, _empty(77))
     with pytest.raises(OSError, match="Undefined"):
         by_pyarrow(file.data())
-    unknown = file.data()
+    unknown = ask(file.data(), lambda opened: opened.read())
+    assert unknown.to_pylist() == table.to_pylist()
     file.element(0).put(10, _empty(16))
     data = file.data()
     whole = by_pyarrow(data)
@@ -296,5 +297,4 @@ def test_variants(version: str) -> None:
         assert text(await opened.read(where=col("n") == 7)) == text(whole.slice(7, 1))
         assert await opened.count(col("v").is_null()) == 4
 
-    for content in (data, unknown):  # asyncpq reads a struct whatever it is annotated with
-        ask(content, question)
+    ask(data, question)
