@@ -72,6 +72,8 @@ def inspection(
         columns=[_column(name, ordinal, groups) for ordinal, name in enumerate(names)],
         row_groups=groups,
         sorted_by=["ts"] if columns > 2 else [],
+        unreadable={},
+        legacy_calendar=[],
         fallbacks=[],
         requests=1,
         bytes_fetched=655_360,

@@ -357,8 +357,7 @@ def _escape(node: Any) -> Expression:
 
 
 def _is_nan(node: Any) -> Expression:
-    path = column_of(node, node.this)
-    return _columns_compared(node, path, "!=", path)  # null for null, true for NaN alone
+    return tree.is_nan(column_of(node, node.this))
 
 
 def _text_function(make: Callable[[str, str], Expression]) -> Callable[[Any], Expression]:

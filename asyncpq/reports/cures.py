@@ -184,6 +184,16 @@ def compaction(_: str = "") -> Snippets:
     }
 
 
+def calendar(_: str = "") -> Snippets:
+    """Return the snippet that writes dates in the Gregorian calendar."""
+    return {
+        "spark": 'spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED"); '
+        'spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED"); '
+        "spark.read.parquet(url).write.parquet(out)",
+        "asyncpq": "asyncpq optimize URL TARGET",
+    }
+
+
 def purge(_: str = "") -> Snippets:
     """Return the snippets that rewrite files without their deleted rows."""
     return {
@@ -253,6 +263,7 @@ CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "tiny-files": compaction,
     "no-index": index,
     "deleted-rows": purge,
+    "legacy-calendar": calendar,
 }
 
 

@@ -29,6 +29,7 @@ from asyncpq.parquet.logical_types import LogicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
+from asyncpq.reports.unreadable_columns import unreadable_columns
 from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -152,7 +153,13 @@ def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> N
                 continue
             layout.chunks[place] = chunk
             bounds, reason = chunk_bounds(
-                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                chunk.chunk,
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                metadata.calendars.get(leaf.index),
             )
             layout.bounds[place] = bounds
             if reason is not None:
@@ -191,7 +198,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
     ordinals of the leaves whose pages are listed with their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
-    stops = _Stops(version, layout.chunks.values())
+    stops = ChunkStops(version, layout.chunks.values())
     groups = [_row_group(layout, ordinal, stops, pages=pages) for ordinal in range(len(metadata.row_groups))]
     columns = _columns(layout, groups)
     for leaf in sorted(bounded):
@@ -217,6 +224,8 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         columns=columns,
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
+        unreadable=unreadable_columns(version, layout.chunks),
+        legacy_calendar=[metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()],
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
@@ -232,7 +241,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-class _Stops:
+class ChunkStops:
     """Finds the ends of structures, such as Bloom filters, of which the footer gives only the beginning: at the
     latest where the next structure begins."""
 
@@ -257,7 +266,7 @@ class _Stops:
         return [start, start + length] if 0 < length <= self._footer_start - start else None
 
 
-def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroupReport:
+def _row_group(layout: FileLayout, ordinal: int, stops: ChunkStops, *, pages: bool) -> RowGroupReport:
     group = layout.version.metadata.row_groups[ordinal]
     leaves = layout.version.metadata.schema.leaves
     chunks = [_chunk(layout, ordinal, leaf, stops, pages=pages) for leaf in leaves]
@@ -272,7 +281,7 @@ def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) 
     )
 
 
-def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages: bool) -> Chunk:
+def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: ChunkStops, *, pages: bool) -> Chunk:
     place = (ordinal, leaf.index)
     known = layout.chunks.get(place)
     if known is None:

@@ -278,13 +278,14 @@ def _claimed_zones(subject: Subject) -> KeyZones | None:
     metadata, leaf = subject.layout.version.metadata, subject.leaf
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
+    calendar = metadata.calendars.get(leaf.index)
     zones: list[Zone] = []
     for group in metadata.row_groups:
         known = subject.layout.chunks.get((group.ordinal, leaf.index))
         if known is None or not group.num_rows:
             continue
         found, _ = chunk_bounds(
-            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows
+            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows, calendar
         )
         if found.min is None:
             return None
@@ -476,6 +477,26 @@ def codecs(subject: Subject) -> Iterator[Cause]:
         )
 
 
+def legacy_calendar(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if the file has dates or timestamps in the calendar of old Spark versions."""
+    metadata = subject.layout.version.metadata
+    names = [metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()]
+    if names:
+        yield Cause(
+            id="legacy-calendar",
+            severity="low",
+            title="dates are in the calendar of old Spark versions",
+            detail=f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
+            "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
+            saves_requests=None,
+            saves_bytes=None,
+            saves_seconds=None,
+            column=subject.leaf.dotted,
+            cure="Write the file again in today's calendar.",
+            snippets=CURES["legacy-calendar"](subject.leaf.dotted),
+        )
+
+
 Rule = Callable[[Subject], Iterator[Any]]
 RULES: Final[tuple[Rule, ...]] = (
     no_page_index,
@@ -491,4 +512,5 @@ RULES: Final[tuple[Rule, ...]] = (
     dictionaries,
     no_dictionary,
     codecs,
+    legacy_calendar,
 )
