@@ -117,7 +117,7 @@ def decode_plain_run(
     room = sum([header.uncompressed_size for header in headers])
     prefixes: dict[tuple[int | None, int], bytes] = {}
     for some in _batches(pages, headers):
-        parts: list[_Parts] = []
+        parts: list[PageParts] = []
         for page, header in some:
             part = _parts(page.data, header, leaf, codec, verify_crc=verify_crc)
             if part is None:
@@ -182,7 +182,7 @@ class _Gathered:
 
 def _known_levels(
     prefixes: dict[tuple[int | None, int], bytes],
-    part: _Parts,
+    part: PageParts,
     content: bytes,
     start: int,
     header: PageHeader,
@@ -221,22 +221,22 @@ class PresentValues(NamedTuple):
     start: int
 
 
-class _Parts(NamedTuple):
+class PageParts(NamedTuple):
     """What follows the header of a data page: its levels and its values."""
 
     levels: memoryview  # of a V2 page
     values: memoryview  # as stored; in a V1 page, levels come first
     size: int  # of ``values``, decompressed
     compressed: bool
+    is_certain: bool  # whether the values decompress to ``size`` bytes, unless they are malformed
 
     def content(self, codec: int, leaf: Leaf) -> bytes:
         """Return the page's encoded values, decompressed."""
         return _decompressed(self.values, codec, self.size, leaf) if self.compressed else bytes(self.values)
 
 
-def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> _Parts | None:
-    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
-    if the CRC does not match."""
+def page_parts(page: bytes | memoryview, header: PageHeader, codec: int) -> PageParts:
+    """Divide a data page into levels and values."""
     payload = memoryview(page)[header.header_size :]
     compressed, num_levels = codec != Codec.UNCOMPRESSED, 0
     if header.type is PageType.DATA_PAGE_V2:
@@ -244,11 +244,27 @@ def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int,
         compressed = compressed and header.is_compressed
     values = payload[num_levels:] if num_levels else payload
     size = header.uncompressed_size - num_levels
-    if compressed and claimed_size(values, codec) != size:
-        return None
-    if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
+    certain = not compressed or claimed_size(values, codec) == size
+    return PageParts(payload[:num_levels], values, size if compressed else len(values), compressed, certain)
+
+
+def check_crc(page: bytes | memoryview, header: PageHeader, leaf: Leaf) -> None:
+    """Raise CorruptFileError if the page does not match the CRC in its header."""
+    if header.crc is not None and zlib.crc32(memoryview(page)[header.header_size :]) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    return _Parts(payload[:num_levels], values, size if compressed else len(values), compressed)
+
+
+def _parts(
+    page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
+) -> PageParts | None:
+    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
+    if the CRC does not match."""
+    parts = page_parts(page, header, codec)
+    if not parts.is_certain:
+        return None
+    if verify_crc:
+        check_crc(page, header, leaf)
+    return parts
 
 
 def pages_without(
@@ -267,7 +283,7 @@ def pages_without(
     Raises CorruptFileError if a page's CRC does not match, or a page cannot be decompressed.
     """
     searched: list[int] = []
-    parts: list[_Parts] = []
+    parts: list[PageParts] = []
     for position, (page, header) in enumerate(pages):
         part = _parts(page, header, leaf, codec, verify_crc=verify_crc) if header.encoding == Encoding.PLAIN else None
         if part is not None:
@@ -285,7 +301,7 @@ def pages_without(
     return without
 
 
-def _contents(parts: Sequence[_Parts], codec: int, leaf: Leaf) -> bytes:
+def _contents(parts: Sequence[PageParts], codec: int, leaf: Leaf) -> bytes:
     """Return the decompressed bytes of pages, one after the other. Those of zstd are decompressed at once."""
     if len(parts) > 1 and codec == Codec.ZSTD and all(part.compressed for part in parts):
         frames = b"".join([part.values for part in parts])  # decompress to one content
@@ -311,7 +327,7 @@ def present_values(
     return None if start is None else PresentValues(content, start)
 
 
-def _levels_bytes(parts: _Parts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:
+def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:
     """Return the number of bytes that the levels take in front of a page's values in its decompressed ``content``, of
     which the first 20 bytes are enough. None if the page has nulls."""
     level = leaf.max_definition_level
