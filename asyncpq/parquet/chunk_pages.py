@@ -277,7 +277,7 @@ def check_page_header(
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
-    reason = unsupported((header.encoding,) if header.is_data else (), chunk.codec)
+    reason = unsupported((header.encoding,) if is_data else (), chunk.codec)
     if reason is not None:
         raise UnsupportedFeatureError(f"the column has {reason}")
     if header.type is PageType.INDEX_PAGE:
