@@ -17,7 +17,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import Keys
-from asyncpq.metrics import RequestRecord
+from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.page_map.picture_data import picture
 from asyncpq.reports import why
 from asyncpq.reports.documents import Lint, TimeSplit, Why
@@ -251,7 +251,17 @@ async def test_a_slow_cache_on_disk(tmp_path: Path) -> None:
     check(document, "slow-tier")
 
 
-async def test_requests_that_fail_at_first() -> None:
+async def test_requests_that_fail_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_of = why._log
+
+    def log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecord]:
+        """Each next attempt comes a second after the one before."""
+        records = log_of(metrics, opening)
+        for record in records:
+            record.began += record.attempt - 1
+        return records
+
+    monkeypatch.setattr(why, "_log", log)
     async with ObjectServer() as server:
         server.put("bucket/a.parquet", parquet(table(), **GOOD))
         throttled = iter([True, True])
