@@ -15,7 +15,6 @@ from dataclasses import field
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.parquet.alike_chunks import AlikeChunks
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
 from asyncpq.parquet.schema import ParquetSchema
 from asyncpq.parquet.thrift import (
@@ -66,13 +65,16 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     append = positions.append
     pattern = usual_chunk(length)
     data, pos = reader.data, reader.pos
-    alike = AlikeChunks()
-    learns = pattern is not None and length >= _MANY_CHUNKS
+    alike = None
+    if pattern is not None and length >= _MANY_CHUNKS:
+        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files need it
+
+        alike = AlikeChunks()
     for _ in range(length):
-        usual = None if alike.match is None else alike.match(data, pos)
+        usual = None if alike is None or alike.match is None else alike.match(data, pos)
         if usual is None and pattern is not None:
             usual = pattern.match(data, pos)
-            if usual is not None and learns:
+            if usual is not None and alike is not None:
                 alike.learn(data, pos, usual.end())
         if usual is not None:
             pos = usual.end()
