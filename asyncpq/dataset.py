@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState, search_steps
 from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.datasets.model import View
+from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import output_schema
@@ -30,10 +30,11 @@ from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.request import (
-    LookupKeys,
     ScanRequest,
     column_names,
     dictionary_names,
+    finish_lookup,
+    lookup_keys,
     row_places,
     where_steps,
     whole_number,
@@ -132,7 +133,8 @@ class Dataset(Unpicklable):
                     numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
             finally:
                 self.metrics = operation.metrics
-        return [found[number].url for number in numbers]
+        urls = urls_of(found)
+        return [urls[number] for number in numbers]
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -259,14 +261,14 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`."""
-        wanted = LookupKeys(keys)
+        wanted = await lookup_keys(self._runtime, keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
         plain = wanted.exact and not with_keys
         ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
         rows, _ = await self._collect("lookup", ask)
         table = self._concatenated(rows, ask)
-        return table if plain else wanted.finish(table, with_keys)
+        return table if plain else await finish_lookup(self._runtime, wanted, table, with_keys)
 
     async def take(
         self,
@@ -330,7 +332,7 @@ class Dataset(Unpicklable):
         """
         if lookup is not None and where is not None:
             raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
-        wanted = None if lookup is None else LookupKeys(lookup)
+        wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             if wanted is not None:
@@ -366,7 +368,7 @@ class Dataset(Unpicklable):
 
         verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
-        wanted = None if lookup is None else LookupKeys(lookup)
+        wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         async with self._runtime.deadline(self.url):
             named = () if count else columns
             ask = await self._asked(named, where if wanted is None else wanted.where, limit=limit)
@@ -386,7 +388,8 @@ class Dataset(Unpicklable):
         else:
             found, rows = await self._run(operation, files)
             if wanted is not None and not wanted.exact:
-                rows = wanted.finish(self._concatenated(found, ask), False).num_rows
+                table = await finish_lookup(self._runtime, wanted, self._concatenated(found, ask), False)
+                rows = table.num_rows
         plan = self._plan_of(ask, operation, files, told.plans())
         async with self._runtime.deadline(self.url):
             return await told.report(files, plan, rows, layouts=layouts)

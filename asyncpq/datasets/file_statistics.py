@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statistics, leaf_at, with_parts
-from asyncpq.datasets.model import ColumnBounds, DataFile
+from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, partitions_of, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.paths import top_level, type_at
 from asyncpq.decoding.typed_literals import storage_type
@@ -84,7 +84,7 @@ class FileStatistics:
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
         """Drop the statistics of all files that are not among ``files``."""
-        urls = {file.url for file in files}
+        urls = set(urls_of(files))
         if len(self._num_rows) > len(urls):
             self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
@@ -168,7 +168,11 @@ class FileStatistics:
         which ``where``, simplified, is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
-        is_described = next((True for file in files if file.partition or file.bounds), False)
+        is_described = (
+            files.are_described
+            if isinstance(files, DataFiles)
+            else next((True for file in files if file.partition or file.bounds), False)
+        )
         parts: Mapping[str, TestedPart] = {}
         if self._learnt:
             where, parts = _with_parts(where, schema)
@@ -213,7 +217,11 @@ class FileStatistics:
         def zones_of_all() -> Zones:
             num_learnt, zones = kept.get(name, (-1, None))
             if zones is None or num_learnt != number:
-                zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+                learnt = map(by_url.get, urls_of(files))
+                known = [
+                    None if one is None else _current(files[number], name, one) for number, one in enumerate(learnt)
+                ]
+                zones = _learnt_zones(name, type_, known)
                 if num_replaced == self._num_replaced:  # the number of files tells nothing about replaced ones
                     kept[name] = number, zones
             return zones
@@ -336,8 +344,9 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
     """Return one zone for each file, which bounds a column's values: from partition values and, if statistics are
     trusted, from a table's bounds."""
     kind = kind_of(type_)
-    if files and all(name in file.partition for file in files):
-        return value_zones(kind, [file.partition[name] for file in files])
+    partitions = partitions_of(files)
+    if partitions and all(name in values for values in partitions):
+        return value_zones(kind, [values[name] for values in partitions])
 
     def known(file: DataFile) -> ColumnBounds:
         if name not in file.partition:

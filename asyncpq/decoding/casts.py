@@ -25,7 +25,6 @@ from asyncpq.decoding.arrow import (
     take,
     validity,
 )
-from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
 from asyncpq.records import dataclass
@@ -97,6 +96,8 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
         raise ValueError("the file lacks the column, so there is no type to cast from")
     cast_array: Cast | None
     if match.is_shredded:
+        from asyncpq.decoding.shredded_variant import restoring
+
         cast_array = partial(_restored, restoring(type_), match.field.type)
     elif match.children:
         cast_array = _nested(match, source, type_, leaves)

@@ -175,6 +175,13 @@ class LeafDecoder:
 
     # -- pages ------------------------------------------------------------------------------------
 
+    def is_partly_read(self, chunk: ColumnChunk, page: DataPage, num_rows: int, limits: DecodeLimits) -> bool:
+        """Return whether ``num_rows`` rows of a page are picked from the parts of it that hold them, where there are
+        too many to pick them one by one."""
+        if Encoding.ALP not in chunk.encodings or num_rows * 2 > page.num_rows:
+            return False
+        return self._data_header(page, chunk, limits).encoding == Encoding.ALP
+
     def decode_pages(
         self,
         chunk: ColumnChunk,
@@ -207,9 +214,10 @@ class LeafDecoder:
         arrays: list[LeafArray] = []
         start = 0
         while start < len(pages):
-            encoded = headers[start].encoding in DICTIONARY_ENCODINGS
+            kind = _decoded_as(headers[start])
+            encoded = kind == Encoding.RLE_DICTIONARY
             stop = start + 1
-            while stop < len(pages) and (headers[stop].encoding in DICTIONARY_ENCODINGS) == encoded:
+            while stop < len(pages) and _decoded_as(headers[stop]) == kind:
                 stop += 1
             run = pages[start:stop]
             content = [page.data for page in run]
@@ -219,7 +227,11 @@ class LeafDecoder:
             expander = dictionary_page if expands else b""
             encoded = encoded and not expander
             self._layout.size.check_pages(self.leaf, headers[start:stop], content, encoded, chunk.codec, limit)
-            array = self._plain_run(chunk, run, headers[start:stop], limits)
+            array: LeafArray | None
+            if kind == Encoding.ALP:
+                array = self._alp_run(chunk, run, headers[start:stop], limits)
+            else:
+                array = self._plain_run(chunk, run, headers[start:stop], limits)
             if array is None:
                 array = self._decode_run(chunk, dictionary, run, limits, encoded=encoded, dictionary_page=expander)
             arrays.append(array)
@@ -238,6 +250,21 @@ class LeafDecoder:
             return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
         self._joins_plain = False
         return None
+
+    def _alp_run(
+        self, chunk: ColumnChunk, run: Sequence[DataPage], headers: Sequence[PageHeader], limits: DecodeLimits
+    ) -> LeafArray:
+        from asyncpq.decoding import alp  # few files need it
+
+        leaf, codec, verify_crc, first_row = self.leaf, chunk.codec, limits.verify_crc, run[0].first_row
+        values = alp.decode_run(run, headers, leaf, codec, verify_crc=verify_crc) if self._layout.plain_width else None
+        if values is not None:
+            return LeafArray(first_row, in_structs(values, self.arrow_type, self.depth), None)
+        plain = [
+            alp.as_plain(page.data, header, leaf, codec, verify_crc=verify_crc)
+            for page, header in zip(run, headers, strict=True)
+        ]
+        return LeafArray(first_row, self._read_values(chunk, plain, sum([page.num_rows for page in run]), limits), None)
 
     def _decode_run(
         self,
@@ -288,6 +315,12 @@ class LeafDecoder:
         if self._layout.gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
+        if header.encoding == Encoding.ALP:
+            if not self._layout.plain_width or header.num_values > limits.max_decoded_bytes:
+                return None
+            from asyncpq.decoding import alp  # few files need it
+
+            return alp.open_page(page, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
         is_indices = header.encoding in DICTIONARY_ENCODINGS
         width = self._layout.plain_width
         if not is_indices and not (header.encoding == Encoding.PLAIN and (width or self._packs_plain)):
@@ -310,7 +343,11 @@ class LeafDecoder:
         """Return the values at a few ascending ``positions`` in a page; None if it has to be decoded whole."""
         if self._layout.gives_dictionary:
             return None
-        if packed.value_bytes >= 0:
+        if packed.is_alp:
+            from asyncpq.decoding import alp  # few files need it
+
+            picked = alp.pick(packed, positions, self.leaf)
+        elif packed.value_bytes >= 0:
             picked = packed.plain(positions, self._value_type)
         else:
             indices = packed.indices(positions)
@@ -437,6 +474,13 @@ class LeafDecoder:
                 template = leaf_template(self._version.metadata, self.leaf, chunk, self._arrow_schema)
             self._templates[key] = template
         return template
+
+
+def _decoded_as(header: PageHeader) -> Encoding:
+    """Return RLE_DICTIONARY or ALP for pages of these encodings, else PLAIN: pages of one kind are decoded together."""
+    if header.encoding in DICTIONARY_ENCODINGS:
+        return Encoding.RLE_DICTIONARY
+    return Encoding.ALP if header.encoding == Encoding.ALP else Encoding.PLAIN
 
 
 def leaf_decoder(

@@ -6,7 +6,7 @@ only the pages that hold requested rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage, PageQueue
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import PageWalker
-from asyncpq.parquet.column_chunk import ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -123,18 +123,19 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                 needed = rows.clip(last.stop_row, rows.stop)
         pages = self.holding(needed)
         few = needed.num_rows <= max(FEW_ROWS, len(pages) * _PICKED_ROWS)
-        runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages)
+        apart = () if few else self._partly_read(pages, needed, limits)
+        runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages, apart)
         number = 0
         while number < len(runs):
             run = runs[number]
-            if few and not isinstance(run, (LeafArray, list)):
+            if not isinstance(run, (LeafArray, list)) and (few or run.first_row in apart):
                 picked = self._pick(run, needed, limits)
                 if picked is not None:
                     pieces.append(picked)
                     number += 1
                     continue
-                few = needed.num_rows <= FEW_ROWS  # else adjacent pages are decoded together from here on
-                if not few:
+                one_by_one, few = few, needed.num_rows <= FEW_ROWS
+                if one_by_one and not few:  # adjacent pages are decoded together from here on
                     runs = [*runs[:number], *_runs(pages[number:])]
                     run = runs[number]
             number += 1
@@ -158,6 +159,21 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return pieces
+
+    def _partly_read(
+        self, pages: Sequence[DataPage | LeafArray | PackedPage], needed: RowRanges, limits: DecodeLimits
+    ) -> Collection[int]:
+        """Return the first rows of the pages of which only parts are decoded (:meth:`LeafDecoder.is_partly_read`)."""
+        if Encoding.ALP not in self._chunk.encodings:
+            return ()
+        apart: set[int] = set()
+        for page in pages:
+            num_rows = needed.clip(page.first_row, page.stop_row).num_rows
+            if isinstance(page, PackedPage):
+                page = page.page
+            if isinstance(page, DataPage) and self._decoder.is_partly_read(self._chunk, page, num_rows, limits):
+                apart.add(page.first_row)
+        return apart
 
     def _placed(
         self, run: Sequence[DataPage], arrays: Sequence[LeafArray], needed: RowRanges
@@ -225,15 +241,16 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             self._last = None
 
 
-def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Group pages for decoding: a decoded page stands alone, other pages form runs that are decoded together."""
+def _runs(pages: Sequence[DataPage | LeafArray | PackedPage], apart: Collection[int] = ()) -> list[_Run]:
+    """Group pages for decoding: decoded pages, and those whose first rows are in ``apart``, stand alone; other pages
+    form runs that are decoded together."""
     runs: list[_Run] = []
     run: list[DataPage] = []
     size = 0
     for page in pages:
-        if isinstance(page, PackedPage):
+        if isinstance(page, PackedPage) and page.first_row not in apart:
             page = page.page
-        if isinstance(page, LeafArray):
+        if isinstance(page, (LeafArray, PackedPage)) or page.first_row in apart:
             runs.append(page)
             run = []
         elif run and size + len(page.data) <= _RUN_BYTES:

@@ -20,8 +20,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey, ValueDomain
@@ -36,11 +35,13 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
-from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Domain(enum.Enum):
@@ -126,15 +127,19 @@ def first_sure(kind: ValueKind) -> int | None:
     What is known of a column without its files' footers, such as a table's bounds or an index, may be in either
     calendar, so earlier values prove nothing.
     """
+    if kind.domain is not Domain.DATE and kind.domain is not Domain.TIMESTAMP:
+        return None
+    from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND  # few columns need them
+
     if kind.domain is Domain.DATE:
         return FIRST_SAME_DAY
-    if kind.domain is Domain.TIMESTAMP:
-        return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
-    return None
+    return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
 
 
 def is_sure(value: Scalar) -> bool:
     """Return whether a bound is the same in the calendar of old Spark versions; see :func:`first_sure`."""
+    from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
+
     if isinstance(value, (dt.datetime, Timestamp)):
         return nanoseconds(value) >= FIRST_SURE_SECOND * NANOSECONDS["s"]
     return not isinstance(value, (dt.date, Day)) or days(value) >= FIRST_SAME_DAY
@@ -149,7 +154,7 @@ def _describe(leaf: Leaf) -> str:
     return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
 
 
-Key: TypeAlias = int | float | Fraction | bytes | bool
+Key: TypeAlias = "int | float | Fraction | bytes | bool"
 
 _SINGLE: Final = struct.Struct("<f")
 _DAY = 86_400 * NANOSECONDS["s"]
@@ -284,7 +289,11 @@ def _fixed(value: Scalar) -> Comparable | Incomparable:
 
 def _in_units(amount: int, unit: int) -> Comparable:
     whole, rest = divmod(amount, unit)
-    return Comparable(Fraction(amount, unit), same_type=False) if rest else Comparable(whole)
+    if not rest:
+        return Comparable(whole)
+    from fractions import Fraction  # few literals need it
+
+    return Comparable(Fraction(amount, unit), same_type=False)
 
 
 _TO_KEY: Final[Mapping[Domain, ToKey]] = {

@@ -24,7 +24,6 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
-from asyncpq.pruning.geometries import may_meet_on_sphere
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of, first_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
@@ -91,6 +90,8 @@ class RowGroupZones:
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows
+        from asyncpq.pruning.geometries import may_meet_on_sphere  # few predicates need it
+
         may_meet = may_meet_on_sphere if self._is_sphere else _may_meet
         return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not may_meet(wanted.box, box)])
 
