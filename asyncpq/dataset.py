@@ -17,13 +17,14 @@ from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
-from asyncpq.datasets.schemas import output_schema
+from asyncpq.datasets.schemas import has_unreadable, output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
+from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -75,6 +76,7 @@ class Dataset(Unpicklable):
         self.opening: ReadMetrics | None = None
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
+        self._has_unreadable = has_unreadable(state.columns.fields or ())
 
     def __repr__(self) -> str:
         return f"Dataset({self.url!r}, {len(self.schema)} columns)"
@@ -469,6 +471,9 @@ class Dataset(Unpicklable):
             by_file=_access(access),
         )
         self._output(ask)
+        if where is not None and self._has_unreadable:
+            for name in columns_of(where):
+                output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
     def bind(self, where: object) -> BoundPredicate:
@@ -505,7 +510,7 @@ class Dataset(Unpicklable):
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
         known: pa.Schema | None = self._outputs.get(key)
         if known is None:
-            known = self._outputs[key] = output_schema(self.schema, *key)
+            known = self._outputs[key] = output_schema(self.schema, *key, self._state.columns.fields)
         return known
 
     def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:

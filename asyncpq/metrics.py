@@ -127,7 +127,7 @@ class ReadMetrics:
     rows_returned: int = 0  # rows of the result
     restarts: int = 0  # how often the read began again because the object had changed
     wait_s: float = 0.0  # seconds of waiting for an outside cache tier or the store; parallel waits count once
-    decode_s: float = 0.0  # seconds of decoding, waiting for a thread included
+    decode_s: float = 0.0  # seconds of decoding after the bytes have come, waiting for a thread included
     guarantee: str = ""  # how the store pins the version: "pinned", "compared", "bracketed" or "none"
     store_path: str = ""  # the client that served the read, such as "direct" or "s3fs"
     server: str = ""  # the server's host and non-default port; empty for s3fs and fsspec

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import islice
-from typing import Final
+from itertools import islice, repeat
+from typing import Any, Final
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -60,6 +60,7 @@ _DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
     (pa.types.is_large_binary, Domain.BYTES),
 )
 _UNKNOWN = ColumnBounds()
+_NO_BOUNDS: Final[Mapping[str, ColumnBounds]] = {}
 _KEPT: Final = "statistics of footers"
 _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version included, without the url
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
@@ -348,15 +349,16 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
     if partitions and all(name in values for values in partitions):
         return value_zones(kind, [values[name] for values in partitions])
 
-    def known(file: DataFile) -> ColumnBounds:
-        if name not in file.partition:
-            return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
-        value = file.partition[name]  # the same in all rows
+    def known(partition: Mapping[str, Any], own: Mapping[str, ColumnBounds]) -> ColumnBounds:
+        if name not in partition:
+            return own.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+        value = partition[name]  # the same in all rows
         if value is None:
             return ColumnBounds(all_null=True)
         return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
-    bounds = [known(file) for file in files]
+    of_tables = repeat(_NO_BOUNDS) if isinstance(files, DataFiles) else (file.bounds for file in files)
+    bounds = list(map(known, partitions, of_tables))
     return file_zones(
         kind,
         [item.min for item in bounds],

@@ -262,6 +262,8 @@ class TableField:
             the value in ``typed_value``), ``value`` is restored.
         resolution: unit of timestamps ("s", "ms", "us"): finer ones in a file are converted as DuckDB does, to the
             nearest second or millisecond, or truncated to microseconds. None: finer ones raise an error.
+        unreadable: the error to raise when the column or part is read, in the result or in a predicate; None for those
+            that can be read. The table's other columns are not affected.
     """
 
     name: str
@@ -275,6 +277,7 @@ class TableField:
     ignores_zone: bool = False
     is_variant: bool = False
     resolution: str | None = None
+    unreadable: AsyncpqError | None = None
 
 
 class Snapshot(Protocol):

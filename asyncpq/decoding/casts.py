@@ -57,6 +57,7 @@ class Match:
     default: pa.Scalar | None  # the value if the file lacks it; None for null
     children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
     is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
+    unreadable: AsyncpqError | None = None  # the error to raise if the column or part is read
 
 
 # A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
@@ -261,6 +262,8 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
     if isinstance(target, pa.BaseExtensionType):
         store = cast(source, target.storage_type)
         return lambda array: pa.ExtensionArray.from_storage(target, array if store is None else store(array))
+    if _types.is_float64(source) and _types.is_decimal(target) and target.scale == 0:
+        return partial(_whole, target)
     if not _is_exact(source, target, instant):
         raise mismatch(source, target)
     between = _between(source, target)
@@ -285,6 +288,13 @@ def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, arra
     values = array.cast(pa.int64())
     nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
     return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
+
+
+def _whole(target: pa.DataType, array: pa.Array) -> pa.Array:
+    """Convert doubles to decimals without fraction digits."""
+    if not pc.all(pc.equal(pc.floor(array), array), min_count=0).as_py():
+        raise pa.ArrowInvalid("a value has a fraction")
+    return array.cast(target)
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:

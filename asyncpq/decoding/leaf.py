@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import (
+    FEW_ROWS,
     in_structs,
     join,
     leaf_type,
     leaf_types,
     leaf_values,
     path_type,
+    plain_array,
     plain_pages,
     read_column,
     take,
@@ -31,14 +33,28 @@ from asyncpq.decoding.arrow import (
 )
 from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
-from asyncpq.decoding.page import LENGTH_BYTES, DataPage, Dictionary, LeafArray, PackedPage, common_length, packs_plain
+from asyncpq.decoding.page import (
+    LENGTH_BYTES,
+    DataPage,
+    Dictionary,
+    LeafArray,
+    PackedPage,
+    Picked,
+    array_of_plain,
+    common_length,
+    packs_plain,
+    stop_of_group,
+)
 from asyncpq.decoding.page_headers import check_crc_alike, page_header
 from asyncpq.decoding.plain import (
+    AT_ONCE_BYTES,
+    KnownLevels,
     decode_dictionary,
     decode_plain,
     decode_plain_run,
     pages_without,
     plain_width,
+    present_run,
     present_values,
 )
 from asyncpq.decoding.splice import (
@@ -124,11 +140,13 @@ class LeafDecoder:
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[bool, int, tuple[int, ...]], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
+        self._prefixes: KnownLevels = {}  # see present_values
         # whether many rows are decoded at once with the file's own dictionary page: 10 million integers take 45 ms,
         # their indices and the values of these 90 ms
         self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
         self.searchable: bool = layout.packs_plain
+        self.picks: bool = not layout.gives_dictionary  # whether values are picked from packed pages
         self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
@@ -312,53 +330,101 @@ class LeafDecoder:
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """Decompress a page, so that single rows can be picked from it; None if it has to be decoded whole."""
-        if self._layout.gives_dictionary:
+        header = self._data_header(page, chunk, limits) if self.picks else None
+        if header is None:
             return None
-        header = self._data_header(page, chunk, limits)
         if header.encoding == Encoding.ALP:
             if not self._layout.plain_width or header.num_values > limits.max_decoded_bytes:
                 return None
             from asyncpq.decoding import alp  # few files need it
 
             return alp.open_page(page, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
-        is_indices = header.encoding in DICTIONARY_ENCODINGS
+        if not self._may_pack(header):
+            return None
+        values = present_values(
+            page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc, prefixes=self._prefixes
+        )
+        return None if values is None else self._packed(page, header, *values, len(values.data))
+
+    def open_pages(
+        self, chunk: ColumnChunk, pages: Sequence[DataPage], limits: DecodeLimits
+    ) -> list[PackedPage | None]:
+        """Do what :meth:`open_page` does for the first of ``pages``, or for several, decompressed at once (zstd)."""
+        if len(pages) == 1 or chunk.codec != Codec.ZSTD:
+            return [self.open_page(chunk, pages[0], limits)]
+        some: list[tuple[DataPage, PageHeader]] = []
+        size = 0
+        for page in pages:
+            header = self._data_header(page, chunk, limits)
+            size += header.uncompressed_size
+            if some and size > AT_ONCE_BYTES:
+                break
+            some.append((page, header))
+        if not all(self._may_pack(header) for _, header in some):
+            checked = [page._replace(header=header, checked=True) for page, header in some]
+            return [self.open_page(chunk, page, limits) for page in checked]
+        present = present_run(some, self.leaf, chunk.codec, verify_crc=limits.verify_crc, prefixes=self._prefixes)
+        return [
+            None if values is None else self._packed(page, header, *values)
+            for (page, header), values in zip(some, present, strict=True)
+        ]
+
+    def _may_pack(self, header: PageHeader) -> bool:
+        if header.encoding in DICTIONARY_ENCODINGS:
+            return True
+        return header.encoding == Encoding.PLAIN and (self._layout.plain_width > 0 or self._packs_plain)
+
+    def _packed(self, page: DataPage, header: PageHeader, content: bytes, start: int, stop: int) -> PackedPage | None:
+        """Return a page whose encoded values are ``content[start:stop]``; None if they have several lengths."""
         width = self._layout.plain_width
-        if not is_indices and not (header.encoding == Encoding.PLAIN and (width or self._packs_plain)):
-            return None
-        values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
-        if values is None:
-            return None
-        if is_indices:
-            return PackedPage(page.data, page.first_row, page.stop_row, *values, -1)
+        if header.encoding in DICTIONARY_ENCODINGS:
+            if stop < len(content):
+                content, start = content[start:stop], 0
+            return PackedPage(page.data, page.first_row, page.stop_row, content, start, -1)
         if width:
-            whole = len(values.data) == values.start + width * header.num_values
-            return PackedPage(page.data, page.first_row, page.stop_row, *values, width) if whole else None
-        length = common_length(*values, header.num_values)
+            whole = stop == start + width * header.num_values
+            return PackedPage(page.data, page.first_row, page.stop_row, content, start, width) if whole else None
+        length = common_length(content, start, header.num_values, stop)
         if length is None:
             self._packs_plain = False  # so that later pages are not decompressed for nothing
             return None
-        return PackedPage(page.data, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
+        return PackedPage(page.data, page.first_row, page.stop_row, content, start, length, LENGTH_BYTES)
 
-    def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
-        """Return the values at a few ascending ``positions`` in a page; None if it has to be decoded whole."""
-        if self._layout.gives_dictionary:
-            return None
-        if packed.is_alp:
-            from asyncpq.decoding import alp  # few files need it
+    def pick_alp(self, packed: PackedPage, positions: Sequence[int]) -> pa.Array:
+        """Return the values at ascending ``positions`` of an ALP page."""
+        from asyncpq.decoding import alp  # few files need it
 
-            picked = alp.pick(packed, positions, self.leaf)
-        elif packed.value_bytes >= 0:
-            picked = packed.plain(positions, self._value_type)
-        else:
-            indices = packed.indices(positions)
-            if indices is None or dictionary is None:
-                return None
-            values = dictionary.values
-            if max(indices) >= len(values):
-                raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
-            # Copies, since a slice keeps the whole dictionary alive. Faster than a take.
-            picked = pa.concat_arrays(list(map(values.slice, indices, repeat(1))))
+        picked = alp.pick(packed, positions, self.leaf)
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
+
+    def join_picked(self, pieces: Sequence[pa.Array | Picked], dictionary: Dictionary | None) -> list[pa.Array]:
+        """Return ``pieces`` in their order as arrays in the column's own type; values picked from pages that follow one
+        another become one array. Raises CorruptFileError if an index is outside the dictionary."""
+        arrays: list[pa.Array] = []
+        start = 0
+        while start < len(pieces):
+            piece = pieces[start]
+            if not isinstance(piece, tuple):
+                arrays.append(piece)
+                start += 1
+                continue
+            stop = 1 if len(pieces) == 1 else stop_of_group(pieces, start, dictionary)
+            picked, start = pieces[start:stop], stop
+            if piece[0] is None:
+                array = array_of_plain(picked, self._value_type)
+            else:
+                indices = (
+                    piece[0] if len(picked) == 1 else [index for found, _, _, _ in picked for index in found or ()]
+                )
+                if dictionary is None or max(indices) >= len(dictionary.values):
+                    raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
+                if len(indices) <= FEW_ROWS:
+                    # Copies, since a slice keeps the whole dictionary alive. Faster than a take.
+                    array = pa.concat_arrays(list(map(dictionary.values.slice, indices, repeat(1))))
+                else:
+                    array = take(dictionary.values, plain_array(indices, pa.int32()))
+            arrays.append(in_structs(array, self.arrow_type, self.depth) if self.depth else array)
+        return arrays
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
         """Return whether a filter takes less time on the values of ``dictionary`` than on ``num_rows`` rows."""

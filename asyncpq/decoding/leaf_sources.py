@@ -6,6 +6,8 @@ only the pages that hold requested rows.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -15,7 +17,7 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.decoding.arrow import FEW_ROWS, few_copied, held_bytes, join, take_rows, typed_error
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
-from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage, PageQueue
+from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage, PageQueue, Picked
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import PageWalker
 from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
@@ -23,6 +25,7 @@ from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
 _PICKED_ROWS = 4  # of each page on average: so few are picked one by one, in half of the time of decoding the pages
+_OPENED_PAGES = 16  # at once, at most
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
 
 _Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
@@ -112,7 +115,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return array
 
     def _pieces(self, rows: RowRanges, limits: DecodeLimits, encoded: bool) -> list[pa.Array]:
-        pieces: list[pa.Array] = []
+        pieces: list[pa.Array | Picked] = []
         size = 0
         needed = rows
         last = self._last
@@ -125,13 +128,16 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         few = needed.num_rows <= max(FEW_ROWS, len(pages) * _PICKED_ROWS)
         apart = () if few else self._partly_read(pages, needed, limits)
         runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages, apart)
+        opened: deque[PackedPage | None] = deque()  # the next of ``runs``, while they are picked from
+        picks = False
         number = 0
         while number < len(runs):
             run = runs[number]
             if not isinstance(run, (LeafArray, list)) and (few or run.first_row in apart):
-                picked = self._pick(run, needed, limits)
+                picked = self._pick(runs, number, opened, needed, limits)
                 if picked is not None:
                     pieces.append(picked)
+                    picks = True
                     number += 1
                     continue
                 one_by_one, few = few, needed.num_rows <= FEW_ROWS
@@ -158,7 +164,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                     size += array.weight if array.dictionary is None else held_bytes(piece)
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
-        return pieces
+        return self._decoder.join_picked(pieces, self.dictionary) if picks else pieces
 
     def _partly_read(
         self, pages: Sequence[DataPage | LeafArray | PackedPage], needed: RowRanges, limits: DecodeLimits
@@ -197,22 +203,54 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                 self._last = LeafArray(page.first_row, array.values.slice(stop - page.num_rows), array.dictionary)
             yield array._replace(first_row=0), RowRanges.from_sorted(spans)
 
-    def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
-        """Return the values of ``rows`` on one page, without decoding the other values. None if the page has to be
-        decoded whole."""
-        packed = page if isinstance(page, PackedPage) else self._decoder.open_page(self._chunk, page, limits)
-        if packed is None:
+    def _pick(
+        self, runs: Sequence[_Run], number: int, opened: deque[PackedPage | None], rows: RowRanges, limits: DecodeLimits
+    ) -> Picked | pa.Array | None:
+        """Return the values of ``rows`` on the page ``runs[number]``, without decoding the other values. None if the
+        page has to be decoded whole. ``opened``, which is updated, has the pages from there on that are open
+        already."""
+        page = runs[number]
+        if isinstance(page, DataPage):
+            packed = self._open(runs, number, opened, limits)
+        else:
+            packed = page if isinstance(page, PackedPage) else None
+        if packed is None or not self._decoder.picks:
             return None
         if self._keep is not None and packed is not page:
             self._keep(packed)
         first, stop = packed.first_row, packed.stop_row
         positions: list[int] = []
-        here = rows if len(rows.starts) == 1 else rows.clip(first, stop)
-        for low, high in zip(here.starts, here.stops, strict=True):
-            positions += range(max(low, first) - first, min(high, stop) - first)
-        picked = self._decoder.pick(packed, self.dictionary, positions)
-        self.pages_decoded += picked is not None and packed is not page
-        return picked
+        starts, stops = rows.starts, rows.stops
+        number = bisect_right(stops, first)
+        while number < len(starts) and starts[number] < stop:
+            positions += range(max(starts[number], first) - first, min(stops[number], stop) - first)
+            number += 1
+        indices, data = None, b""
+        if packed.is_alp:
+            self.pages_decoded += packed is not page
+            return self._decoder.pick_alp(packed, positions)
+        if packed.value_bytes >= 0:
+            data = packed.plain(positions)
+        else:
+            indices = None if self.dictionary is None else packed.indices(positions)
+            if indices is None:
+                return None
+        self.pages_decoded += packed is not page
+        return indices, data, len(positions), packed.value_bytes if packed.prefix_bytes else -1
+
+    def _open(
+        self, runs: Sequence[_Run], number: int, opened: deque[PackedPage | None], limits: DecodeLimits
+    ) -> PackedPage | None:
+        """Open the page ``runs[number]``, and some after it at once, unless they are kept."""
+        if not opened:
+            checkpoint()
+            some: list[DataPage] = []
+            for page in runs[number : number + (1 if self._keep is not None else _OPENED_PAGES)]:
+                if not isinstance(page, DataPage):
+                    break
+                some.append(page)
+            opened.extend(self._decoder.open_pages(self._chunk, some, limits))
+        return opened.popleft()
 
     def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):

@@ -11,7 +11,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 LENGTH_BYTES = 4  # of a PLAIN byte array
 _MAX_RUNS = 512  # of indices; a page with more is cheaper to decode
 _MAX_INDEX = 0x7FFF_FFFF
+_ARRAY_BYTES = 1 << 24  # an array of picked values ends with the page whose values reach so many bytes
 
 
 class DataPage(NamedTuple):
@@ -162,21 +163,53 @@ class PackedPage(NamedTuple):
             indices.append(index)
         return indices
 
-    def plain(self, positions: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
-        """Return the PLAIN values at ``positions`` (rows of the page) as an array of ``arrow_type``."""
-        length = self.value_bytes
-        stride = length + self.prefix_bytes
-        first, count, data = self.start + self.prefix_bytes, len(positions), b""
+    def plain(self, positions: Sequence[int]) -> bytes:
+        """Return the bytes of the PLAIN values at ``positions`` (rows of the page), without their lengths, one after
+        the other."""
+        content, length, data = self.content, self.value_bytes, b""
+        first, stride = self.start + self.prefix_bytes, length + self.prefix_bytes
         for position in positions:
             start = first + position * stride
-            data += self.content[start : start + length]
-        if not self.prefix_bytes:
-            return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(data)])
+            data += content[start : start + length]
+        return data
+
+
+# Values picked from one page: their indices into the dictionary, or None; the bytes of PLAIN values; the number of
+# values; the length of each PLAIN value, -1 if it is that of the type.
+Picked: TypeAlias = "tuple[list[int] | None, bytes, int, int]"
+
+
+def stop_of_group(pieces: Sequence[pa.Array | Picked], start: int, dictionary: Dictionary | None) -> int:
+    """Return where the pieces end that become one array with ``pieces[start]``, which was picked: those picked from
+    pages of the same encoding, until they have :data:`_ARRAY_BYTES`."""
+    largest = 0 if dictionary is None else dictionary.largest
+    is_plain = pieces[start][0] is None
+    num_bytes, stop = 0, start
+    while stop < len(pieces) and num_bytes < _ARRAY_BYTES:
+        piece = pieces[stop]
+        if not isinstance(piece, tuple) or (piece[0] is None) != is_plain:
+            break
+        num_bytes += len(piece[1]) if is_plain else piece[2] * largest
+        stop += 1
+    return stop
+
+
+def array_of_plain(picked: Sequence[Picked], arrow_type: pa.DataType) -> pa.Array:
+    """Return PLAIN values that were picked as an array of ``arrow_type``."""
+    values = picked[0][1] if len(picked) == 1 else b"".join([data for _, data, _, _ in picked])
+    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(values)]
+    num_values = 0
+    offsets = [0]
+    for _, _, count, length in picked:
+        num_values += count
+        if length >= 0:
+            stop = offsets[-1]
+            # a range of step 0 is none
+            offsets += range(stop + length, stop + (count + 1) * length, length) if length else (stop,) * count
+    if picked[0][3] >= 0:
         code = "q" if arrow_type in (pa.large_string(), pa.large_binary()) else "i"
-        # (count + 1) * length, since a range of step 0 is none
-        offsets = range(0, (count + 1) * length, length) if length else (0,) * (count + 1)
-        buffers = [None, pa.py_buffer(struct.pack(f"<{count + 1}{code}", *offsets)), pa.py_buffer(data)]
-        return pa.Array.from_buffers(arrow_type, count, buffers)
+        buffers.insert(1, pa.py_buffer(struct.pack(f"<{num_values + 1}{code}", *offsets)))
+    return pa.Array.from_buffers(arrow_type, num_values, buffers)
 
 
 def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
@@ -268,15 +301,15 @@ def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 
 
-def common_length(data: bytes, begin: int, count: int) -> int | None:
-    """Return the length that all of the ``count`` PLAIN byte arrays from the offset ``begin`` on have; None if lengths
+def common_length(data: bytes, begin: int, count: int, end: int) -> int | None:
+    """Return the length that all of the ``count`` PLAIN byte arrays in ``data[begin:end]`` have; None if lengths
     differ."""
-    if count == 0 or len(data) < begin + LENGTH_BYTES:
+    if count == 0 or end < begin + LENGTH_BYTES:
         return None
     length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
     stride = length + LENGTH_BYTES
-    if begin + stride * count != len(data):
+    if begin + stride * count != end:
         return None
     firsts = range(begin, begin + LENGTH_BYTES)
-    prefixes_agree = all(data[first::stride] == data[first : first + 1] * count for first in firsts)
+    prefixes_agree = all(data[first:end:stride] == data[first : first + 1] * count for first in firsts)
     return length if prefixes_agree else None

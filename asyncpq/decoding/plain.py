@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -32,12 +32,16 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 
+# The levels that V1 pages of a leaf column begin with, by their encoding and the number of values.
+KnownLevels: TypeAlias = dict[tuple[int | None, int], bytes]
+
+_MAX_PREFIXES = 64
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
 _MAX_TEXT_BYTES = (1 << 31) - 1  # of one array with offsets of 32 bits
 _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them faster
 # Decompressed at once of many pages. A megabyte took a twentieth more CPU of a scan of all columns: malloc gives and
 # takes back such memory page by page.
-_AT_ONCE_BYTES = 1 << 18
+AT_ONCE_BYTES = 1 << 18
 
 
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
@@ -111,7 +115,7 @@ def decode_plain_run(
         return None
     gathered = _Gathered(sum([header.num_values for header in headers]), width)
     room = sum([header.uncompressed_size for header in headers])
-    prefixes: dict[tuple[int | None, int], bytes] = {}
+    prefixes: KnownLevels = {}
     for some in _batches(pages, headers):
         parts: list[PageParts] = []
         for page, header in some:
@@ -177,31 +181,29 @@ class _Gathered:
 
 
 def _known_levels(
-    prefixes: dict[tuple[int | None, int], bytes],
-    part: PageParts,
-    content: bytes,
-    start: int,
-    header: PageHeader,
-    leaf: Leaf,
+    prefixes: KnownLevels, part: PageParts, content: bytes, start: int, header: PageHeader, leaf: Leaf
 ) -> int | None:
     """Return what :func:`_levels_bytes` does for the page whose bytes begin at ``content[start]``. ``prefixes`` has the
     levels of V1 pages that were seen, by their encoding and the number of values."""
     key = (header.def_encoding, header.num_values)
     is_v1 = header.type is PageType.DATA_PAGE
-    if is_v1 and key in prefixes and content.startswith(prefixes[key], start):
-        return len(prefixes[key])
+    known = prefixes.get(key) if is_v1 else None  # other threads change them
+    if known is not None and content.startswith(known, start):
+        return len(known)
     length = _levels_bytes(part, content[start : start + 20], header, leaf)
     if is_v1 and length is not None:
+        if len(prefixes) >= _MAX_PREFIXES:
+            prefixes.clear()
         prefixes[key] = content[start : start + length]
     return length
 
 
 def _batches(pages: Sequence[DataPage], headers: Sequence[PageHeader]) -> Iterator[list[tuple[DataPage, PageHeader]]]:
-    """Divide the pages into runs of about :data:`_AT_ONCE_BYTES` decompressed bytes."""
+    """Divide the pages into runs of about :data:`AT_ONCE_BYTES` decompressed bytes."""
     batch: list[tuple[DataPage, PageHeader]] = []
     size = 0
     for page, header in zip(pages, headers, strict=True):
-        if batch and size + header.uncompressed_size > _AT_ONCE_BYTES:
+        if batch and size + header.uncompressed_size > AT_ONCE_BYTES:
             yield batch
             batch, size = [], 0
         batch.append((page, header))
@@ -306,11 +308,18 @@ def _contents(parts: Sequence[PageParts], codec: int, leaf: Leaf) -> bytes:
 
 
 def present_values(
-    page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
+    page: bytes | memoryview,
+    header: PageHeader,
+    leaf: Leaf,
+    codec: int,
+    *,
+    verify_crc: bool,
+    prefixes: KnownLevels | None = None,
 ) -> PresentValues | None:
     """Return the encoded values of a page; None if the page has nulls or its decompressed size is not certain.
 
-    Raises CorruptFileError if the CRC does not match, or the payload cannot be decompressed.
+    ``prefixes``, which is updated, has the levels that other pages of the leaf column began with. Raises
+    CorruptFileError if the CRC does not match, or the payload cannot be decompressed.
     """
     is_v2 = header.type is PageType.DATA_PAGE_V2
     if is_v2 and (header.num_nulls or header.rep_levels_bytes):
@@ -319,8 +328,29 @@ def present_values(
     if parts is None:
         return None
     content = parts.content(codec, leaf)
-    start = _levels_bytes(parts, content, header, leaf)
+    start = _known_levels({} if prefixes is None else prefixes, parts, content, 0, header, leaf)
     return None if start is None else PresentValues(content, start)
+
+
+def present_run(
+    pages: Sequence[tuple[DataPage, PageHeader]], leaf: Leaf, codec: int, *, verify_crc: bool, prefixes: KnownLevels
+) -> Iterator[tuple[bytes, int, int] | None]:
+    """Yield for each page what :func:`present_values` returns for it, and where its values end, since pages share their
+    decompressed bytes. Pages of zstd are decompressed at once: threads then wait for Python's lock less often."""
+    parts: list[PageParts | None] = []
+    for page, header in pages:
+        has_others = header.type is PageType.DATA_PAGE_V2 and (header.num_nulls or header.rep_levels_bytes)
+        parts.append(None if has_others else _parts(page.data, header, leaf, codec, verify_crc=verify_crc))
+    content = _contents([part for part in parts if part is not None], codec, leaf)
+    start = 0
+    for (_, header), part in zip(pages, parts, strict=True):
+        if part is None:
+            yield None
+            continue
+        stop = start + part.size
+        levels = _known_levels(prefixes, part, content, start, header, leaf)
+        yield None if levels is None else (content, start + levels, stop)
+        start = stop
 
 
 def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
@@ -38,6 +39,16 @@ class _Group(NamedTuple):
     validated: bool
 
 
+class Arrivals(Protocol):
+    """Is told of parts as they come from the store, while others are still fetched."""
+
+    def begin(self, missing: Collection[ContentKey]) -> None:
+        """``missing`` are fetched; all other parts are known."""
+
+    def landed(self, parts: Mapping[ContentKey, Any]) -> None:
+        """``parts`` have come. Parts may be named again."""
+
+
 class Parts(NamedTuple):
     """The bytes of the requested parts, and where they came from."""
 
@@ -58,6 +69,7 @@ async def fetch_parts(
     decoded: bool = False,
     read_bytes: int = 0,
     prices: Prices | None = None,
+    arrivals: Arrivals | None = None,
 ) -> Parts:
     """Return the bytes of each key: from memory, a running fetch, another cache tier, or the store.
 
@@ -71,6 +83,7 @@ async def fetch_parts(
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: the bytes of the whole read; see :func:`share_pages`.
         prices: decide which misses become one request; by default the server's current prices.
+        arrivals: is told of the parts as they come, unless all are known at once.
 
     Raises:
         ObjectChangedError: the object has another version now.
@@ -98,7 +111,12 @@ async def fetch_parts(
     if trace is not None:
         trace.parts += _traced(version, missing, "store")
     prices = prices or source.prices()
-    fetched, validated = await _fly(source, version, missing, found, context, admit, prices)
+    if arrivals is not None:
+        arrivals.begin(missing)
+        arrivals.landed(found)
+    fetched, validated = await _fly(source, version, missing, found, context, admit, prices, arrivals)
+    if arrivals is not None:
+        arrivals.landed(found)
     return Parts(found, missing, validated, fetched, inside)
 
 
@@ -191,9 +209,10 @@ async def _fly(
     context: RequestContext,
     admit: bool,
     prices: Prices,
+    arrivals: Arrivals | None,
 ) -> tuple[list[ContentKey], bool]:
     """Fetch ``missing`` and add the parts to ``found``: join fetches that run already, start the others, and wait for
-    all.
+    all. ``arrivals`` is told of each fetch that ends.
 
     Returns:
         The keys of the fetches that this call started, and whether the version was validated by a fetch that began
@@ -218,9 +237,11 @@ async def _fly(
             if not joined:
                 measured = MeasuredRound(source, [_span(members) for members in groups], part_bytes, context)
             _start_fetches(source, version, groups, part_bytes, joined, context, admit)
+        awaited = [flight for flight, _ in joined.values()]
         context.metrics.wait_begins()
         try:
-            await landing([flight for flight, _ in joined.values()])
+            with _told(arrivals, awaited):
+                await landing(awaited)
         finally:
             context.metrics.wait_ends()
         for flight, members in joined.values():
@@ -238,6 +259,27 @@ async def _fly(
         for flight, _ in joined.values():
             flight.leave()
     return rest, validated
+
+
+@contextmanager
+def _told(arrivals: Arrivals | None, flights: Sequence[Flight[_Group]]) -> Iterator[None]:
+    """Tell ``arrivals`` of each of ``flights`` that ends well in the block."""
+    if arrivals is None:
+        yield
+        return
+    landed = arrivals.landed
+
+    def tell(task: asyncio.Task[_Group]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            landed(task.result().data)
+
+    for flight in flights:
+        flight.task.add_done_callback(tell)
+    try:
+        yield
+    finally:
+        for flight in flights:
+            flight.task.remove_done_callback(tell)
 
 
 def _start_fetches(

@@ -104,8 +104,8 @@ class Inspection(TypedDict):
     columns: list[ColumnReport]
     row_groups: list[RowGroupReport]
     sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
-    legacy_calendar: list[str]  # columns with dates or timestamps in the calendar of old Spark versions
     unreadable: dict[str, str]  # leaf columns that a read refuses as not supported, each with the reason
+    legacy_calendar: list[str]  # columns with dates or timestamps in the calendar of old Spark versions
     fallbacks: list[str]  # indexes and statistics that are damaged or not believed; they are reported as absent
     requests: int  # that the inspection took
     bytes_fetched: int

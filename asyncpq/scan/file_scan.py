@@ -8,11 +8,11 @@ were delivered already.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, validation_ended
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.scan.early_decoding import Arrived, EarlyDecoding
 from asyncpq.scan.page_keeper import PageKeeper
 from asyncpq.storage.base import RequestContext
 
@@ -127,13 +128,15 @@ class FileScan:
                     self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
         return units
 
-    async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
+    async def fetch(self, items: Sequence[Item], round_: int, early: EarlyDecoding[_Decoded] | None = None) -> Fetched:
         """Fetch ``items`` from caches and store. All cache misses are requested in one round, which counts as number
-        ``round_``."""
+        ``round_``. ``early`` decodes them as they come."""
         context = self.context
         make = partial(self.version.keys, items)
         few = len(items) <= INLINE_STEPS * PARTS_A_STEP
         keys = make() if few else await self._source.runtime.in_thread(make)
+        if early is not None:
+            early.name(keys)
         parts = await fetch_parts(
             self._source,
             self.version,
@@ -143,6 +146,7 @@ class FileScan:
             decoded=self._keeper.use_decoded,
             read_bytes=self._read_bytes,
             prices=self.plan.prices,
+            arrivals=early,
         )
         self.current |= parts.validated
         self._keeper.new.update(parts.asked)
@@ -152,21 +156,45 @@ class FileScan:
         """Fetch and decode one unit; return its matching rows, one table for each row group. Units of one row group
         must be run in order."""
         (first, *others) = unit.pieces
-        items = [item for piece in unit.pieces for item in piece.items] if others else first.items
-        fetched = await self.fetch(items, self.context.round)
-        return await self.decode(unit, fetched)
+        if not others:
+            return await self.decode(unit, await self.fetch(first.items, self.context.round))
+        items = [item for piece in unit.pieces for item in piece.items]
+        early = self._early(unit)
+        try:
+            fetched = await self.fetch(items, self.context.round, early)
+            return await self.decode(unit, fetched, early)
+        finally:
+            if early is not None:
+                await early.close()
 
-    async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+    def _early(self, unit: Unit) -> EarlyDecoding[_Decoded] | None:
+        """Return what decodes the pieces of ``unit`` while it is fetched; None if they are decoded together."""
+        limits = self._source.runtime.options.limits
+        threads = limits.decode_threads
+        if self.plan.late or not self._whole or not 0 < threads <= len(unit.pieces):
+            return None
+        if unit.num_bytes < 2 * limits.inline_decode_bytes:
+            return None
+
+        def decode(piece: RowGroupPiece, arrived: Arrived) -> Coroutine[Any, Any, _Decoded]:
+            allowance = SharedAllowance(self._shape.limits, threads)
+            return self._source.runtime.in_thread(lambda: self._finish(self._match(piece, arrived, allowance), {}))
+
+        return EarlyDecoding(unit.pieces, decode, self._keeper.new.update)
+
+    async def decode(
+        self, unit: Unit, fetched: Fetched, early: EarlyDecoding[_Decoded] | None = None
+    ) -> list[pa.Table]:
         """Return the matching rows of a fetched unit, one table for each of its row groups.
 
         If the cache policy requires validation and no response has validated the version, a validating request runs
         beside the decoding, and the rows are returned after its response. Raises ObjectChangedError if the object has
-        another version now.
+        another version now. ``early`` has begun to decode it, if parts of it were fetched.
         """
         validation = None if self.current else self._start_validation()
         started = time.perf_counter()
         try:
-            tables = await self._decode(unit, fetched)
+            tables = await self._decode(unit, fetched, early)
         except AsyncpqError as error:
             self._discard(error, fetched)
             raise error.locate(url=self.version.url) from error.__cause__
@@ -219,7 +247,31 @@ class FileScan:
             await self._source.ensure_fresh(self.version, self.context)
         self.current = True
 
-    async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+    async def _decode(self, unit: Unit, fetched: Fetched, early: EarlyDecoding[_Decoded] | None) -> list[pa.Table]:
+        if early is not None and early.has_begun:
+            decoded = await early.results()
+        else:
+            decoded = await self._decode_fetched(unit, fetched)
+        tables: list[pa.Table] = []
+        for (_, _, matched, _), table, pages in decoded:
+            self._rows_seen += matched.seen
+            self.rows_matched += matched.num_rows
+            self.context.metrics.rows_scanned += matched.seen
+            self.context.metrics.pages_read += pages
+            if table is not None:
+                tables.append(table)
+        if (trace := self.context.metrics.trace) is not None:
+            for (piece, _, matched, _), _, _ in decoded:
+                trace.matched.append((self.version.url, piece.row_group.ordinal, list(matched.matching_rows())))
+        if self.version.drops or self.version.metadata.dropped:
+            for piece in unit.pieces:
+                leaves = [column.chunk.leaf for column in piece.row_group.columns]
+                self.context.metrics.fall_back_all(self.version.dropped(leaves))
+        return tables
+
+    async def _decode_fetched(self, unit: Unit, fetched: Fetched) -> list[_Decoded]:
+        """Decode a unit all of whose parts have come: on the event loop if they are few, else in threads. Late columns
+        are fetched in between."""
         runtime, late = self._source.runtime, self.plan.late
         limits = runtime.options.limits
         size = _num_bytes(fetched)
@@ -242,29 +294,12 @@ class FileScan:
             except AsyncpqError as error:
                 self._discard(error, rest)
                 raise
-            decoded = [next(emitted) if isinstance(step, _Match) else step for step in steps]
             if self._keeper.has_tiers:
                 self._keeper.share(rest.parts)
-        elif few:
-            decoded = await self._decode_few(unit, fetched, room)
-        else:
-            decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched))
-        tables: list[pa.Table] = []
-        for (_, _, matched, _), table, pages in decoded:
-            self._rows_seen += matched.seen
-            self.rows_matched += matched.num_rows
-            self.context.metrics.rows_scanned += matched.seen
-            self.context.metrics.pages_read += pages
-            if table is not None:
-                tables.append(table)
-        if (trace := self.context.metrics.trace) is not None:
-            for (piece, _, matched, _), _, _ in decoded:
-                trace.matched.append((self.version.url, piece.row_group.ordinal, list(matched.matching_rows())))
-        if self.version.drops or self.version.metadata.dropped:
-            for piece in unit.pieces:
-                leaves = [column.chunk.leaf for column in piece.row_group.columns]
-                self.context.metrics.fall_back_all(self.version.dropped(leaves))
-        return tables
+            return [next(emitted) if isinstance(step, _Match) else step for step in steps]
+        if few:
+            return await self._decode_few(unit, fetched, room)
+        return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
 
     async def _fetch_late(self, items: Sequence[Item]) -> Fetched:
         """Fetch ``items``, the late columns' pages for the rows that match the filter."""

@@ -338,10 +338,14 @@ def _estimates(plan: FetchPlan) -> tuple[tuple[str, float], ...]:
 
 def _prices(prices: Prices, num_requests: int) -> str:
     crowded = prices.for_round(num_requests)
-    many = "" if crowded is prices else f" ({crowded.bandwidth_bytes_s / 1e6:.0f} MB/s for more requests than at once)"
+    many = (
+        ""
+        if crowded is prices
+        else f" ({crowded.bandwidth_bytes_s / 1e6:.0f} MB/s and {crowded.request_s * 1e6:.0f} us for more)"
+    )
     return (
-        f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s{many}, "
-        f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once; "
+        f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
+        f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once{many}; "
         f"gaps of up to {prices.gap_bytes} bytes are read"
     )
 

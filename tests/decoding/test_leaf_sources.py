@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import leaf
+from asyncpq.decoding import leaf, plain
 from asyncpq.decoding import page as pages
 from asyncpq.decoding.page import LeafArray, PackedPage, common_length
 from asyncpq.decoding.plain import PresentValues, decode_plain_run, pages_without, present_values
@@ -246,6 +246,92 @@ def test_few_rows_of_many_pages_are_picked(nulls: bool, monkeypatch: pytest.Monk
         assert decode.call_count == (nulls or len(rows) == 400)
 
 
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_binary()])
+def test_values_picked_from_many_pages_are_few_arrays(type_: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each encoding: the dictionary is full in the middle of the chunk."""
+    values = [f"{row // 10:06d}" for row in range(40_000)]
+    table = pa.table({"c": pa.array(values).cast(type_)})
+    file = OpenFile(write(table, dictionary_pagesize_limit=10_000, max_rows_per_page=1000, write_batch_size=100))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    rows = range(5, 40_000, 500)
+    expected = table["c"].take(list(rows)).to_pylist()
+    for most, count in ((pages._ARRAY_BYTES, 2), (60, 8)):  # 80 values of 6 bytes
+        monkeypatch.setattr(pages, "_ARRAY_BYTES", most)
+        pieces = source._pieces(RowRanges.from_rows(rows), LIMITS, False)
+        assert len(pieces) in range(count, count + 2)
+        assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == expected
+
+
+@given(
+    column=columns(),
+    width=st.sampled_from([0, 0, 4, 8]),
+    version=st.sampled_from(["1.0", "2.0"]),
+    codec=st.sampled_from(["none", "snappy", "zstd", "gzip"]),
+    dictionary=st.booleans(),
+    page_rows=st.sampled_from([7, 20, 60]),
+    at_once=st.sampled_from([1, 500, 1 << 18]),
+    data=st.data(),
+)
+def test_rows_of_pages_that_are_opened_together_equal_pyarrow(
+    column: pa.Array,
+    width: int,
+    version: str,
+    codec: str,
+    dictionary: bool,
+    page_rows: int,
+    at_once: int,
+    data: st.DataObject,
+) -> None:
+    if width:
+        numbers = [None if value is None else len(value) * 7 + at for at, value in enumerate(column.to_pylist())]
+        column = pa.array(numbers, pa.int32() if width == 4 else pa.int64())
+    options: dict[str, Any] = {"data_page_version": version, "compression": codec, "use_dictionary": dictionary}
+    file = OpenFile(
+        write(
+            pa.table({"c": column}),
+            max_rows_per_page=page_rows,
+            write_batch_size=page_rows,
+            dictionary_pagesize_limit=300,
+            **options,
+        )
+    )
+    rows = sorted(data.draw(st.sets(st.integers(0, len(column) - 1), min_size=1, max_size=60)))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaf, "AT_ONCE_BYTES", at_once)
+        found = source.select(RowRanges.from_rows(rows), LIMITS)
+    assert found == column.take(pa.array(rows))
+
+
+def test_pages_of_zstd_are_decompressed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"c": range(20_000)})
+    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, compression="zstd"))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    decompress = Mock(wraps=plain.decompress)
+    monkeypatch.setattr(plain, "decompress", decompress)
+    rows = range(5, 20_000, 500)
+    assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [*rows]
+    assert decompress.call_count <= 20 // 4
+
+
+def test_levels_of_other_pages_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OpenFile(write(pa.table({"c": range(20_000)}), use_dictionary=False, max_rows_per_page=1000))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    read = Mock(wraps=plain._levels_bytes)
+    monkeypatch.setattr(plain, "_levels_bytes", read)
+    rows = range(5, 20_000, 500)
+    assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [*rows]
+    assert read.call_count <= 2  # of pages with equally many values
+
+
 def test_pages_of_several_lengths_are_not_decompressed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """That they cannot be opened is found out once."""
     table = pa.table({"c": [f"{row}" for row in range(2000)]})
@@ -326,7 +412,10 @@ def test_common_length(values: list[bytes]) -> None:
     coded = b"".join([len(value).to_bytes(4, "little") + value for value in values])
     lengths = {len(value) for value in values}
     expected = lengths.pop() if len(lengths) == 1 else None
-    assert common_length(coded, 0, len(values)) == common_length(b"level" + coded, 5, len(values)) == expected
+    count, end = len(values), len(coded)
+    assert (
+        common_length(coded, 0, count, end) == common_length(b"level" + coded + b"next", 5, count, 5 + end) == expected
+    )
 
 
 def test_a_damaged_page_does_not_pass_its_crc() -> None:

@@ -102,6 +102,8 @@ def test_nan_bounds_in_total_order_prune_without_losing_rows(name: str) -> None:
         col(name).is_in([math.nan, 1.0]),
         ~col(name).is_in([math.nan, -1.0]),
         ~(col(name) > 100.0),
+        col(name).is_nan(),
+        ~col(name).is_nan(),
     ]
     for condition in conditions:
 
@@ -111,6 +113,12 @@ def test_nan_bounds_in_total_order_prune_without_losing_rows(name: str) -> None:
         trusting, distrusting = ask(data, question), ask(data, question, read=DISTRUSTING)
         assert bits_of(trusting[name]) == bits_of(distrusting[name]), str(condition)
     assert pc.sum(pc.is_nan(table[name])).as_py() > 0
+
+    async def planned(file: asyncpq.File) -> asyncpq.Plan:
+        return await file.plan(where=col(name).is_nan())
+
+    kept = ask(data, planned).pruning
+    assert 0 < kept.row_groups_kept < kept.row_groups
 
 
 @needs_ground

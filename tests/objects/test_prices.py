@@ -83,8 +83,24 @@ def test_many_requests_are_taken_to_share_a_larger_bandwidth_until_it_is_measure
     book.learn("s3", Measured(80, 1_300_000, 0.06))  # a round that waits shows no bandwidth
     assert book.prices("s3").for_round(65).bandwidth_bytes_s == 500e6
     book.learn("s3", Measured(8, 8_000_000, 0.03 + 0.08))
-    assert book.prices("s3").for_round(640) == book.prices("s3")
+    assert book.prices("s3").for_round(640).bandwidth_bytes_s == book.prices("s3").bandwidth_bytes_s
     assert Prices.initial(RequestOptions(bandwidth_bytes_s=1e8), LIMITS).for_round(640).bandwidth_bytes_s == 1e8
+
+
+def test_a_request_of_a_crowded_round_costs_more_until_it_is_measured() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    initial = book.initial
+    assert initial.for_round(64).request_s == initial.request_s
+    assert initial.for_round(65).request_s == 170e-6
+    assert initial.for_round(65).for_round(65) == initial.for_round(65)
+    assert initial.shared(2).for_round(65).request_s == initial.request_s * 2
+    many = [(place * 250_000, place * 250_000 + 200_000) for place in range(400)]
+    cheap = initial._replace(crowded_request_s=None)
+    assert len(initial.requests(many)) < len(cheap.requests(many))
+    assert initial.round_s(many) == pytest.approx(cheap.round_s(many) + 400 * (170e-6 - initial.request_s))
+    book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
+    book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
+    assert book.prices("s3").for_round(65).request_s == pytest.approx(100e-6, abs=20e-6)
 
 
 def test_waves_wait_while_bytes_arrive() -> None:

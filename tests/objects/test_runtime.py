@@ -43,6 +43,14 @@ def test_tail_sizes_are_learnt_from_neighbours() -> None:
     assert 100_000 <= sizes.guess("s3://b/lake") <= 130_000
 
 
+def test_alike_tails_are_not_weighed_for_each_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = TailSizes(640 * 1024)
+    for needed in range(20_000, 20_016):
+        sizes.learn("s3://b/lake", needed)
+    monkeypatch.setattr(sizes, "_cost", None)
+    assert sizes.guess("s3://b/lake") == 28_672  # a quarter more, in blocks of 4 KiB
+
+
 def test_one_large_tail_does_not_make_its_neighbours_fetch_as_much() -> None:
     sizes = TailSizes(640 * 1024)
     sizes.learn("s3://b/lake", 5_000_000, "s3://b/lake/large")
