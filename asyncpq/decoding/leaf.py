@@ -175,7 +175,8 @@ class LeafDecoder:
         if decoded is None:
             values = self._read_dictionary(chunk, header, payload, limits)
             decoded = values, largest_value(values)
-        return Dictionary(decoded[0], identity_dictionary(chunk.codec, len(decoded[0])), decoded[1])
+        values, largest = decoded
+        return Dictionary(values, identity_dictionary(chunk.codec, len(values)), largest, int(values.nbytes))
 
     def _read_dictionary(
         self, chunk: ColumnChunk, header: PageHeader, payload: bytes | memoryview, limits: DecodeLimits

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from asyncpq.expressions.tree import ColumnComparison, Contains, HasPhrase, HasTokens, Like, atoms
 from asyncpq.reports import cures
 from asyncpq.reports.cpu_work import decode_work, dictionary_work
+from asyncpq.reports.encoding_rules import LARGE_DICTIONARY
 from asyncpq.reports.file_shapes import has_large_pages, page_count
-from asyncpq.reports.lint_rules import LARGE_DICTIONARY
 from asyncpq.reports.read_model import METADATA, Facts, ReadModel, fetched, paged, pieces_of, rounds_of, wanted
 from asyncpq.reports.story import ColumnRead
 from asyncpq.reports.units import plural, size_text

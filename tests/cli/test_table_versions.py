@@ -55,7 +55,9 @@ def test_a_delta_table(tmp_path: Path) -> None:
 def test_an_iceberg_table(tmp_path: Path) -> None:
     table = make_table(tmp_path, pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1, 2, 3]}))
-    first = table.current_snapshot().snapshot_id
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    first = snapshot.snapshot_id
     table.append(pa.table({"id": [4]}))
     url = table.metadata_location.removeprefix("file://")
     assert invoke("count", url).stdout == "4\n"

@@ -17,7 +17,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import Keys
-from asyncpq.metrics import RequestRecord
+from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.page_map.picture_data import picture
 from asyncpq.reports import why
 from asyncpq.reports.documents import Lint, TimeSplit, Why
@@ -133,8 +133,8 @@ def sparse() -> list[str]:
     return ["" if row // 2048 % 3 else f"{row:09}" for row in range(ROWS)]
 
 
-KEY = {"lookup": {"id": 123_456}}
-MIXED = {"lookup": {"mixed": 123_456}}
+KEY: dict[str, Any] = {"lookup": {"id": 123_456}}
+MIXED: dict[str, Any] = {"lookup": {"mixed": 123_456}}
 PLANTED: dict[str, Planted] = {
     "random-order": Planted(file(shuffled), KEY, lints="id"),
     "no-page-index": Planted(file(write_page_index=False, row_group_size=ROWS), KEY, lints="id"),
@@ -242,14 +242,26 @@ async def test_a_first_read_of_a_process_says_so(tmp_path: Path, monkeypatch: py
 async def test_a_slow_cache_on_disk(tmp_path: Path) -> None:
     async with ObjectServer() as server:
         server.put("bucket/a.parquet", parquet(table(), **GOOD))
+        document: Why | None = None
         for _ in range(2):
             async with asyncpq.Session(server.storage_options, disk_cache=tmp_path) as session:
                 opened = await session.open_file("s3://bucket/a.parquet")
                 document = (await opened.why(["payload"], **KEY, layouts=False)).to_dict()
+    assert document is not None
     check(document, "slow-tier")
 
 
-async def test_requests_that_fail_at_first() -> None:
+async def test_requests_that_fail_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_of = why._log
+
+    def log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecord]:
+        """Each next attempt comes a second after the one before."""
+        records = log_of(metrics, opening)
+        for record in records:
+            record.began += record.attempt - 1
+        return records
+
+    monkeypatch.setattr(why, "_log", log)
     async with ObjectServer() as server:
         server.put("bucket/a.parquet", parquet(table(), **GOOD))
         throttled = iter([True, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +40,8 @@ _ZONES = ("America/Los_Angeles", "Europe/Amsterdam", "Asia/Kolkata", "Asia/Manil
 def _numbers(array: pa.Array | pa.ChunkedArray) -> list[int]:
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return (array.cast(pa.int32()) if pa.types.is_date(array.type) else array).to_pylist()
+    numbers: list[int] = (array.cast(pa.int32()) if pa.types.is_date(array.type) else array).to_pylist()
+    return numbers
 
 
 def _rows(table: pa.Table) -> list[tuple[int, ...]]:
@@ -78,7 +79,7 @@ async def test_values_are_those_that_spark_reads(
 
 def test_offsets_of_all_zones(spark: SparkSession) -> None:
     """Times around each change of a zone's clock, and of the calendars, for a sample of Spark's zones."""
-    jvm = spark._jvm  # type: ignore[attr-defined]
+    jvm: Any = spark._jvm
     rebase = jvm.org.apache.spark.sql.catalyst.util.RebaseDateTime.rebaseJulianToGregorianMicros
     zones = sorted(jvm.java.util.TimeZone.getAvailableIDs())
     drawn = random.Random(7)
