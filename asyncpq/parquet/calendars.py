@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 CalendarMode: TypeAlias = Literal["rebase", "refuse", "ignore"]
 
 _KEYS: Final = "org.apache.spark."
-CALENDAR_MARK: Final = f"{_KEYS}version".encode()
-"""Footers without these bytes say nothing about calendars."""
 #: Key-value metadata that say in which calendar values are stored. They are not true of rebased values.
 CALENDAR_KEYS: Final = tuple(_KEYS + name for name in ("version", "timeZone", "legacyDateTime", "legacyINT96"))
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from asyncpq.errors import CorruptFileError, FormatError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
-from asyncpq.parquet.calendars import CALENDAR_MARK, CalendarMode, LegacyCalendar, legacy_calendar, written_calendars
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder
@@ -39,6 +38,10 @@ from asyncpq.parquet.thrift import (
 from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults
 from asyncpq.records import dataclass
 
+if TYPE_CHECKING:
+    from asyncpq.parquet.calendars import CalendarMode, LegacyCalendar
+
+_CALENDAR_MARK: Final = b"org.apache.spark.version"  # a key; footers without it say nothing about calendars
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
@@ -95,9 +98,11 @@ class FileMetadata:
         """Return the columns in the calendar of old Spark versions, by the leaf's ordinal, whatever ``calendar_mode``
         is."""
         start = self.key_value_start
-        # most files have no such metadata, which are parsed only then
-        if start is None or self.data.find(CALENDAR_MARK, start) < 0:
+        if start is None or self.data.find(_CALENDAR_MARK, start) < 0:
             return {}
+
+        from asyncpq.parquet.calendars import legacy_calendar, written_calendars  # few files need them
+
         written, refused = written_calendars(self.key_value_metadata), self.calendar_mode == "refuse"
         leaves = self.schema.leaves if written.datetimes or written.int96 else ()
         found = [(leaf.index, legacy_calendar(leaf, written, refused=refused)) for leaf in leaves]

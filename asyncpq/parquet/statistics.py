@@ -12,16 +12,18 @@ import enum
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.parquet.calendars import LegacyCalendar
 from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from asyncpq.parquet.calendars import LegacyCalendar
 
 Comparable: TypeAlias = bool | int | float | bytes
 _INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)

@@ -35,7 +35,6 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
-from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
@@ -128,15 +127,19 @@ def first_sure(kind: ValueKind) -> int | None:
     What is known of a column without its files' footers, such as a table's bounds or an index, may be in either
     calendar, so earlier values prove nothing.
     """
+    if kind.domain is not Domain.DATE and kind.domain is not Domain.TIMESTAMP:
+        return None
+    from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND  # few columns need them
+
     if kind.domain is Domain.DATE:
         return FIRST_SAME_DAY
-    if kind.domain is Domain.TIMESTAMP:
-        return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
-    return None
+    return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
 
 
 def is_sure(value: Scalar) -> bool:
     """Return whether a bound is the same in the calendar of old Spark versions; see :func:`first_sure`."""
+    from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
+
     if isinstance(value, (dt.datetime, Timestamp)):
         return nanoseconds(value) >= FIRST_SURE_SECOND * NANOSECONDS["s"]
     return not isinstance(value, (dt.date, Day)) or days(value) >= FIRST_SAME_DAY
