@@ -8,6 +8,7 @@ VENV ?= .venv
 VENV_BENCH ?= .venv-bench
 VENV_BENCH_SPARK ?= .venv-bench-spark
 VENV_LOWEST ?= .venv-lowest
+VENV_OTHERS ?= .venv-others
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
@@ -43,7 +44,7 @@ endef
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak load findings zoo test-stores check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak load findings others zoo test-stores check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -118,6 +119,11 @@ load: $(STAMP) ## the service under 500 clients, greedy tokens and SIGTERM for 9
 
 findings: ## what real libraries do otherwise than expected: findings/README.md
 	@for script in findings/*.sh; do echo "== $$script"; "$$script" || exit 1; done
+
+others: ## what other readers answer, with their newest releases: docs/others.md
+	$(call environment,$(VENV_OTHERS))
+	$(VENV_OTHERS)/bin/python $(PIP_INSTALL) --upgrade --editable . -r tests/others/requirements.txt
+	$(VENV_OTHERS)/bin/python -m tests.others.run $(ARGS)
 
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)

@@ -14,26 +14,28 @@ from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState, search_steps
 from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.datasets.model import View
+from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
-from asyncpq.datasets.schemas import output_schema
+from asyncpq.datasets.schemas import has_unreadable, output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
+from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.request import (
-    LookupKeys,
     ScanRequest,
     column_names,
     dictionary_names,
+    finish_lookup,
+    lookup_keys,
     row_places,
     where_steps,
     whole_number,
@@ -74,6 +76,7 @@ class Dataset(Unpicklable):
         self.opening: ReadMetrics | None = None
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
+        self._has_unreadable = has_unreadable(state.columns.fields or ())
 
     def __repr__(self) -> str:
         return f"Dataset({self.url!r}, {len(self.schema)} columns)"
@@ -132,7 +135,8 @@ class Dataset(Unpicklable):
                     numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
             finally:
                 self.metrics = operation.metrics
-        return [found[number].url for number in numbers]
+        urls = urls_of(found)
+        return [urls[number] for number in numbers]
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -259,14 +263,14 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`."""
-        wanted = LookupKeys(keys)
+        wanted = await lookup_keys(self._runtime, keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
         plain = wanted.exact and not with_keys
         ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
         rows, _ = await self._collect("lookup", ask)
         table = self._concatenated(rows, ask)
-        return table if plain else wanted.finish(table, with_keys)
+        return table if plain else await finish_lookup(self._runtime, wanted, table, with_keys)
 
     async def take(
         self,
@@ -330,7 +334,7 @@ class Dataset(Unpicklable):
         """
         if lookup is not None and where is not None:
             raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
-        wanted = None if lookup is None else LookupKeys(lookup)
+        wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             if wanted is not None:
@@ -366,7 +370,7 @@ class Dataset(Unpicklable):
 
         verb = verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self.metrics is self.opening else None
-        wanted = None if lookup is None else LookupKeys(lookup)
+        wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         async with self._runtime.deadline(self.url):
             named = () if count else columns
             ask = await self._asked(named, where if wanted is None else wanted.where, limit=limit)
@@ -386,7 +390,8 @@ class Dataset(Unpicklable):
         else:
             found, rows = await self._run(operation, files)
             if wanted is not None and not wanted.exact:
-                rows = wanted.finish(self._concatenated(found, ask), False).num_rows
+                table = await finish_lookup(self._runtime, wanted, self._concatenated(found, ask), False)
+                rows = table.num_rows
         plan = self._plan_of(ask, operation, files, told.plans())
         async with self._runtime.deadline(self.url):
             return await told.report(files, plan, rows, layouts=layouts)
@@ -466,6 +471,9 @@ class Dataset(Unpicklable):
             by_file=_access(access),
         )
         self._output(ask)
+        if where is not None and self._has_unreadable:
+            for name in columns_of(where):
+                output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
     def bind(self, where: object) -> BoundPredicate:
@@ -502,7 +510,7 @@ class Dataset(Unpicklable):
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
         known: pa.Schema | None = self._outputs.get(key)
         if known is None:
-            known = self._outputs[key] = output_schema(self.schema, *key)
+            known = self._outputs[key] = output_schema(self.schema, *key, self._state.columns.fields)
         return known
 
     def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:

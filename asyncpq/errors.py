@@ -6,7 +6,6 @@ Some classes also derive from the builtin that Python users expect (``FileNotFou
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
@@ -345,6 +344,8 @@ def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
     if len(name) > _LONGEST_NAME:  # comparing takes the product of the lengths
         return otherwise
     by_folded = {candidate.casefold(): candidate for candidate in known}
+    import difflib  # for this message alone
+
     close = difflib.get_close_matches(name.casefold(), by_folded, n=3)
     return f"Did you mean {' or '.join(shown(by_folded[folded]) for folded in close)}?" if close else otherwise
 

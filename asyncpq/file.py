@@ -17,12 +17,11 @@ from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, parse_where
+from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
@@ -33,6 +32,8 @@ from asyncpq.scan.request import (
     access_plan,
     column_names,
     dictionary_names,
+    finish_lookup,
+    lookup_keys,
     predicate,
     row_numbers,
     where_steps,
@@ -42,6 +43,7 @@ from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 if TYPE_CHECKING:
+    from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
     from asyncpq.reports.documents import Inspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
@@ -151,6 +153,8 @@ class File(Unpicklable):
         Raises:
             CorruptIndexError: the footer's entry for an index is malformed.
         """
+        from asyncpq.parquet.embedded_index import entries
+
         return entries(self._version.metadata.key_value_metadata, self.url)
 
     async def embedded_index(self, name: str) -> EmbeddedIndex | None:
@@ -163,6 +167,8 @@ class File(Unpicklable):
             ResourceLimitError: the index is longer than ``LimitOptions.max_decoded_bytes``.
         """
         self._source.runtime.check()
+        from asyncpq.objects.embedded_indexes import load_embedded_index
+
         operation = self._source.runtime.operation("embedded_index", self.url)
         try:
             with operation:
@@ -295,7 +301,9 @@ class File(Unpicklable):
         Raises:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
-        wanted, names = LookupKeys(keys), column_names(columns)
+        is_one = type(keys) is dict and SCALAR_TYPES.issuperset(map(type, keys.values()))  # as in most lookups
+        wanted = LookupKeys(keys) if is_one else await lookup_keys(self._source.runtime, keys)
+        names = column_names(columns)
         dictionaries = dictionary_names(read_dictionary) if read_dictionary else ()
         plain = wanted.exact and not with_keys
         request = ScanRequest(
@@ -307,7 +315,7 @@ class File(Unpicklable):
             read_dictionary=dictionaries,
         )
         _, table = await self._collect("lookup", request)
-        return table if plain else wanted.finish(table, with_keys)
+        return table if plain else await finish_lookup(self._source.runtime, wanted, table, with_keys)
 
     async def take(
         self, rows: Sequence[int], columns: Sequence[str | int] | None = None, *, read_dictionary: Sequence[str] = ()
@@ -364,7 +372,7 @@ class File(Unpicklable):
         if lookup is not None:
             if where is not None:
                 raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
-            wanted = LookupKeys(lookup)
+            wanted = await lookup_keys(self._source.runtime, lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
             where = await self._parsed(where)
@@ -411,11 +419,13 @@ class File(Unpicklable):
         story = why.Story(scan=verb == "scan")
         where = await self._parsed(where)
         if lookup is not None:
-            wanted, names = LookupKeys(lookup), column_names(columns)
+            wanted, names = await lookup_keys(self._source.runtime, lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
             request = ScanRequest(columns=names, keys=keys, where=wanted.where, prune=wanted.prune)
             _, table = await self._collect("lookup", request, story.trace)
-            rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
+            if not wanted.exact:
+                table = await finish_lookup(self._source.runtime, wanted, table, False)
+            rows = table.num_rows
         elif count:
             request = ScanRequest(**predicate(where), rows_only=True)
             counted, _ = await self._collect("count", request, story.trace)

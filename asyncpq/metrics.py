@@ -83,6 +83,7 @@ class ReadTrace:
 
     parts: list[TracedPart] = field(default_factory=list)
     decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
+    filtered: list[tuple[float, float]] = field(default_factory=list)  # when the filter ran, during that
     #: For each piece of a row group that was filtered: url, ordinal of the row group, and ranges of its matching rows.
     matched: list[tuple[str, int, list[tuple[int, int]]]] = field(default_factory=list)
     waited: list[tuple[float, float]] = field(default_factory=list)  # for a tier outside this process
@@ -91,7 +92,7 @@ class ReadTrace:
     def of_index(self) -> ReadTrace:
         """Return a trace for reads of the index's own files. It records into this trace's lists of parts and times,
         but not into its plans and matching rows."""
-        return ReadTrace(self.parts, self.decoded, [], self.waited)
+        return ReadTrace(self.parts, self.decoded, self.filtered, [], self.waited)
 
 
 @dataclass(slots=True)

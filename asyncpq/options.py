@@ -268,6 +268,9 @@ class ReadOptions:
             storage type. Canonical types need no listing.
         int96_unit: unit of timestamps stored as INT96: "ns", as in pyarrow, for the years 1677 to 2262; or "us",
             without digits after microseconds. Tables without nanoseconds are read in "us".
+        legacy_calendar: how dates before 1582-10-15 and timestamps before 1900 are read from files whose footer says
+            that Spark wrote them in its old calendar. "rebase" converts them as Spark does; "refuse" raises
+            :class:`asyncpq.UnsupportedFeatureError` for them; "ignore" returns what is stored, as pyarrow does.
     """
 
     verify_crc: bool = True
@@ -277,6 +280,7 @@ class ReadOptions:
     require_pinning: bool = False
     extension_types: frozenset[str] = frozenset()
     int96_unit: Literal["ns", "us"] = "ns"
+    legacy_calendar: Literal["rebase", "refuse", "ignore"] = "rebase"
 
     def __post_init__(self) -> None:
         flags = ("verify_crc", "validate_utf8", "validate_arrow_schema", "trust_statistics", "require_pinning")
@@ -284,6 +288,7 @@ class ReadOptions:
         names = self.extension_types
         _require(type(names) is frozenset, "extension_types", names, "must be a frozenset of names")
         _require_choice(self, "int96_unit", "ns", "us")
+        _require_choice(self, "legacy_calendar", "rebase", "refuse", "ignore")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -348,7 +348,8 @@ class Session(Unpicklable):
             at: url of the index: of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
                 place of :mod:`asyncpq.indexing`. None: ``_asyncpq/`` below the prefix.
             building: memory, local files, and how often the build commits.
-            progress: show the progress on stderr, if that is a terminal or a notebook (requires rich).
+            progress: show the progress on stderr: bars in a terminal or a notebook, else a line every ten seconds
+                (requires rich).
             options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`.
 
         Raises:

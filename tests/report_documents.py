@@ -72,6 +72,8 @@ def inspection(
         columns=[_column(name, ordinal, groups) for ordinal, name in enumerate(names)],
         row_groups=groups,
         sorted_by=["ts"] if columns > 2 else [],
+        unreadable={},
+        legacy_calendar=[],
         fallbacks=[],
         requests=1,
         bytes_fetched=655_360,
@@ -355,7 +357,9 @@ def why(
             "chunks": sum(stop - start for start, stop in touched),
             "objects": layout["size"] * max(1, lake),
         },
-        time=TimeSplit(total_s=total, network_s=total - 0.009, caches_s=0.001, decode_s=0.005, other_s=0.003),
+        time=TimeSplit(
+            total_s=total, network_s=total - 0.009, caches_s=0.001, decode_s=0.004, filter_s=0.001, other_s=0.003
+        ),
         tiers={"memory": 2, "disk": 0, "shared": 0, "store": 9},
         causes=causes() if reasons is None else reasons,
         files=[found],

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from asyncpq import records
+from asyncpq.records import LazyRecords
 
 Decorator = Callable[..., Callable[[type], type]]
 
@@ -154,6 +155,16 @@ def test_records_behave_as_standard_dataclasses(shape: Callable[[Decorator], Any
         assert _values(mine) == _values(other)
 
 
+def test_an_initializer_is_compiled_when_the_first_record_is_made() -> None:
+    """Compiling takes half of the time of making the class, and a process makes no record of most classes it loads."""
+    made: Any = _plain(records.dataclass)
+    assert not inspect.isfunction(made.__dict__["__init__"])
+    assert made(1, text="b") == made(1, "b")
+    assert inspect.isfunction(made.__dict__["__init__"])
+    inherited: Any = type("Inherited", (_plain(records.dataclass),), {})
+    assert inherited(1, "b").text == "b"
+
+
 @records.dataclass(frozen=True, slots=True)
 class Sent:
     number: int
@@ -162,3 +173,25 @@ class Sent:
 
 def test_frozen_records_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Sent(3, "b"))) == Sent(3, "b")
+
+
+@pytest.mark.parametrize("few", [0, 10])
+def test_lazy_records_are_a_sequence(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_FEW", few)
+    lazy = LazyRecords([1, 2, 3], str)
+    assert list(lazy) == ["1", "2", "3"]
+    assert (lazy[0], lazy[-1], len(lazy), "2" in lazy) == ("1", "3", 3, True)
+    assert list(lazy[1:]) == ["2", "3"]
+    assert lazy == LazyRecords((1, 2, 3), lambda row: str(row))
+    assert lazy == ["1", "2", "3"] == lazy
+    assert lazy != ["1", "2"]
+    assert lazy != LazyRecords([1, 2, 4], str)
+    assert lazy != "123"
+
+
+def test_many_lazy_records_are_no_objects() -> None:
+    made: list[int] = []
+    lazy = LazyRecords(range(100_000), made.append)
+    assert not made
+    assert lazy[5] is None
+    assert made == [5]

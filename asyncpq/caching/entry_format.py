@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-import secrets
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -209,7 +209,7 @@ def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
     namespace. If an option's value is an arbitrary object, each call returns a new namespace."""
     canonical = _canonical(options)
     if canonical is None:
-        return f"{protocol}:{secrets.token_hex(16)}"
+        return f"{protocol}:{os.urandom(16).hex()}"
     return f"{protocol}:{hashlib.sha256(canonical.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
 
 

@@ -11,6 +11,27 @@ import typer
 from asyncpq.errors import InvalidOptionError
 from asyncpq.scan.key_texts import key_value
 
+
+def _url(context: typer.Context) -> str | None:
+    """Return the url of a command line that is not complete: its last option lacks its value, so that typer leaves the
+    url among the arguments that it could not assign."""
+    return context.params.get("url") or next(iter(context.args), None)
+
+
+def _column_lists(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the last name of ``--columns a,b,``."""
+    from asyncpq.cli.completion import column_lists
+
+    return column_lists(_url(context), incomplete)
+
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a ``--key``."""
+    from asyncpq.cli.completion import keys
+
+    return keys(_url(context), incomplete)
+
+
 Keys = Annotated[
     list[str],
     typer.Option(
@@ -19,17 +40,27 @@ Keys = Annotated[
         help="A key column and its value, such as id=42. Again for the same column: one of several values; "
         "for other columns: values that belong together.",
         show_default=False,
+        autocompletion=_keys,
     ),
 ]
 OptionalKeys = Annotated[
     list[str] | None,
     typer.Option(
-        "--key", metavar="NAME=VALUE", help="Look up a key, such as id=42; as in asyncpq lookup.", show_default=False
+        "--key",
+        metavar="NAME=VALUE",
+        help="Look up a key, such as id=42; as in asyncpq lookup.",
+        show_default=False,
+        autocompletion=_keys,
     ),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option("--columns", metavar="A,B,...", help="Names of columns, with commas between them. All without it."),
+    typer.Option(
+        "--columns",
+        metavar="A,B,...",
+        help="Names of columns, with commas between them. All without it.",
+        autocompletion=_column_lists,
+    ),
 ]
 
 

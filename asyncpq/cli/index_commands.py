@@ -12,7 +12,7 @@ import typer
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, Application, fail, interruptible
+from asyncpq.cli.running import FAILED, Application, fail, interruptible, to_any_reader
 from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
@@ -171,14 +171,15 @@ async def verify(
     index = await open_existing_index(session, url, at, refreshes=True)
     verified = await index.verify(sample=sample, rows=rows, seed=seed)
     document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(verified)}  # type: ignore[typeddict-item]
-    if format_ is Format.JSON:
-        write_document(document)
-    else:
-        out = console()
-        out.print(f"{plural(verified.files, 'file')} and {plural(verified.rows, 'row')} of the index compared")
-        print_facts(out, [("changed since", plural(verified.changed, "file"))] if verified.changed else [])
-        print_facts(out, [("wrong", problem) for problem in verified.problems])
-        out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
+    with to_any_reader():
+        if format_ is Format.JSON:
+            write_document(document)
+        else:
+            out = console()
+            out.print(f"{plural(verified.files, 'file')} and {plural(verified.rows, 'row')} of the index compared")
+            print_facts(out, [("changed since", plural(verified.changed, "file"))] if verified.changed else [])
+            print_facts(out, [("wrong", problem) for problem in verified.problems])
+            out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
     if verified.problems:
         raise typer.Exit(FAILED)
 

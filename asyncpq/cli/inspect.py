@@ -114,7 +114,7 @@ async def inspect(
 
 
 def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: Order, all_rows: bool) -> None:
-    _print_facts(out, document)
+    print_file_facts(out, document)
     if pages is None:
         _print_columns(out, document["columns"], sort, all_rows=all_rows)
         _print_row_groups(out, document, all_rows=all_rows)
@@ -122,10 +122,12 @@ def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: O
         for ordinal, column in enumerate(document["columns"]):
             if column["name"] == pages or column["name"].startswith(f"{pages}."):
                 _print_pages(out, document, ordinal, all_rows=all_rows)
+    print_facts(out, [("cannot be read", f"{name}: {reason}") for name, reason in document["unreadable"].items()])
     print_facts(out, [("not used", reason) for reason in document["fallbacks"]])
 
 
-def _print_facts(out: Console, document: Inspection) -> None:
+def print_file_facts(out: Console, document: Inspection) -> None:
+    """Print what a file is as a whole: size, rows, writer, footer, indexes."""
     columns, groups = document["columns"], document["row_groups"]
     out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     facts = [size_text(document["size"]), plural(document["rows"], "row")]
@@ -138,7 +140,8 @@ def _print_facts(out: Console, document: Inspection) -> None:
             ("footer", size_text(footer) + (", encrypted" if document["footer_encrypted"] else "")),
             ("sorted by", ", ".join(document["sorted_by"]) or "nothing that statistics show"),
             ("page indexes", _having(columns, "offset_indexes", len(groups))),
-            ("Bloom filters", _having(columns, "bloom_filters", len(groups))),
+            ("Bloom filters", _having(columns, "bloom_filters", len(groups)) + _filter_size(document)),
+            ("legacy calendar", ", ".join(document["legacy_calendar"])),
             ("embedded indexes", ", ".join(document["embedded_indexes"])),
             ("metadata", ", ".join(document["key_value_metadata"])),
             ("version", f"{document['version']} ({document['guarantee']})"),
@@ -155,6 +158,12 @@ def _having(columns: Sequence[ColumnReport], what: _Index, row_groups: int) -> s
         return "none"
     some = " (not in all row groups)" if any(0 < column[what] < row_groups for column in columns) else ""
     return f"all columns{some}" if len(having) == len(columns) else f"{', '.join(having)}{some}"
+
+
+def _filter_size(document: Inspection) -> str:
+    spans = [chunk["bloom_filter"] for group in document["row_groups"] for chunk in group["chunks"]]
+    num_bytes = sum(span[1] - span[0] for span in spans if span is not None)
+    return f", {size_text(num_bytes)}, {share_text(num_bytes, document['size'])} of the file" if num_bytes else ""
 
 
 def _print_columns(out: Console, columns: Sequence[ColumnReport], sort: Order, *, all_rows: bool) -> None:
@@ -282,7 +291,7 @@ def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all
         print_table(out, "Schema", [("column", "text"), ("type", "text")], names)
         return
     out.print("The first file:")
-    _print_facts(out, sample)
+    print_file_facts(out, sample)
     _print_columns(out, sample["columns"], sort, all_rows=all_rows)
     _print_row_groups(out, sample, all_rows=all_rows)
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FINDINGS
+from asyncpq.cli.running import FINDINGS, to_any_reader
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
@@ -57,10 +57,11 @@ async def lint(
             raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
     async with opened(session, url, index) as target:
         document = await target.lint(column or None)
-    if format_ is Format.JSON:
-        write_document(document)
-    else:
-        _show(console(), document, writer)
+    with to_any_reader():
+        if format_ is Format.JSON:
+            write_document(document)
+        else:
+            _show(console(), document, writer)
     if strict and document["findings"]:
         raise typer.Exit(FINDINGS)
 

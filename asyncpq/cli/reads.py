@@ -15,6 +15,7 @@ from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Progress
 from asyncpq.file import File
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from asyncpq.dataset import Dataset
     from asyncpq.reports.documents import Count
+    from asyncpq.tables import Version
 
 _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
 
@@ -51,8 +53,12 @@ async def query(
     url: Url,
     columns: Columns = None,
     where: Where = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many rows.", min=0)] = None,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)
+    ] = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
@@ -60,10 +66,27 @@ async def query(
 
     A table shows the first rows; all other formats stream all rows in constant memory.
     """
+    await write_scan(session, url, columns, where, limit, format_, output, index=index, version=version_of(version, at))
+
+
+async def write_scan(
+    session: Session,
+    url: str,
+    columns: str | None,
+    where: str | None,
+    limit: int | None,
+    format_: RowFormat | None,
+    output: str | None,
+    *,
+    index: str | None = None,
+    version: Version | None = None,
+) -> None:
+    """Read the rows that match ``where``, at most ``limit`` of them, and write them. The arguments are those of
+    ``asyncpq query``, as typer reads them."""
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
     with _progress(session, form, output) as bars:
-        async with opened(session, url, index) as target:
+        async with opened(session, url, index, version) as target:
             # A table reads one row more than it shows, to know that there is one.
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
             total = target.num_rows if isinstance(target, File) and where is None else None
@@ -88,13 +111,15 @@ async def lookup(
     key: Keys,
     columns: Columns = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
     """Read the rows with the given keys."""
     form = chosen_format(format_, output)
     with _progress(session, form, output) as bars:
-        async with opened(session, url, index) as target:
+        async with opened(session, url, index, version_of(version, at)) as target:
             table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
             bars.close()
             await _write(table, form, output, target)
@@ -126,13 +151,15 @@ async def count(
     url: Url,
     where: Where = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: Annotated[
         CountFormat, typer.Option("--format", help="The number, or a JSON document.")
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
     with _progress(session) as bars:
-        async with opened(session, url, index) as target:
+        async with opened(session, url, index, version_of(version, at)) as target:
             rows = await target.count(where)
             bars.close()
             if format_ is CountFormat.JSON:

@@ -169,6 +169,15 @@ def interruptible(hint: str) -> Iterator[None]:
         fail(f"interrupted. {hint}", INTERRUPTED)
 
 
+@contextmanager
+def to_any_reader() -> Iterator[None]:
+    """Write output whose reader may have gone, such as head: the command goes on to its exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_output()
+
+
 def run(state: State, command: Coroutine[Any, Any, T]) -> T:
     """Run a command to its end and return its result; an error ends the process with one line and an exit code."""
     logging.basicConfig(level=logging.DEBUG if state.debug else logging.WARNING, format="%(name)s: %(message)s")

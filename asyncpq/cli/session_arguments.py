@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 import typer
 
 from asyncpq.cli.running import run
-from asyncpq.cli.tables import names_table, open_files, target_of
+from asyncpq.cli.tables import names_table, no_versions, open_files, target_of
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.opening.names import names_many
 from asyncpq.options import RequestOptions
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncpq.dataset import Dataset
     from asyncpq.file import File
     from asyncpq.indexing import Index
+    from asyncpq.tables import Version
 
 P = ParamSpec("P")
 
@@ -174,18 +175,20 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
 
 
 @asynccontextmanager
-async def opened(session: Session, url: str, index: str | None = None) -> AsyncIterator[File | Dataset]:
+async def opened(
+    session: Session, url: str, index: str | None = None, version: Version | None = None
+) -> AsyncIterator[File | Dataset]:
     """Open the file or dataset at ``url``. If the url may mean either, the file is opened if it exists. With the url of
-    an ``index``, the dataset is always opened."""
+    an ``index``, the dataset is always opened. ``version``: of a table; None for the current one."""
     if index is not None or names_table(url) or names_many(url):
-        async with await open_files(session, url, index) as dataset:
+        async with await open_files(session, url, index, version) as dataset:
             yield dataset
         return
     try:
         file = await session.open_file(url)
     except ObjectNotFoundError as missing:
         try:
-            lake = await open_files(session, url)
+            lake = await open_files(session, url, version=version)
         except ObjectNotFoundError:
             missing.hint = "Look for a mistyped folder, bucket or file."
             raise missing from None
@@ -193,4 +196,6 @@ async def opened(session: Session, url: str, index: str | None = None) -> AsyncI
             yield lake
         return
     async with file:
+        if version is not None:
+            raise no_versions(url)
         yield file

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.session import Session
-from asyncpq.storage.urls import ICEBERG_METADATA
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 
 if TYPE_CHECKING:
     from asyncpq.dataset import Dataset
+    from asyncpq.tables import Version
 
 _DUCKLAKE: Final = "ducklake:"
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
@@ -42,15 +44,29 @@ def names_table(url: str) -> bool:
     return url.startswith(_DUCKLAKE) or url.endswith(ICEBERG_METADATA)
 
 
-async def open_files(session: Session, url: str, index: str | None = None) -> Dataset:
+async def open_files(session: Session, url: str, index: str | None = None, version: Version | None = None) -> Dataset:
     """Open the files at ``url``, or the table that they belong to. ``index``: url of an index to use; None for the
-    default."""
-    known = _known(url)
+    default. ``version``: of the table; None for the current one."""
+    known = _known(url, version)
+    asked = version if known.format is not None else None
     try:
-        return await session.open_dataset(known.target, format=known.format, index=index)
+        dataset = await session.open_dataset(known.target, format=known.format, index=index, version=asked)
     except InvalidOptionError as error:
         format_ = _format(error)
-    return await session.open_dataset(url, format=format_, index=index)
+    else:
+        if version is not None and not known.is_table:
+            raise no_versions(url)
+        return dataset
+    return await session.open_dataset(url, format=format_, index=index, version=version)
+
+
+def no_versions(url: str) -> InvalidOptionError:
+    """Return the error of ``--version`` or ``--at`` for something that is not a table."""
+    return InvalidOptionError(
+        "--version and --at name versions of a table, but the url names files",
+        url=safe_url(url),
+        hint="Leave them out, or name the folder of a Delta or Iceberg table or ducklake:CATALOG#TABLE.",
+    )
 
 
 async def target_of(session: Session, url: str) -> OpenArguments:
@@ -74,21 +90,27 @@ def _format(error: InvalidOptionError) -> TableFormat:
     return table_format
 
 
-def _known(url: str) -> OpenArguments:
+def _known(url: str, version: Version | None = None) -> OpenArguments:
     """Return the arguments with which a session opens ``url``, without a request: a table, or else files."""
     if url.startswith(_DUCKLAKE):
-        return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE)))
+        return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE), version))
     return OpenArguments(url, "iceberg" if url.endswith(ICEBERG_METADATA) else None)
 
 
-def _lake_table(text: str) -> object:
+def _lake_table(text: str, version: Version | None) -> object:
     """Return the DuckLake table that ``text``, of the form ``CATALOG#TABLE``, names."""
     from asyncpq import DuckLakeTable
 
     catalog, _, table = text.rpartition("#")
     if not catalog or not table:
         raise InvalidOptionError("the url of a DuckLake lacks the name of a table", hint=_LAKE_HINT)
-    return DuckLakeTable(_database(catalog), table)
+    if isinstance(version, str):
+        raise InvalidOptionError(
+            f"--version {version}: a DuckLake numbers its snapshots", hint="Pass a snapshot's id, or --at TIME."
+        )
+    if isinstance(version, dt.datetime):
+        return DuckLakeTable(_database(catalog), table, as_of=version)
+    return DuckLakeTable(_database(catalog), table, snapshot=version)
 
 
 def _database(catalog: str) -> str:

@@ -15,6 +15,7 @@ from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
 from asyncpq.file import File
@@ -34,7 +35,7 @@ class StoryFormat(enum.StrEnum):
     JSON = "json"
 
 
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many rows.", min=0)]
+Limit = Annotated[int | None, typer.Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)]
 StoryFormatOption = Annotated[StoryFormat, typer.Option("--format", help="Text for people, or one JSON document.")]
 
 
@@ -47,6 +48,8 @@ async def explain(
     where: Where = None,
     limit: Limit = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: StoryFormatOption = StoryFormat.TEXT,
     html: Html = None,
     svg: Svg = None,
@@ -55,7 +58,7 @@ async def explain(
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
     check_folders(html, svg, png)
     with ProgressBars() as bars, session.runtime.watched(bars):
-        async with opened(session, url, index) as target:
+        async with opened(session, url, index, version_of(version, at)) as target:
             plan = await target.plan(**_read(target, key, columns, where, limit))
             document = plan.to_dict()
             if html or svg or png:
@@ -78,6 +81,8 @@ async def why(
     limit: Limit = None,
     count: Annotated[bool, typer.Option("--count", help="Count the rows that match, instead of reading them.")] = False,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     warm: Annotated[
         bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
@@ -90,7 +95,7 @@ async def why(
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
     check_folders(html, svg, png)
     with ProgressBars() as bars, session.runtime.watched(bars):
-        async with opened(session, url, index) as target:
+        async with opened(session, url, index, version_of(version, at)) as target:
             if count and (key or columns is not None or limit is not None):
                 raise InvalidOptionError(
                     "--count cannot be combined with --key, --columns or --limit",

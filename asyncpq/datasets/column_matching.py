@@ -74,7 +74,9 @@ def view_of(
     constants: dict[str, pa.Scalar] = {}
     for at, (name, field) in enumerate(zip(names, wanted, strict=True)):
         ordinal = None
-        if name in partition:
+        if field is not None and field.unreadable is not None:
+            pass  # reads raise the error
+        elif name in partition:
             constants[name] = _scalar(partition[name], schema.field(at), version.url)
         else:
             ordinal = _ordinal(version, name, field, by_id)
@@ -89,6 +91,13 @@ def view_of(
         sources.append(ordinal)
     match = _Matcher(wanted, schema, sources, constants, bool(by_id), extensions)
     return SchemaAdapter(schema, constants, version.digest, match)
+
+
+def unmatched(field: TableField, target: pa.Field) -> Match:
+    """Return the match of a table's column, or of a part of one, in no file: it names the parts that cannot be read.
+    ``target`` is the column's Arrow field."""
+    children = [unmatched(part, child) for part, child in _parts(field, target)]
+    return Match(target, None, None, tuple(children), unreadable=field.unreadable)
 
 
 def _table_field(field: pa.Field) -> TableField:
@@ -211,13 +220,16 @@ class _Matcher:
 
     def _match(self, version: FileVersion, ordinal: int, types: Mapping[int, FieldType]) -> Match:
         source, target = self.sources[ordinal], self.schema.field(ordinal)
+        field = self.fields[ordinal]
+        if field is not None and field.unreadable is not None:
+            return unmatched(field, target)
         if source is None:
             return lacking(target, self.constants[target.name])
         if source < 0:
             raise _several(target.name)
         parquet = version.metadata.schema
         top = parquet.fields[source]
-        kind, field = types[source].arrow.type, self.fields[ordinal]
+        kind = types[source].arrow.type
         resolution = _resolution(field, kind)
         if not kind.num_fields and kind.equals(target.type) and resolution is None:
             return Match(target, SourcePart(kind, source, top.first_leaf, top.leaf_stop), None, ())
@@ -299,6 +311,9 @@ def _matched(
     with_ids = () if ids is None else children_of(ids)
     children: list[Match] = []
     for position, (part, child) in enumerate(wanted):
+        if part.unreadable is not None:
+            children.append(unmatched(part, child))
+            continue
         at = _position(part, given, with_ids) if isinstance(kind, pa.StructType) else position
         if at is None or pa.types.is_null(given[at].type):
             default = None if at is not None or part.default is None else _scalar(part.default, child, "")

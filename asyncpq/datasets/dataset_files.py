@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import FileStatistics
-from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.model import DataFile, View, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_bad_file
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
@@ -190,7 +190,7 @@ class DatasetFiles:
         prunes = found.total is not None or self._state.source.view is View.TABLE
         if by_file is None or (self._ask.where is not None and prunes):
             return
-        missing = by_file.keys() - {file.url for file in found.files}
+        missing = by_file.keys() - set(urls_of(found.files))
         if missing:
             raise RowIndexError(
                 "the dataset has no such file", url=safe_url(min(missing)), hint="Use the urls of Dataset.files()."

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import islice
-from typing import Final
+from itertools import islice, repeat
+from typing import Any, Final
 
 import pyarrow as pa
 from cachetools import LRUCache
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets.footer_statistics import Learnt, TestedPart, column_statistics, leaf_at, with_parts
-from asyncpq.datasets.model import ColumnBounds, DataFile
+from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, partitions_of, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.paths import top_level, type_at
 from asyncpq.decoding.typed_literals import storage_type
@@ -60,6 +60,7 @@ _DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
     (pa.types.is_large_binary, Domain.BYTES),
 )
 _UNKNOWN = ColumnBounds()
+_NO_BOUNDS: Final[Mapping[str, ColumnBounds]] = {}
 _KEPT: Final = "statistics of footers"
 _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version included, without the url
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
@@ -84,7 +85,7 @@ class FileStatistics:
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
         """Drop the statistics of all files that are not among ``files``."""
-        urls = {file.url for file in files}
+        urls = set(urls_of(files))
         if len(self._num_rows) > len(urls):
             self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
@@ -168,7 +169,11 @@ class FileStatistics:
         which ``where``, simplified, is true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
-        is_described = next((True for file in files if file.partition or file.bounds), False)
+        is_described = (
+            files.are_described
+            if isinstance(files, DataFiles)
+            else next((True for file in files if file.partition or file.bounds), False)
+        )
         parts: Mapping[str, TestedPart] = {}
         if self._learnt:
             where, parts = _with_parts(where, schema)
@@ -213,7 +218,11 @@ class FileStatistics:
         def zones_of_all() -> Zones:
             num_learnt, zones = kept.get(name, (-1, None))
             if zones is None or num_learnt != number:
-                zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+                learnt = map(by_url.get, urls_of(files))
+                known = [
+                    None if one is None else _current(files[number], name, one) for number, one in enumerate(learnt)
+                ]
+                zones = _learnt_zones(name, type_, known)
                 if num_replaced == self._num_replaced:  # the number of files tells nothing about replaced ones
                     kept[name] = number, zones
             return zones
@@ -336,18 +345,20 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
     """Return one zone for each file, which bounds a column's values: from partition values and, if statistics are
     trusted, from a table's bounds."""
     kind = kind_of(type_)
-    if files and all(name in file.partition for file in files):
-        return value_zones(kind, [file.partition[name] for file in files])
+    partitions = partitions_of(files)
+    if partitions and all(name in values for values in partitions):
+        return value_zones(kind, [values[name] for values in partitions])
 
-    def known(file: DataFile) -> ColumnBounds:
-        if name not in file.partition:
-            return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
-        value = file.partition[name]  # the same in all rows
+    def known(partition: Mapping[str, Any], own: Mapping[str, ColumnBounds]) -> ColumnBounds:
+        if name not in partition:
+            return own.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+        value = partition[name]  # the same in all rows
         if value is None:
             return ColumnBounds(all_null=True)
         return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
-    bounds = [known(file) for file in files]
+    of_tables = repeat(_NO_BOUNDS) if isinstance(files, DataFiles) else (file.bounds for file in files)
+    bounds = list(map(known, partitions, of_tables))
     return file_zones(
         kind,
         [item.min for item in bounds],
@@ -356,6 +367,7 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         all_null=[item.all_null for item in bounds],
         may_be_nan=[item.may_be_nan for item in bounds],
         is_nested="." in name,
+        any_calendar=True,
     )
 
 

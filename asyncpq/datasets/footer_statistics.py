@@ -117,6 +117,7 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
     metadata, validator = version.metadata, version.validator
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
+    calendar = metadata.calendars.get(leaf.index)
     low: Any = None
     high: Any = None
     nulls: int | None = 0
@@ -127,7 +128,9 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
             continue
         try:
             chunk = group.chunk(leaf.index)
-            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+            found, _ = chunk_bounds(
+                chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows, calendar
+            )
         except AsyncpqError:
             return _unknown(version)  # a read of the column raises the error
         nulls = None if nulls is None or found.null_count is None else nulls + found.null_count

@@ -8,9 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import paused
+from asyncpq.checkpoints import each
 from asyncpq.datasets.file_statistics import FileStatistics
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, urls_of
 from asyncpq.datasets.partitioning import Partitioning, values_of_folders
 from asyncpq.expressions import Expression, columns, implied, simplify
 from asyncpq.pruning.row_ranges import RowRanges
@@ -45,8 +45,8 @@ class ListedFolders:
         self._root = root
         self._partitioning = partitioning
         in_folders: dict[str, list[int]] = {}
-        for number, file in enumerate(paused(files)):
-            in_folders.setdefault(file.url[: file.url.rfind("/") + 1], []).append(number)
+        for number, url in enumerate(each(urls_of(files))):
+            in_folders.setdefault(url[: url.rfind("/") + 1], []).append(number)
         names = set(in_folders)
         for folder in in_folders:
             above = parent(folder)

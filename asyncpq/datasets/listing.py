@@ -6,22 +6,22 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import paused
+from asyncpq.checkpoints import each
 from asyncpq.datasets.listed_folders import FoldersLeft
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFiles, NamedRow
 from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
-from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
+from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Store
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import END_OF_KEY, refuse_one_slash, safe_url, split_url
 
@@ -71,7 +71,7 @@ class Target:
 class Listing:
     """The files of a target at one time, in bytewise order of their names; for a list of urls in the list's order."""
 
-    files: tuple[DataFile, ...]  # without the files of ``errors``
+    files: DataFiles  # without the files of ``errors``
     partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values are in the paths
     # errors of files with invalid partition values in their paths
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
@@ -243,7 +243,7 @@ async def list_files(
         left: list only the files of these folders, of a target that has files; None for all.
     """
     if target.urls is not None:
-        return _listing([(url, None, None) for url in target.urls], "", partitioning)
+        return _listing([(url, None, None, False, None, None, None) for url in target.urls], "", partitioning)
     store, _ = await runtime.store(target.url)
     parts, around = await _list_prefixes(runtime, store, target.prefixes, context, alone=plain, left=left)
     objects = parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts))
@@ -260,24 +260,24 @@ async def list_files(
     found = await _worked(runtime, number, partial(_found, target, objects, left, plain=plain))
     files = found.files
     if not objects and target.may_be_file and left is None:
-        files = await _one_file(store, target.url, context)
+        files = list(ListedObjects.of(await _one_file(store, target.url, context)).rows)
     uncommitted = False
     if found.folders:
         committed = await _without_others(store, target, context, commits, found)
         uncommitted, files = len(committed) < len(files), committed
     if not found.counts and not (found.has_index and await commits(target.folder)):
-        files = [listed for listed in files if listed.url not in found.written]
+        files = [row for row in files if row[0] not in found.written]
 
     def listed_files() -> Listing:
-        names = [listed.url for listed in files]
-        urls = (listed.url for listed in paused(found.objects))
+        names = [row[0] for row in files]
+        urls = (row[0] for row in each(found.objects.rows))
         table = find_table(target.folder, urls, names, whole=target.pattern is None)
         if table is None and objects and files:  # one file, named by its url, is the caller's choice
             table = around
         if not files and not allow_empty and (plain or table is None):
             raise _nothing(target, hidden=bool(objects), uncommitted=bool(found.written) or uncommitted)
         root = "" if target.pattern is not None else target.folder
-        listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
+        listing = _listing(files, root, partitioning)
         return replace(
             listing, table=table, has_index=found.has_index, is_written=bool(found.written), listed=found.objects
         )
@@ -294,8 +294,8 @@ async def _worked(runtime: Runtime, number: int, work: Callable[[], T]) -> T:
 class _Found:
     """What a listing has of a target, before it is known which files are committed."""
 
-    objects: Sequence[ListedObject]
-    files: list[ListedObject]
+    objects: ListedObjects
+    files: list[ObjectRow]
     has_index: bool
     written: set[str]  # urls of files that asyncpq wrote below the target's own folder
     counts: bool  # these files count
@@ -305,22 +305,23 @@ class _Found:
 def _found(target: Target, objects: Sequence[ListedObject], left: FoldersLeft | None, *, plain: bool) -> _Found:
     """Return what of the target is among ``objects``; with ``left``, in these folders."""
     behind = len(target.folder)
+    objects = ListedObjects.of(objects)
     if left is not None:  # stores may list other folders, too
-        objects = [listed for listed in objects if left.covers(listed.url[: listed.url.rfind("/") + 1])]
-    files = [listed for listed in paused(objects) if is_file_of(target, listed.url, listed.size)]
-    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in objects)
+        objects = ListedObjects([row for row in objects.rows if left.covers(row[0][: row[0].rfind("/") + 1])])
+    files = [row for row in each(objects.rows) if is_file_of(target, row[0], row[1])]
+    has_index = any(row[0].startswith(f"{INDEX_FOLDER}latest", behind) for row in objects.rows)
     written, folders = set[str](), dict[str, str]()
     if not plain:
         own = None if target.pattern is not None else target.folder
-        for listed in paused(files):
-            match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
+        for url, *_ in each(files):
+            match = _WRITTEN_SOMEWHERE.fullmatch(url) if "data/" in url else None
             if match is not None:
                 folder = match[1] or ""
                 if folder == own:
-                    written.add(listed.url)
+                    written.add(url)
                 else:
-                    folders[listed.url] = folder
-    counts = not written or any(listed.url == target.folder + SUCCESS for listed in objects)
+                    folders[url] = folder
+    counts = not written or any(row[0] == target.folder + SUCCESS for row in objects.rows)
     return _Found(objects, files, has_index, written, counts, folders)
 
 
@@ -332,7 +333,7 @@ async def _list_prefixes(
     *,
     alone: bool,
     left: FoldersLeft | None,
-) -> tuple[list[list[ListedObject]], FoundTable | None]:
+) -> tuple[list[Sequence[ListedObject]], FoundTable | None]:
     """List the objects of each of ``prefixes``, perhaps without those of other folders than ``left``; at the same time,
     unless ``alone``, look for a table around them, which is returned, too."""
     folders = [] if alone else unseen_folders(runtime, prefixes)
@@ -346,12 +347,12 @@ async def _list_prefixes(
 
 async def _without_others(
     store: Store, target: Target, context: RequestContext, commits: Commits, found: _Found
-) -> list[ListedObject]:
+) -> list[ObjectRow]:
     """Return the files without the uncommitted files that asyncpq wrote below other folders than the target's.
 
     Raises InvalidOptionError if such a folder has an index that alone knows which of its files were committed.
     """
-    urls = {listed.url for listed in found.objects}
+    urls = {row[0] for row in found.objects.rows}
 
     async def exists(url: str) -> bool:
         if url.startswith(target.prefixes):
@@ -368,7 +369,7 @@ async def _without_others(
         return await exists(folder + SUCCESS)
 
     whole = {folder: await counts_whole(folder) for folder in dict.fromkeys(found.folders.values())}
-    return [file for file in found.files if file.url not in found.folders or whole[found.folders[file.url]]]
+    return [row for row in found.files if row[0] not in found.folders or whole[found.folders[row[0]]]]
 
 
 def may_be_uncommitted(url: str) -> bool:
@@ -443,19 +444,17 @@ def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundE
     return ObjectNotFoundError(message, url=safe_url(target.url), hint=hint)
 
 
-def _listing(
-    entries: Sequence[tuple[str, int | None, Validator | None]], root: str, partitioning: Partitioning | None
-) -> Listing:
+def _listing(rows: Sequence[ObjectRow | NamedRow], root: str, partitioning: Partitioning | None) -> Listing:
     if partitioning is not None and partitioning.names is not None and not root:
         raise InvalidOptionError(
             "partitioning by folder names needs a prefix: patterns and lists of urls have no root folder",
             hint='Open the prefix, or pass partitioning="hive".',
         )
-    urls = [url for url, _, _ in entries]
+    urls = [row[0] for row in rows]
     partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
-    files = tuple(
-        DataFile(url=url, validator=validator, size=size, partition=partition)
-        for number, ((url, size, validator), partition) in enumerate(zip(entries, partitions.values, strict=True))
-        if number not in partitions.errors
-    )
-    return Listing(files, partitions.schema, tuple(partitions.errors.values()))
+    if partitions.errors:
+        rows = [row for number, row in enumerate(rows) if number not in partitions.errors]
+    of_folders: dict[str, Mapping[str, Any]] = {}
+    if partitioning is not None:
+        of_folders = {url[: url.rfind("/") + 1]: own for url, own in zip(urls, partitions.values, strict=True)}
+    return Listing(DataFiles(rows, of_folders), partitions.schema, tuple(partitions.errors.values()))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Protocol, TypeVar
+from operator import eq, itemgetter
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +21,8 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import LimitOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.records import dataclass
-from asyncpq.storage.base import Validator
+from asyncpq.records import LazyRecords, dataclass
+from asyncpq.storage.base import ObjectRow, Validator
 
 T = TypeVar("T")
 
@@ -187,6 +188,58 @@ class DataFile:
         return replace(self, entry=None, validator=None, size=None, num_rows=None)
 
 
+class DataFiles(LazyRecords[DataFile]):
+    """The files of a listing; ``rows`` are those of :class:`asyncpq.storage.base.ListedObjects`. ``partitions`` has the
+    partition values of each folder, by its url."""
+
+    __slots__ = ("partitions",)
+
+    def __init__(self, rows: Sequence[ObjectRow | NamedRow], partitions: Mapping[str, Mapping[str, Any]]) -> None:
+        self.partitions = partitions
+        super().__init__(rows, self._file)
+
+    @property
+    def are_described(self) -> bool:
+        """Whether any of the files has partition values."""
+        return any(self.partitions.values())
+
+    def _file(self, row: ObjectRow) -> DataFile:
+        url, size, _, known, *fields = row
+        return DataFile(
+            url=url,
+            validator=Validator(size, *fields) if known else None,
+            size=size,
+            partition=self.partitions.get(url[: url.rfind("/") + 1], _NO_VALUES),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DataFiles):
+            return super().__eq__(other)
+        times = itemgetter(0, 1, *range(3, 7))  # the time of the write is no part of a file
+        same = self.partitions == other.partitions and len(self.rows) == len(other.rows)
+        return same and all(map(eq, map(times, self.rows), map(times, other.rows)))
+
+    __hash__ = None
+
+
+_NO_VALUES: Mapping[str, Any] = {}
+#: The row of a file that was named, not listed.
+NamedRow: TypeAlias = tuple[str, None, None, bool, None, None, None]
+
+
+def partitions_of(files: Sequence[DataFile]) -> list[Mapping[str, Any]]:
+    """Return the partition values of the files, as :func:`urls_of` does."""
+    if not isinstance(files, DataFiles):
+        return [file.partition for file in files]
+    values = files.partitions
+    return [values.get(row[0][: row[0].rfind("/") + 1], _NO_VALUES) for row in files.rows]
+
+
+def urls_of(files: Sequence[DataFile]) -> list[str]:
+    """Return the urls of the files, without making an object of each file of a listing."""
+    return [row[0] for row in files.rows] if isinstance(files, DataFiles) else [file.url for file in files]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableField:
     """A column of a table, or a part of a nested column, with its names or id in the files.
@@ -209,6 +262,8 @@ class TableField:
             the value in ``typed_value``), ``value`` is restored.
         resolution: unit of timestamps ("s", "ms", "us"): finer ones in a file are converted as DuckDB does, to the
             nearest second or millisecond, or truncated to microseconds. None: finer ones raise an error.
+        unreadable: the error to raise when the column or part is read, in the result or in a predicate; None for those
+            that can be read. The table's other columns are not affected.
     """
 
     name: str
@@ -222,6 +277,7 @@ class TableField:
     ignores_zone: bool = False
     is_variant: bool = False
     resolution: str | None = None
+    unreadable: AsyncpqError | None = None
 
 
 class Snapshot(Protocol):

@@ -317,7 +317,7 @@ class ListedFiles:
             return False
         if self.check is None:
             return True
-        changed = partial(self.check, [(file.url, file.validator) for file in known.files])
+        changed = partial(self.check, ((file.url, file.validator) for file in known.files))
         return not (changed() if len(known.files) <= _FEW_FILES else await self.runtime.in_thread(changed))
 
     async def _look(self, operation: Operation, scan: bool, where: Expression | None) -> FileSet:

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
+from asyncpq.checkpoints import each
 from asyncpq.datasets.listed_folders import FoldersLeft, ListedFolders, conditions
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.providers import FileSet, SkippedFile
 from asyncpq.errors import PartitionError
@@ -179,13 +180,17 @@ def _merge(last: Listing, found: Listing, left: FoldersLeft, positions: Sequence
 
     others = [error for error in last.errors if is_other(error)]
     same_errors = [error.url for error in last.errors] == [error.url for error in (*others, *found.errors)]
-    if same_errors and found.files == tuple([last.files[position] for position in positions]):
+    before = DataFiles([last.files.rows[position] for position in positions], last.files.partitions)
+    if same_errors and list(found.files) == list(before):
         return last
     replaced = set(positions)
-    files = [file for position, file in enumerate(last.files) if position not in replaced]
-    files += found.files
-    files.sort(key=lambda file: os.fsencode(file.url.removesuffix(END_OF_KEY)))
-    return replace(last, files=tuple(files), errors=(*others, *found.errors), listed=())
+    rows = [row for position, row in enumerate(each(last.files.rows)) if position not in replaced]
+    rows += found.files.rows
+    rows.sort(key=lambda row: os.fsencode(row[0].removesuffix(END_OF_KEY)))
+    values = {**last.files.partitions, **found.files.partitions}
+    folders = dict.fromkeys(row[0][: row[0].rfind("/") + 1] for row in rows) if values else {}
+    partitions = {folder: values[folder] for folder in folders}
+    return replace(last, files=DataFiles(rows, partitions), errors=(*others, *found.errors), listed=())
 
 
 def file_set(listing: Listing, errors: Sequence[PartitionError], began: float, *, skips: bool) -> FileSet:

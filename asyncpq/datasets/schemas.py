@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
+from asyncpq.datasets.column_matching import unmatched
 from asyncpq.decoding.arrow import children_of, is_list, with_children
-from asyncpq.decoding.casts import lacking
+from asyncpq.decoding.casts import Match, lacking
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import SchemaMismatchError
 from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
+    from asyncpq.datasets.model import TableField
     from asyncpq.objects.version import FileVersion
     from asyncpq.scan.column_resolution import ColumnNames
 
@@ -268,16 +270,33 @@ def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return pa.large_binary() if large else pa.binary()
 
 
+def has_unreadable(fields: Iterable[TableField]) -> bool:
+    """Return whether a column of a table, or a part of one, cannot be read."""
+    return any(field.unreadable is not None or has_unreadable(field.children) for field in fields)
+
+
 def output_schema(
-    schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
+    schema: pa.Schema,
+    columns: ColumnNames | None,
+    keys: Sequence[str],
+    read_dictionary: Sequence[str],
+    fields: tuple[TableField, ...] | None = None,
 ) -> pa.Schema:
     """Return the schema of a read's result: the ``columns`` (None: all) of a dataset with ``schema``, followed by the
-    columns ``keys``. ``read_dictionary``: columns that are returned as dictionary arrays.
+    columns ``keys``. ``read_dictionary``: columns that are returned as dictionary arrays. ``fields``: a table's
+    columns, some of which may be unreadable.
 
-    Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
+    Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice, or the error of an
+    unreadable column.
     """
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
-    view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
+    known = {field.name: field for field in fields or ()}
+
+    def match(version: FileVersion, ordinals: Sequence[int]) -> list[Match]:
+        targets = [schema.field(ordinal) for ordinal in ordinals]
+        return [unmatched(known[field.name], field) if field.name in known else lacking(field) for field in targets]
+
+    view = SchemaAdapter(schema, {}, b"", match)
     dictionaries = frozenset(view.ordinals(read_dictionary))
     found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
     for key in keys:

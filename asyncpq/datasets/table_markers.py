@@ -26,11 +26,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _FOLDERS: Final = (("_delta_log/", "Delta"), (".hoodie/", "Hudi"), ("_spark_metadata/", "Spark Structured Streaming"))
 _HUDI_PARTITION: Final = ".hoodie_partition_metadata"  # a file in each of a Hudi table's folders of data
-_ICEBERG_ENDS: Final = (*ICEBERG_METADATA, ".avro")  # .gz.metadata.json is among them
+_ICEBERG_ENDS: Final = (*ICEBERG_METADATA, ".avro", "/version-hint.text")  # .gz.metadata.json is among them
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Others name their files in folders of metadata, too: an Avro file has to look like a manifest of Iceberg.
 _ICEBERG: Final = re.compile(
-    rf"metadata/(?:[^/]+\.metadata\.json(?:\.gz)?|(?:snap-\d+-[^/]+|[^/]*{_UUID}(?:-m\d+)?)\.avro)"
+    rf"metadata/(?:version-hint\.text|[^/]+\.metadata\.json(?:\.gz)?|(?:snap-\d+-[^/]+|[^/]*{_UUID}(?:-m\d+)?)\.avro)"
 )
 _DUCKLAKE: Final = re.compile(rf"ducklake-{_UUID}(?:-delete)?\.parquet")
 _OPENED_BY_URL: Final = ("Delta", "Iceberg")

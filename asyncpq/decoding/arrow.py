@@ -16,7 +16,6 @@ from itertools import accumulate
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from asyncpq.decoding import kernels as pc
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, UnsupportedFeatureError
@@ -25,6 +24,11 @@ from asyncpq.parquet.logical_types import Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
+
+try:
+    from pyarrow._parquet import ParquetReader
+except ImportError:  # pragma: no cover  # its public place, which loads pyarrow.fs
+    from pyarrow.parquet.core import ParquetReader
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FEW_ROWS = 8  # are picked from their pages one by one, and copied
@@ -99,6 +103,8 @@ def plain_scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
 
 def parquet_bytes(table: pa.Table) -> bytes:
     """Return a small ``table`` as the bytes of a Parquet file."""
+    import pyarrow.parquet as pq
+
     content = io.BytesIO()
     pq.write_table(table, content, compression="none")
     return content.getvalue()
@@ -106,6 +112,8 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
     """Encode an array, which has one leaf column, as PLAIN, uncompressed Parquet data pages with their headers."""
+    import pyarrow.parquet as pq
+
     content = io.BytesIO()
     table = pa.table([array], schema=pa.schema([pa.field("x", array.type, nullable)]))
     pq.write_table(table, content, row_group_size=max(1, len(array)), compression="none", use_dictionary=False)
@@ -139,13 +147,13 @@ def read_leaves(
     Raises CorruptFileError, UnsupportedFeatureError or ResourceLimitError (:func:`typed_error`).
     """
     try:
-        reader = pq.ParquetFile(
-            pa.BufferReader(file),
+        reader = _open(
+            file,
             pre_buffer=False,
             page_checksum_verification=verify_crc,
             read_dictionary=as_dictionary or None,
             coerce_int96_timestamp_unit=int96_unit,
-        ).reader
+        )
         tables = [reader.read_all(column_indices=list(leaves), use_threads=False) for leaves in groups]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "pages cannot be decoded") from error
@@ -158,12 +166,20 @@ def read_schema(footer_file: bytes, int96_unit: str = "ns", leaves: Sequence[int
     """Return pyarrow's Arrow schema of ``footer_file``, a file in memory without rows, cut to the leaf columns with
     these ordinals (None: all)."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit)
+        reader = _open(footer_file, coerce_int96_timestamp_unit=int96_unit)
         if leaves is None:
-            return file.schema_arrow
-        return file.reader.read_all(column_indices=list(leaves), use_threads=False).schema
+            return reader.schema_arrow
+        return reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "pyarrow cannot read the file's schema") from error
+
+
+def _open(file: bytes | pa.Buffer, **options: Any) -> ParquetReader:
+    """Open a Parquet file in memory as ``pyarrow.parquet.ParquetFile`` does. That class would load pyarrow.fs and look
+    at every column for each file."""
+    reader = ParquetReader()
+    reader.open(pa.BufferReader(file), arrow_extensions_enabled=True, **options)
+    return reader
 
 
 def compress(codec: str, data: bytes | pa.Buffer) -> bytes:

@@ -35,6 +35,7 @@ from asyncpq.expressions import (
     Not,
     Or,
     StartsWith,
+    is_nan,
     with_key_sets,
 )
 from asyncpq.expressions.scalars import Scalar, as_scalar, as_scalars
@@ -155,8 +156,8 @@ class _Translation:
             case "is_valid":
                 return Not(IsNull(self._column_of(args[0])))
             case "is_nan":
-                column = self._column_of(args[0])
-                return ColumnComparison(column, "!=", column)  # NaN is the one value that differs from itself
+                column, type_ = self._operand(args[0])  # no value of other types than floats differs from itself
+                return is_nan(column) if pa.types.is_floating(type_) else ColumnComparison(column, "!=", column)
             case "is_in":
                 return self._in(call)
             case "if_else":

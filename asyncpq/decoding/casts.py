@@ -25,7 +25,6 @@ from asyncpq.decoding.arrow import (
     take,
     validity,
 )
-from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
 from asyncpq.records import dataclass
@@ -58,6 +57,7 @@ class Match:
     default: pa.Scalar | None  # the value if the file lacks it; None for null
     children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
     is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
+    unreadable: AsyncpqError | None = None  # the error to raise if the column or part is read
 
 
 # A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
@@ -97,6 +97,8 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
         raise ValueError("the file lacks the column, so there is no type to cast from")
     cast_array: Cast | None
     if match.is_shredded:
+        from asyncpq.decoding.shredded_variant import restoring
+
         cast_array = partial(_restored, restoring(type_), match.field.type)
     elif match.children:
         cast_array = _nested(match, source, type_, leaves)
@@ -147,11 +149,22 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     )
     if same and type_.equals(target):
         return None
+    return _of_parts(target, parts)
+
+
+def _of_parts(target: pa.DataType, parts: Sequence[_Part]) -> Cast:
     if isinstance(target, pa.StructType):
         return partial(_struct, target, parts)
     if isinstance(target, pa.MapType):
         return partial(_map, target, parts)
     return partial(_list, target, parts)
+
+
+def cast_children(type_: pa.DataType, casts: Sequence[Cast | None]) -> Cast:
+    """Return a function that applies ``casts``, which keep the types, to the children of arrays of the nested
+    ``type_``; None leaves a child as it is."""
+    children = zip(casts, children_of(type_), strict=True)
+    return _of_parts(type_, [(index, change, lacking(child)) for index, (change, child) in enumerate(children)])
 
 
 def _child_array(part: _Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
@@ -249,6 +262,8 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
     if isinstance(target, pa.BaseExtensionType):
         store = cast(source, target.storage_type)
         return lambda array: pa.ExtensionArray.from_storage(target, array if store is None else store(array))
+    if _types.is_float64(source) and _types.is_decimal(target) and target.scale == 0:
+        return partial(_whole, target)
     if not _is_exact(source, target, instant):
         raise mismatch(source, target)
     between = _between(source, target)
@@ -273,6 +288,13 @@ def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, arra
     values = array.cast(pa.int64())
     nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
     return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
+
+
+def _whole(target: pa.DataType, array: pa.Array) -> pa.Array:
+    """Convert doubles to decimals without fraction digits."""
+    if not pc.all(pc.equal(pc.floor(array), array), min_count=0).as_py():
+        raise pa.ArrowInvalid("a value has a fraction")
+    return array.cast(target)
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:

@@ -342,7 +342,7 @@ class SizeEstimate:
     """
 
     def __init__(self, version: FileVersion, plan: RowGroupPlan, slots: Sequence[ValueSlot]) -> None:
-        self.headers: dict[Item, PageHeader] = {}
+        self.headers: dict[int, PageHeader] = {}  # of pages, by their offset in the object
         self._version = version
         self._plan = plan
         self._slots = slots
@@ -357,22 +357,25 @@ class SizeEstimate:
         total = spread = per_row = 0
         plan = self._plan
         for item, value in zip(items, values, strict=False):
-            if isinstance(value, Dictionary):
-                self._largest[item.column] = value.largest
-                total += value.values.nbytes  # is part of the output if the column comes as dictionary arrays
-                continue
             delta = False
-            if isinstance(value, PackedPage):
-                num_values, size, indexed = item.num_rows, len(value.content), value.value_bytes < 0
-            elif isinstance(value, LeafArray):  # its buffers may be copied
-                num_values, size = len(value.values), value.values.get_total_buffer_size()
-                indexed = value.lacks_dictionary
-            else:
+            if isinstance(value, (bytes, memoryview)):
                 content = self._content(item, value)
                 if content is None:
                     total = UNKNOWN
                     continue
                 num_values, size, indexed, delta = content
+            elif isinstance(value, Dictionary):
+                self._largest[item.column] = value.largest
+                total += value.values.nbytes  # is part of the output if the column comes as dictionary arrays
+                continue
+            elif isinstance(value, PackedPage):
+                num_values, size, indexed = item.num_rows, len(value.content), value.value_bytes < 0
+            elif isinstance(value, LeafArray):  # its buffers may be copied
+                num_values, size = len(value.values), value.values.get_total_buffer_size()
+                indexed = value.lacks_dictionary
+            else:
+                total = UNKNOWN
+                continue
             total += size
             if item.kind == "dictionary":
                 self._largest[item.column] = size
@@ -391,10 +394,8 @@ class SizeEstimate:
                 total += size * num_values
         return ExpectedBytes(total, spread, per_row)
 
-    def _content(self, item: Item, value: object) -> _Content | None:
+    def _content(self, item: Item, value: bytes | memoryview) -> _Content | None:
         """Return what bounds the decoded size of an item, from its fetched bytes; None if that is unknown."""
-        if not isinstance(value, (bytes, memoryview)):
-            return None
         if item.kind == "part":
             chunk = self._version.chunk(self._plan.ordinal, item.leaf)
             if len(value) != chunk.stop - chunk.start:
@@ -402,15 +403,16 @@ class SizeEstimate:
         # By the page headers, since footers may claim other sizes.
         num_values = size = position = 0
         indexed = delta = False
-        while position < len(value):
+        length = len(value)
+        while position < length:
             try:
                 header = decode_page_header(value, position, complete=True)
             except FormatError:  # is raised again by the decoder
                 return None
-            if isinstance(header, NeedMore):
+            if header is NeedMore.NEED_MORE:
                 return None
-            if item.kind == "page" and position == 0:
-                self.headers[item] = header
+            if position == 0 and item.kind == "page":
+                self.headers[item.start] = header
             position += header.header_size + header.compressed_size
             size += header.uncompressed_size
             if header.type is PageType.DATA_PAGE or header.type is PageType.DATA_PAGE_V2:

@@ -30,6 +30,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.column_chunk import Encoding, unsupported
 from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES
 from asyncpq.parquet.schema import Field, Projection
 
@@ -148,6 +149,12 @@ def read_encrypted(
     if not isinstance(decryption, FileDecryption):
         hint = "Give open_file the file's decryption_properties=."
         raise UnsupportedFeatureError("the column is encrypted", column=name, hint=hint)
+    for leaf in read:
+        reason = unsupported(leaf.chunk.encodings, leaf.chunk.codec)
+        if reason is None and Encoding.ALP in leaf.chunk.encodings:
+            reason = "pages of the encoding ALP, which pyarrow does not decode"
+        if reason is not None:
+            raise UnsupportedFeatureError(f"the encrypted column has {reason}", column=leaf.leaf.dotted)
     pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
     pieces.append((version.footer_start, version.footer))
     try:

@@ -220,7 +220,11 @@ class FieldSource:
         """Decode the groups' pages in a spliced file (``splice``), whose footer states one row more than any leaf has,
         so that too many rows show."""
         rows = max(leaf_pages.rows.num_rows for leaf_pages in pages.values())
-        file = template.splice({leaf: leaf_pages.content for leaf, leaf_pages in pages.items()}, num_rows=rows + 1)
+        contents = {
+            number: leaf_pages.readable(self._leaves[number].leaf, verify_crc=limits.verify_crc)
+            for number, leaf_pages in pages.items()
+        }
+        file = template.splice(contents, num_rows=rows + 1)
         first = self._field.first_leaf
         return read_leaves(
             file,

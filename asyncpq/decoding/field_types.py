@@ -22,6 +22,7 @@ from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureErro
 from asyncpq.events import Operation
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.calendars import CALENDAR_KEYS
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Projection
 from asyncpq.records import dataclass
@@ -251,6 +252,9 @@ def field_template(
 def _metadata(version: FileVersion) -> dict[bytes, bytes] | None:
     pairs = version.metadata.key_value_metadata
     kept = {key: value for key, value in pairs.items() if key != "ARROW:schema"}
+    if version.metadata.calendar_mode == "rebase" and version.metadata.calendars:
+        for key in CALENDAR_KEYS:  # else a file that these rows are written to would be rebased again
+            kept.pop(key, None)
     if not kept:
         return None
     return {key.encode(): (value or "").encode("utf-8", "surrogateescape") for key, value in kept.items()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias
 
@@ -51,6 +52,7 @@ Evaluate: TypeAlias = Callable[[Columns], Any]
 
 _FLIPPED: Mapping[tree.CompareOp, tree.CompareOp] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FEW_KEYS = 4
+_PERHAPS_NO_KEYS = frozenset({type(None), float, Decimal})  # null and NaN, which match nothing
 _SEARCHED_VALUES = 256  # for each key: so many sorted values are searched, fewer hashed
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 _FEW_LITERALS = 16  # an atom with more is not kept
@@ -146,6 +148,12 @@ class _Column:
         for child in self.path:
             array = pc.struct_field(array, child)
         return array
+
+
+def _comparable_keys(expr: tree.KeyIn) -> tuple[Scalar, ...]:
+    if expr.types.isdisjoint(_PERHAPS_NO_KEYS):
+        return expr.values
+    return tuple([value for value in expr.values if value is not None and value == value])
 
 
 def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
@@ -260,7 +268,7 @@ class _Compiler:
     def _keys(self, expr: tree.KeyIn) -> Evaluate:
         column = self._column(expr.column)
         type_ = storage_type(column.type)
-        keys = expr.derived(("keys",), lambda: [value for value in expr.values if value is not None and value == value])
+        keys = expr.derived(("keys",), lambda: _comparable_keys(expr))
         if len(keys) <= 1 or converter(type_) is None:
             return self.compile(tree.Or(tuple(tree.Comparison(expr.column, "==", key) for key in keys)))
         held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
@@ -274,6 +282,7 @@ class _Compiler:
             return member if values.null_count == 0 else pc.if_else(pc.is_valid(values), member, _NULL)
 
         evaluate = _on_values(column, is_key)
+        others = [value for value in others if between_values("==", value, type_) is not False]
         if not others:
             return evaluate
         rest = self.compile(tree.Or(tuple(tree.Comparison(expr.column, "==", key) for key in others)))

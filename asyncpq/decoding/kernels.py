@@ -48,6 +48,7 @@ def cast(array: Any, type_: Any) -> Any:
 _CAST = get_function("cast")
 _OPTIONS = {  # of the kernels that are called with keyword options
     "binary_slice": SliceOptions,
+    "index_in": SetLookupOptions,
     "is_in": SetLookupOptions,
     "is_null": NullOptions,
     "match_like": MatchSubstringOptions,

@@ -193,6 +193,13 @@ class LeafDecoder:
 
     # -- pages ------------------------------------------------------------------------------------
 
+    def is_partly_read(self, chunk: ColumnChunk, page: DataPage, num_rows: int, limits: DecodeLimits) -> bool:
+        """Return whether ``num_rows`` rows of a page are picked from the parts of it that hold them, where there are
+        too many to pick them one by one."""
+        if Encoding.ALP not in chunk.encodings or num_rows * 2 > page.num_rows:
+            return False
+        return self._data_header(page, chunk, limits).encoding == Encoding.ALP
+
     def decode_pages(
         self,
         chunk: ColumnChunk,
@@ -225,9 +232,10 @@ class LeafDecoder:
         arrays: list[LeafArray] = []
         start = 0
         while start < len(pages):
-            encoded = headers[start].encoding in DICTIONARY_ENCODINGS
+            kind = _decoded_as(headers[start])
+            encoded = kind == Encoding.RLE_DICTIONARY
             stop = start + 1
-            while stop < len(pages) and (headers[stop].encoding in DICTIONARY_ENCODINGS) == encoded:
+            while stop < len(pages) and _decoded_as(headers[stop]) == kind:
                 stop += 1
             run = pages[start:stop]
             content = [page.data for page in run]
@@ -237,7 +245,11 @@ class LeafDecoder:
             expander = dictionary_page if expands else b""
             encoded = encoded and not expander
             self._layout.size.check_pages(self.leaf, headers[start:stop], content, encoded, chunk.codec, limit)
-            array = self._plain_run(chunk, run, headers[start:stop], limits)
+            array: LeafArray | None
+            if kind == Encoding.ALP:
+                array = self._alp_run(chunk, run, headers[start:stop], limits)
+            else:
+                array = self._plain_run(chunk, run, headers[start:stop], limits)
             if array is None:
                 array = self._decode_run(chunk, dictionary, run, limits, encoded=encoded, dictionary_page=expander)
             arrays.append(array)
@@ -256,6 +268,21 @@ class LeafDecoder:
             return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
         self._joins_plain = False
         return None
+
+    def _alp_run(
+        self, chunk: ColumnChunk, run: Sequence[DataPage], headers: Sequence[PageHeader], limits: DecodeLimits
+    ) -> LeafArray:
+        from asyncpq.decoding import alp  # few files need it
+
+        leaf, codec, verify_crc, first_row = self.leaf, chunk.codec, limits.verify_crc, run[0].first_row
+        values = alp.decode_run(run, headers, leaf, codec, verify_crc=verify_crc) if self._layout.plain_width else None
+        if values is not None:
+            return LeafArray(first_row, in_structs(values, self.arrow_type, self.depth), None)
+        plain = [
+            alp.as_plain(page.data, header, leaf, codec, verify_crc=verify_crc)
+            for page, header in zip(run, headers, strict=True)
+        ]
+        return LeafArray(first_row, self._read_values(chunk, plain, sum([page.num_rows for page in run]), limits), None)
 
     def _decode_run(
         self,
@@ -304,6 +331,12 @@ class LeafDecoder:
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """Decompress a page, so that single rows can be picked from it; None if it has to be decoded whole."""
         header = self._data_header(page, chunk, limits) if self.picks else None
+        if header is not None and header.encoding == Encoding.ALP:
+            if not self._layout.plain_width or header.num_values > limits.max_decoded_bytes:
+                return None
+            from asyncpq.decoding import alp  # few files need it
+
+            return alp.open_page(page, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
         if header is None or not self._may_pack(header):
             return None
         values = present_values(
@@ -383,6 +416,13 @@ class LeafDecoder:
                     array = take(dictionary.values, plain_array(indices, pa.int32()))
             arrays.append(in_structs(array, self.arrow_type, self.depth) if self.depth else array)
         return arrays
+
+    def pick_alp(self, packed: PackedPage, positions: Sequence[int]) -> pa.Array:
+        """Return the values at a few ascending ``positions`` in a page of ALP, in the column's own type."""
+        from asyncpq.decoding import alp  # few files need it
+
+        picked = alp.pick(packed, positions, self.leaf)
+        return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
         """Return whether a filter takes less time on the values of ``dictionary`` than on ``num_rows`` rows."""
@@ -498,6 +538,13 @@ class LeafDecoder:
                 template = leaf_template(self._version.metadata, self.leaf, chunk, self._arrow_schema)
             self._templates[key] = template
         return template
+
+
+def _decoded_as(header: PageHeader) -> Encoding:
+    """Return RLE_DICTIONARY or ALP for pages of these encodings, else PLAIN: pages of one kind are decoded together."""
+    if header.encoding in DICTIONARY_ENCODINGS:
+        return Encoding.RLE_DICTIONARY
+    return Encoding.ALP if header.encoding == Encoding.ALP else Encoding.PLAIN
 
 
 def leaf_decoder(

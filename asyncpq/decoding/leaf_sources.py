@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage, PageQueue, Picked
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import PageWalker
-from asyncpq.parquet.column_chunk import ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -126,23 +126,26 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                 needed = rows.clip(last.stop_row, rows.stop)
         pages = self.holding(needed)
         few = needed.num_rows <= max(FEW_ROWS, len(pages) * _PICKED_ROWS)
-        runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages)
+        apart = () if few else self._partly_read(pages, needed, limits)
+        runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages, apart)
         opened: deque[PackedPage | None] = deque()  # the next of ``pages``, while they are picked from
         picks = False
         number = 0
         while number < len(runs):
             run = runs[number]
-            if few and not isinstance(run, (LeafArray, list)):
-                picked = self._pick(pages, number, opened, needed, limits)
+            if not isinstance(run, (LeafArray, list)) and (few or run.first_row in apart):
+                following = pages[number : number + _OPENED_PAGES] if few else (run,)
+                picked = self._pick(following, opened, needed, limits)
                 if picked is not None:
                     pieces.append(picked)
                     picks = True
                     number += 1
                     continue
-                few = needed.num_rows <= FEW_ROWS  # else adjacent pages are decoded together from here on
-                if not few:
+                one_by_one, few = few, needed.num_rows <= FEW_ROWS
+                if one_by_one and not few:  # adjacent pages are decoded together from here on
                     runs = [*runs[:number], *_runs(pages[number:])]
                     run = runs[number]
+                    opened.clear()
             number += 1
             arrays = self._decode(run, limits)
             placed: Iterable[tuple[LeafArray, RowRanges]]
@@ -164,6 +167,21 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return self._decoder.join_picked(pieces, self.dictionary) if picks else pieces
+
+    def _partly_read(
+        self, pages: Sequence[DataPage | LeafArray | PackedPage], needed: RowRanges, limits: DecodeLimits
+    ) -> Collection[int]:
+        """Return the first rows of the pages of which only parts are decoded (:meth:`LeafDecoder.is_partly_read`)."""
+        if Encoding.ALP not in self._chunk.encodings:
+            return ()
+        apart: set[int] = set()
+        for page in pages:
+            num_rows = needed.clip(page.first_row, page.stop_row).num_rows
+            if isinstance(page, PackedPage):
+                page = page.page
+            if isinstance(page, DataPage) and self._decoder.is_partly_read(self._chunk, page, num_rows, limits):
+                apart.add(page.first_row)
+        return apart
 
     def _placed(
         self, run: Sequence[DataPage], arrays: Sequence[LeafArray], needed: RowRanges
@@ -190,16 +208,15 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def _pick(
         self,
         pages: Sequence[DataPage | LeafArray | PackedPage],
-        number: int,
         opened: deque[PackedPage | None],
         rows: RowRanges,
         limits: DecodeLimits,
-    ) -> Picked | None:
-        """Return the values of ``rows`` on ``pages[number]``, without decoding the other values. None if the page has
-        to be decoded whole. ``opened``, which is updated, has the pages from there on that are open already."""
-        page = pages[number]
+    ) -> Picked | pa.Array | None:
+        """Return the values of ``rows`` on the first of ``pages``, without decoding the other values. None if the page
+        has to be decoded whole. ``opened``, which is updated, has the first of ``pages`` that are open already."""
+        page = pages[0]
         if isinstance(page, DataPage):
-            packed = self._open(pages, number, opened, limits)
+            packed = self._open(pages, opened, limits)
         else:
             packed = page if isinstance(page, PackedPage) else None
         if packed is None or not self._decoder.picks:
@@ -214,8 +231,15 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             positions += range(max(starts[number], first) - first, min(stops[number], stop) - first)
             number += 1
         indices, data = None, b""
+        if packed.is_alp:
+            self.pages_decoded += packed is not page
+            return self._decoder.pick_alp(packed, positions)
         if packed.value_bytes >= 0:
-            data = packed.plain(positions)
+            content, length = packed.content, packed.value_bytes
+            first, stride = packed.start + packed.prefix_bytes, length + packed.prefix_bytes
+            for position in positions:
+                start = first + position * stride
+                data += content[start : start + length]
         else:
             indices = None if self.dictionary is None else packed.indices(positions)
             if indices is None:
@@ -224,17 +248,13 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return indices, data, len(positions), packed.value_bytes if packed.prefix_bytes else -1
 
     def _open(
-        self,
-        pages: Sequence[DataPage | LeafArray | PackedPage],
-        number: int,
-        opened: deque[PackedPage | None],
-        limits: DecodeLimits,
+        self, pages: Sequence[DataPage | LeafArray | PackedPage], opened: deque[PackedPage | None], limits: DecodeLimits
     ) -> PackedPage | None:
-        """Open ``pages[number]``, and some after it at once, unless they are kept."""
+        """Open the first of ``pages``, and some after it at once, unless they are kept."""
         if not opened:
             checkpoint()
             some: list[DataPage] = []
-            for page in pages[number : number + (1 if self._keep is not None else _OPENED_PAGES)]:
+            for page in pages[:1] if self._keep is not None else pages:
                 if not isinstance(page, DataPage):
                     break
                 some.append(page)
@@ -268,15 +288,16 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             self._last = None
 
 
-def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Group pages for decoding: a decoded page stands alone, other pages form runs that are decoded together."""
+def _runs(pages: Sequence[DataPage | LeafArray | PackedPage], apart: Collection[int] = ()) -> list[_Run]:
+    """Group pages for decoding: decoded pages, and those whose first rows are in ``apart``, stand alone; other pages
+    form runs that are decoded together."""
     runs: list[_Run] = []
     run: list[DataPage] = []
     size = 0
     for page in pages:
-        if isinstance(page, PackedPage):
+        if isinstance(page, PackedPage) and page.first_row not in apart:
             page = page.page
-        if isinstance(page, LeafArray):
+        if isinstance(page, (LeafArray, PackedPage)) or page.first_row in apart:
             runs.append(page)
             run = []
         elif run and size + len(page.data) <= _RUN_BYTES:

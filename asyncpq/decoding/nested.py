@@ -26,7 +26,7 @@ from asyncpq.decoding.page_headers import check_crc_alike, page_header
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, RawPage, header_contradiction
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import OffsetIndex, PageLocationError
 from asyncpq.parquet.schema import Leaf
@@ -269,6 +269,23 @@ class LeafPages(NamedTuple):
     def mixed(self) -> bool:
         """Whether any page has another encoding than dictionary indices or PLAIN."""
         return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
+
+    def readable(self, leaf: Leaf, *, verify_crc: bool) -> LeafContent:
+        """Return the content for pyarrow, which does not read ALP: such pages become PLAIN. Raises CorruptFileError or
+        UnsupportedFeatureError if one is malformed or of an unknown mode."""
+        content, codec = self.content, self.content.chunk.codec
+        data = [page for page in self.pages if page.header.is_data and page.header.num_values]
+        if all(page.header.encoding != Encoding.ALP for page in data):
+            return content
+        from asyncpq.decoding import alp  # few files need it
+
+        plain = [
+            alp.as_plain(page.data, page.header, leaf, codec, verify_crc=verify_crc)
+            if page.header.encoding == Encoding.ALP
+            else page.data
+            for page in data
+        ]
+        return content._replace(pages=plain)
 
     def only_indexed(self) -> LeafPages:
         """Return only the dictionary page and the pages of dictionary indices."""

@@ -2,7 +2,7 @@
 
 ``PageQueue`` holds the pages that have arrived and knows which are still to come. From a ``PackedPage`` of dictionary
 indices (RLE / bit-packing hybrid), or of PLAIN byte arrays of one common length, single values are picked without
-decoding the others.
+decoding the others; from one of ALP, too (``alp``).
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class ChunkPage(NamedTuple):
 
 
 class PackedPage(NamedTuple):
-    """A page without nulls that is decompressed but not decoded, so that single values can be picked from it."""
+    """A page that is decompressed but not decoded, so that single values can be picked from it. Only an ALP page may
+    have nulls."""
 
     data: bytes | memoryview  # of the page as fetched
     first_row: int  # first_row, stop_row: of the page
@@ -109,10 +110,12 @@ class PackedPage(NamedTuple):
     start: int  # of the encoded values in ``content``
     value_bytes: int  # the length that all PLAIN values have; -1 for dictionary indices
     prefix_bytes: int = 0  # before each PLAIN value: 4 of length, or none
+    is_alp: bool = False
+    flags: bytes = b""  # of an ALP page with nulls: which values are null, see ``levels.present_flags``
 
     @property
     def weight(self) -> int:
-        return len(self.data) + len(self.content)
+        return len(self.data) + len(self.content) + len(self.flags)
 
     @property
     def page(self) -> DataPage:
@@ -159,16 +162,6 @@ class PackedPage(NamedTuple):
                 return None
             indices.append(index)
         return indices
-
-    def plain(self, positions: Sequence[int]) -> bytes:
-        """Return the bytes of the PLAIN values at ``positions`` (rows of the page), without their lengths, one after
-        the other."""
-        content, length, data = self.content, self.value_bytes, b""
-        first, stride = self.start + self.prefix_bytes, length + self.prefix_bytes
-        for position in positions:
-            start = first + position * stride
-            data += content[start : start + length]
-        return data
 
 
 # Values picked from one page: their indices into the dictionary, or None; the bytes of PLAIN values; the number of

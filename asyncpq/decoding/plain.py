@@ -16,6 +16,7 @@ import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
@@ -116,7 +117,7 @@ def decode_plain_run(
     room = sum([header.uncompressed_size for header in headers])
     prefixes: KnownLevels = {}
     for some in _batches(pages, headers):
-        parts: list[_Parts] = []
+        parts: list[PageParts] = []
         for page, header in some:
             part = _parts(page.data, header, leaf, codec, verify_crc=verify_crc)
             if part is None:
@@ -180,7 +181,7 @@ class _Gathered:
 
 
 def _known_levels(
-    prefixes: KnownLevels, part: _Parts, content: bytes, start: int, header: PageHeader, leaf: Leaf
+    prefixes: KnownLevels, part: PageParts, content: bytes, start: int, header: PageHeader, leaf: Leaf
 ) -> int | None:
     """Return what :func:`_levels_bytes` does for the page whose bytes begin at ``content[start]``. ``prefixes`` has the
     levels of V1 pages that were seen, by their encoding and the number of values."""
@@ -218,33 +219,50 @@ class PresentValues(NamedTuple):
     start: int
 
 
-class _Parts(NamedTuple):
+class PageParts(NamedTuple):
     """What follows the header of a data page: its levels and its values."""
 
     levels: memoryview  # of a V2 page
     values: memoryview  # as stored; in a V1 page, levels come first
     size: int  # of ``values``, decompressed
     compressed: bool
+    is_certain: bool  # whether the values decompress to ``size`` bytes, unless they are malformed
 
     def content(self, codec: int, leaf: Leaf) -> bytes:
         """Return the page's encoded values, decompressed."""
         return _decompressed(self.values, codec, self.size, leaf) if self.compressed else bytes(self.values)
 
 
-def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> _Parts | None:
-    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
-    if the CRC does not match."""
+def page_parts(page: bytes | memoryview, header: PageHeader, codec: int) -> PageParts:
+    """Divide a data page into levels and values."""
     payload = memoryview(page)[header.header_size :]
     compressed, num_levels = codec != Codec.UNCOMPRESSED, 0
     if header.type is PageType.DATA_PAGE_V2:
         num_levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
         compressed = compressed and header.is_compressed
-    values, size = payload[num_levels:], header.uncompressed_size - num_levels
-    if compressed and claimed_size(values, codec) != size:
-        return None
-    if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
+    values = payload[num_levels:] if num_levels else payload
+    size = header.uncompressed_size - num_levels
+    certain = not compressed or claimed_size(values, codec) == size
+    return PageParts(payload[:num_levels], values, size if compressed else len(values), compressed, certain)
+
+
+def check_crc(page: bytes | memoryview, header: PageHeader, leaf: Leaf) -> None:
+    """Raise CorruptFileError if the page does not match the CRC in its header."""
+    if header.crc is not None and zlib.crc32(memoryview(page)[header.header_size :]) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    return _Parts(payload[:num_levels], values, size if compressed else len(values), compressed)
+
+
+def _parts(
+    page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
+) -> PageParts | None:
+    """Divide a data page into levels and values; None if its decompressed size is not certain. Raises CorruptFileError
+    if the CRC does not match."""
+    parts = page_parts(page, header, codec)
+    if not parts.is_certain:
+        return None
+    if verify_crc:
+        check_crc(page, header, leaf)
+    return parts
 
 
 def pages_without(
@@ -263,7 +281,7 @@ def pages_without(
     Raises CorruptFileError if a page's CRC does not match, or a page cannot be decompressed.
     """
     searched: list[int] = []
-    parts: list[_Parts] = []
+    parts: list[PageParts] = []
     for position, (page, header) in enumerate(pages):
         part = _parts(page, header, leaf, codec, verify_crc=verify_crc) if header.encoding == Encoding.PLAIN else None
         if part is not None:
@@ -281,7 +299,7 @@ def pages_without(
     return without
 
 
-def _contents(parts: Sequence[_Parts], codec: int, leaf: Leaf) -> bytes:
+def _contents(parts: Sequence[PageParts], codec: int, leaf: Leaf) -> bytes:
     """Return the decompressed bytes of pages, one after the other. Those of zstd are decompressed at once."""
     if len(parts) > 1 and codec == Codec.ZSTD and all(part.compressed for part in parts):
         frames = b"".join([part.values for part in parts])  # decompress to one content
@@ -319,7 +337,7 @@ def present_run(
 ) -> Iterator[tuple[bytes, int, int] | None]:
     """Yield for each page what :func:`present_values` returns for it, and where its values end, since pages share their
     decompressed bytes. Pages of zstd are decompressed at once: threads then wait for Python's lock less often."""
-    parts: list[_Parts | None] = []
+    parts: list[PageParts | None] = []
     for page, header in pages:
         has_others = header.type is PageType.DATA_PAGE_V2 and (header.num_nulls or header.rep_levels_bytes)
         parts.append(None if has_others else _parts(page.data, header, leaf, codec, verify_crc=verify_crc))
@@ -335,19 +353,21 @@ def present_run(
         start = stop
 
 
-def _levels_bytes(parts: _Parts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:
+def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:
     """Return the number of bytes that the levels take in front of a page's values in its decompressed ``content``, of
     which the first 20 bytes are enough. None if the page has nulls."""
     level = leaf.max_definition_level
     if level == 0:
         return 0
-    start, levels = 0, bytes(parts.levels)
-    if header.type is not PageType.DATA_PAGE_V2:
-        if header.def_encoding != Encoding.RLE or len(content) < 4:
-            return None
-        start = 4 + int.from_bytes(content[:4], "little")
-        levels = content[4 : min(start, 20)]
-    return start if _all_present(levels, header.num_values, level) else None
+    if header.type is PageType.DATA_PAGE_V2:
+        return 0 if _all_present(bytes(parts.levels), header.num_values, level) else None
+    if header.def_encoding != Encoding.RLE or len(content) < LENGTH_BYTES:
+        return None
+    usual = _levels_of_one_run(header.num_values, level)
+    if content.startswith(usual):
+        return len(usual)
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    return start if _all_present(content[LENGTH_BYTES : min(start, 20)], header.num_values, level) else None
 
 
 def decode_dictionary(
@@ -387,6 +407,19 @@ def decode_dictionary(
 
 def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
     return decompress("zstd" if codec == Codec.ZSTD else "snappy", values, size, column=leaf.dotted)
+
+
+@lru_cache(256)
+def _levels_of_one_run(count: int, level: int) -> bytes:
+    """Return the definition levels of a V1 page without nulls as nearly all writers write them: their length, and one
+    run of ``count`` times ``level``."""
+    run = bytearray()
+    left = count << 1
+    while left >= 0x80:
+        run.append(left & 0x7F | 0x80)
+        left >>= 7
+    run += bytes((left, level))
+    return len(run).to_bytes(LENGTH_BYTES, "little") + run
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:

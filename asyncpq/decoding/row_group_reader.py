@@ -8,21 +8,20 @@ columns are fetched after the filter, for matching rows only.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
-from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
-from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
@@ -31,6 +30,10 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
+
+if TYPE_CHECKING:
+    from asyncpq.decoding.field_source import FieldSource
+    from asyncpq.decoding.nested import NestedLeaf
 
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
@@ -88,6 +91,8 @@ def open_sources(
                 shape.decoders[leaf] = decoder
         source: PagedSource | StreamedSource
         if decoder is None:
+            from asyncpq.decoding.nested import NestedLeaf
+
             drop = partial(version.drop, leaf)
             whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded, drop=drop)
             if paged:
@@ -113,6 +118,8 @@ def open_sources(
         else:
             alone.setdefault(column.field, {})[leaf] = source
     for ordinal in {**alone, **nested}:
+        from asyncpq.decoding.field_source import FieldSource
+
         field, leaves = schema.fields[ordinal], nested.get(ordinal, {})
         decrypt = None
         if version.decryption is not None:
@@ -139,7 +146,7 @@ class Matched(NamedTuple):
         """Return exactly the rows that match."""
         if self.mask is None:
             return self.rows
-        return _absolute(self.rows, self.mask)
+        return _absolute(self.rows, self.mask, self.num_rows)
 
 
 class Allowance:
@@ -226,12 +233,14 @@ class RowGroupReader:
         self.plan = plan
         self._shape = shape
         self._version = version
+        self._calendars = version.metadata.calendars
         self.sources: ColumnSources = open_sources(version, plan, shape, keep, keep_part)
         # bounds the bytes that fetched items decode to
         self.estimate: SizeEstimate = SizeEstimate(version, plan, self.sources.slots)
         self._next_row = 0
         self._expecting = False  # more pieces follow
         self._pages_counted = 0
+        self.filtered: list[tuple[float, float]] | None = None  # takes when the filter began and ended
 
     def _select(self, projection: Projection, rows: RowRanges, *, encoded: bool = False) -> pa.Array:
         source = self.sources.flat.get(projection.field)
@@ -239,12 +248,22 @@ class RowGroupReader:
             select = partial(source.select, rows, encoded=encoded)
         else:
             select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
+        if self._calendars:
+            select = partial(self._rebased, select, projection)
         try:
             return self._allowance.decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
             raise error.locate(byte_range=span) from error.__cause__
+
+    def _rebased(
+        self, select: Callable[[DecodeLimits], pa.Array], projection: Projection, limits: DecodeLimits
+    ) -> pa.Array:
+        from asyncpq.decoding.calendars import rebase_column  # few files need it
+
+        name = self._version.metadata.schema.fields[projection.field].name
+        return rebase_column(select(limits), projection.leaves, self._calendars, name)
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -258,7 +277,7 @@ class RowGroupReader:
     def add(self, item: Item, data: bytes | memoryview) -> None:
         """Add the fetched bytes of ``item``, a page or a slice of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
-            header = self.estimate.headers.pop(item, None)
+            header = self.estimate.headers.pop(item.start, None)
             self.sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
             return
         try:
@@ -301,6 +320,16 @@ class RowGroupReader:
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
 
+    def _timed(self, where: Filter) -> Callable[[Any, int], pa.BooleanArray]:
+        def mask(columns: Any, num_rows: int) -> pa.BooleanArray:
+            began = time.monotonic()
+            found = where.mask(columns, num_rows)
+            if self.filtered is not None:
+                self.filtered.append((began, time.monotonic()))
+            return found
+
+        return mask
+
     def _filtered(self, where: Filter, asked: RowRanges, stop: int) -> Matched:
         rows = self._searched(asked) if asked.num_rows >= MANY_ROWS else asked
         if not rows.num_rows:
@@ -316,7 +345,8 @@ class RowGroupReader:
         for field, needed in leaves.items():
             projection = Projection(field, tuple(sorted(needed)))
             arrays[projection] = self._select(projection, rows, encoded=encoded)
-        mask = where.mask(self._filter_columns(arrays, rows.num_rows), rows.num_rows)
+        columns = self._filter_columns(arrays, rows.num_rows)
+        mask = (where.mask if self.filtered is None else self._timed(where))(columns, rows.num_rows)
         count = mask.true_count
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, asked.num_rows)
@@ -330,11 +360,10 @@ class RowGroupReader:
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
-        indices = _INDICES_NONZERO([mask])
-        matching = {projection: take(array, indices) for projection, array in arrays.items()} if arrays else {}
+        matching = _matching(arrays, mask) if arrays else {}
         if encoded:
             matching = self._dense(matching)
-        return Matched(_absolute(rows, mask), None, matching, stop, count, asked.num_rows)
+        return Matched(_absolute(rows, mask, count), None, matching, stop, count, asked.num_rows)
 
     def _searched(self, rows: RowRanges) -> RowRanges:
         """Return ``rows`` without those on pages that lack a text which the filter needs."""
@@ -475,10 +504,16 @@ class RowGroupReader:
         return new
 
 
-def _absolute(rows: RowRanges, mask: pa.BooleanArray) -> RowRanges:
-    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true."""
+def _matching(arrays: Mapping[Projection, pa.Array], mask: pa.BooleanArray) -> dict[Projection, pa.Array]:
+    """Return the values of ``arrays`` where ``mask`` is true."""
+    indices = _INDICES_NONZERO([mask])
+    return {projection: take(array, indices) for projection, array in arrays.items()}
+
+
+def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int) -> RowRanges:
+    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true; ``count`` of them are."""
     first = rows.starts[0]
-    if len(rows.starts) == mask.true_count == 1:  # a lookup's
+    if len(rows.starts) == count == 1:  # a lookup's
         row = first + _INDICES_NONZERO([mask])[0].as_py()
         return RowRanges.single(row, row + 1)
     runs = pc.run_end_encode(mask)

@@ -11,6 +11,7 @@ known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
@@ -138,6 +139,7 @@ class SchemaAdapter:
         columns: list[AdaptedColumn] = []
         for (ordinal, paths), whole in zip(asked.items(), matches, strict=True):
             match = _cut(whole, paths, whole.field.name, unique=unique)
+            _refuse_unreadable(match)
             columns.append(_column(version, match, extensions, as_dictionary=ordinal in dictionaries))
         return columns
 
@@ -206,6 +208,14 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
     """Return whether a field can be decoded to dictionary arrays."""
     leaves = version.metadata.schema.leaves
     return version.decryption is None and [leaves[leaf].is_flat for leaf in projection.leaves] == [True]
+
+
+def _refuse_unreadable(match: Match) -> None:
+    """Raise the error of the first part of ``match`` that cannot be read."""
+    if match.unreadable is not None:
+        raise copy(match.unreadable)  # each read adds its own location to the error
+    for child in match.children:
+        _refuse_unreadable(child)
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -281,14 +291,14 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
     None."""
     while path:
         type_ = match.field.type
-        if not isinstance(type_, pa.StructType):
+        if match.unreadable is not None or not isinstance(type_, pa.StructType):
             return None
         try:
             index, path = _child(type_, path, match.field.name)
         except (ColumnNotFoundError, AmbiguousColumnError):
             return None
         match = match.children[index]
-    if match.source is not None or match.default is not None:
+    if match.source is not None or match.default is not None or match.unreadable is not None:
         return None
     return null_scalar(match.field.type)
 
@@ -303,4 +313,6 @@ def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type
             return frozenset({Decimal})
         if pa.types.is_decimal(target):
             return frozenset({float})
+    if pa.types.is_floating(source) and pa.types.is_decimal(target):
+        return frozenset({float})
     return frozenset()

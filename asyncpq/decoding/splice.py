@@ -21,11 +21,11 @@ from asyncpq.decoding import kernels
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
-from asyncpq.parquet.column_chunk import ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import Field, Leaf
-from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.parquet.schema import Field, Leaf, SchemaElement
+from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0
@@ -144,6 +144,24 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
 
 
+def exact_template(codec: int, size: int) -> FooterTemplate:
+    """Return the template for pages of one value of exactly ``size`` bytes."""
+    writer = CompactWriter()
+    for field_id, number in enumerate((PhysicalType.FIXED_LEN_BYTE_ARRAY, size, Repetition.REQUIRED), 1):
+        writer.field_i32(field_id, number)
+    writer.field_binary(4, b"x")
+    return FooterTemplate(
+        schema_elements=root_element(1) + writer.getvalue(),
+        num_elements=2,
+        physical_type=PhysicalType.FIXED_LEN_BYTE_ARRAY,
+        path=(b"x",),
+        codec=codec,
+        encodings=(ENCODING_PLAIN, ENCODING_RLE),
+        arrow_schema=None,
+        created_by=None,
+    )
+
+
 def _template(
     metadata: FileMetadata,
     leaf: Leaf,
@@ -167,17 +185,35 @@ def _template(
 
 
 def page_bytes(
-    page_type: PageType, uncompressed_size: int, payload: bytes | memoryview, numbers: Sequence[int]
+    page_type: PageType,
+    uncompressed_size: int,
+    payload: bytes | memoryview,
+    numbers: Sequence[int],
+    *,
+    compressed: bool = True,
 ) -> bytes:
-    """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on."""
+    """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on.
+
+    Only a V2 data page, with all of its numbers, may be not ``compressed`` in a chunk with a codec.
+    """
     writer = CompactWriter()
     for field_id, number in enumerate((page_type, uncompressed_size, len(payload)), 1):
         writer.field_i32(field_id, number)
     writer.begin_struct(PAGE_HEADER_FIELDS[page_type])
     for field_id, number in enumerate(numbers, 1):
         writer.field_i32(field_id, number)
+    if not compressed:
+        writer.field_raw(7, FALSE, b"")
     writer.end_struct()
     return writer.getvalue() + payload
+
+
+def plain_page(rep_levels: bytes, def_levels: bytes, values: bytes | memoryview, counts: tuple[int, int, int]) -> bytes:
+    """Return a PLAIN V2 data page that is not compressed, whatever the codec of its chunk. ``counts`` are its numbers
+    of values, nulls and rows."""
+    payload = b"".join((rep_levels, def_levels, values))
+    numbers = (*counts, ENCODING_PLAIN, len(def_levels), len(rep_levels))
+    return page_bytes(PageType.DATA_PAGE_V2, len(payload), payload, numbers, compressed=False)
 
 
 def dictionary_as_data_page(
@@ -253,8 +289,12 @@ def raw_element(metadata: FileMetadata, index: int) -> bytes:
 
 def stored_element(metadata: FileMetadata, index: int) -> bytes:
     """Return the Thrift struct of the schema element at ``index``, as encoded in the file, but keys of maps as
-    REQUIRED: Arrow has no other keys, and their values are checked."""
+    REQUIRED: Arrow has no other keys, and their values are checked. A group with an annotation that asyncpq does not
+    know, such as FILE, has none, since pyarrow refuses it."""
     element = metadata.schema.elements[index]
+    logical = element.logical_type
+    if element.physical_type is None and logical is not None and logical.kind is LogicalKind.UNRECOGNISED:
+        return _group_element(element, element.num_children, element.converted_type)
     raw = metadata.data[element.raw_start : element.raw_stop]
     return _with_repetition(raw, Repetition.REQUIRED) if index in metadata.schema.optional_map_keys else raw
 
@@ -281,17 +321,26 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
     return schema_element(element.name.encode(), element.repetition, PhysicalType.BYTE_ARRAY)
 
 
+def _group_element(element: SchemaElement, num_children: int, converted: ConvertedType | None = None) -> bytes:
+    """Encode the schema element of a group without a logical type."""
+    writer = CompactWriter()
+    writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
+    writer.field_binary(4, element.name.encode())
+    writer.field_i32(5, num_children)
+    if converted is not None:
+        writer.field_i32(6, converted)
+    if element.field_id is not None:
+        writer.field_i32(9, element.field_id)
+    return writer.getvalue()
+
+
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
     """Encode the schema elements above a leaf column: the root and the groups, each with one child, without logical
     types."""
     elements = [root_element(1)]
-    for index in leaf.ancestor_indexes:
-        element = metadata.schema.elements[index]
-        writer = CompactWriter()
-        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-        writer.field_binary(4, element.name.encode())
-        writer.field_i32(5, 1)
-        elements.append(writer.getvalue())
+    elements += [
+        _group_element(metadata.schema.elements[index]._replace(field_id=None), 1) for index in leaf.ancestor_indexes
+    ]
     return b"".join(elements)
 
 
@@ -419,19 +468,12 @@ class FieldTemplate:
 
 def _map_as_list(metadata: FileMetadata, index: int, key: bytes) -> list[bytes]:
     """Encode the elements of a map, of its repeated group and of its ``key``, as those of a list of structs."""
-    schema = metadata.schema
-    elements: list[bytes] = []
-    for element, converted in ((schema.elements[index], ConvertedType.LIST), (schema.elements[index + 1], None)):
-        writer = CompactWriter()
-        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-        writer.field_binary(4, element.name.encode())
-        writer.field_i32(5, element.num_children)
-        if converted is not None:
-            writer.field_i32(6, converted)
-        if element.field_id is not None:
-            writer.field_i32(9, element.field_id)
-        elements.append(writer.getvalue())
-    return [*elements, _with_repetition(key, schema.elements[index + 2].repetition or Repetition.REQUIRED)]
+    outer, repeated, element = metadata.schema.elements[index : index + 3]
+    return [
+        _group_element(outer, outer.num_children, ConvertedType.LIST),
+        _group_element(repeated, repeated.num_children),
+        _with_repetition(key, element.repetition or Repetition.REQUIRED),
+    ]
 
 
 def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:
@@ -444,7 +486,8 @@ def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes
     counts = (content.num_values, size, size, position + dictionary)
     chunk = content.chunk
     offset = position if dictionary else None
-    return _column_chunk(leaf.physical_type, path, chunk.codec, chunk.encodings, counts, offset)
+    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of ALP pages
+    return _column_chunk(leaf.physical_type, path, chunk.codec, encodings, counts, offset)
 
 
 def _column_chunk(
@@ -460,6 +503,7 @@ def _column_chunk(
     ``counts`` are the chunk's number of values, uncompressed size (which pyarrow ignores when it decodes pages), size
     in bytes, and the offset of its first data page.
     """
+    encodings = [encoding for encoding in encodings if encoding != Encoding.ALP]  # such pages come as PLAIN
     writer = CompactWriter()
     writer.field_i64(2, 0)
     writer.begin_struct(3)  # ColumnMetaData

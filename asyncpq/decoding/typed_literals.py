@@ -12,15 +12,16 @@ import datetime as dt
 import math
 import struct
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import OF_VIEWS, plain_array, plain_scalar
+from asyncpq.checkpoints import pieces
+from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import OF_VIEWS, null_scalar, plain_array, plain_scalar, take
 from asyncpq.expressions import CompareOp
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
@@ -35,6 +36,9 @@ from asyncpq.expressions.scalars import (
     unscaled_decimal,
 )
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 _DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
 _UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
@@ -42,6 +46,7 @@ _UNSIGNED = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32, pa.uint64(): 64}
 _INT_RANGES = {type_: (-(1 << bits - 1), (1 << bits - 1) - 1) for type_, bits in _SIGNED.items()}
 _INT_RANGES.update({type_: (0, (1 << bits) - 1) for type_, bits in _UNSIGNED.items()})
 
+_NO_PLACE = null_scalar(pa.int64())
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
 _DAY_MILLISECONDS = 86_400_000
@@ -97,22 +102,54 @@ def exact_scalar(value: Scalar, type_: pa.DataType, convert: Convert | None = No
     return None if held is _INEXACT else plain_array([held], type_)[0]
 
 
-def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
+def exact_array(values: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
     """Return an array of the non-null ``values`` that ``type_`` represents exactly, and a list of the others."""
+    arrays, others = list[pa.Array](), list[Scalar]()
+    for piece in pieces(values):
+        held, _, inexact = _exact_piece(piece, type_)
+        arrays.append(held)
+        others += inexact
+    return (arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)), others
+
+
+def aligned_array(values: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
+    """Do what :func:`exact_array` does, with nulls in place of the values that the array lacks."""
+    arrays, others = list[pa.Array](), list[Scalar]()
+    for piece in pieces(values):
+        held, places, inexact = _exact_piece(piece, type_)
+        if places is not None:
+            known = plain_array([place is not None for place in places], pa.bool_())
+            held = take(held, pc.if_else(known, plain_array([place or 0 for place in places], pa.int64()), _NO_PLACE))
+        arrays.append(held)
+        others += inexact
+    return pa.concat_arrays(arrays), others
+
+
+def _exact_piece(
+    values: Sequence[Scalar], type_: pa.DataType
+) -> tuple[pa.Array, list[int | None] | None, list[Scalar]]:
+    """Return three things: the array of :func:`exact_array`; for each value, its position there or None, or None if all
+    are there in order; and the other values."""
     convert = converter(type_)
     if convert is None:
-        return pa.nulls(0, type_), [value for value in values if value is not None]
-    held: list[Any] = []
-    others: list[Scalar] = []
+        return pa.nulls(0, type_), [None] * len(values), [value for value in values if value is not None]
+    native = None if isinstance(type_, pa.BaseExtensionType) else _NATIVE.get(type_)
+    if native is not None and native.issuperset(map(type, values)):
+        try:
+            return plain_array(values, type_), None, []
+        except (OverflowError, UnicodeEncodeError):
+            pass  # some are not representable
+    held, places, others = list[Any](), list[int | None](), list[Scalar]()
     for value in values:
-        if value is None:
-            continue
-        converted = convert(value)
+        converted = _INEXACT if value is None else convert(value)
         if converted is _INEXACT:
-            others.append(value)
+            places.append(None)
+            if value is not None:
+                others.append(value)
         else:
+            places.append(len(held))
             held.append(converted)
-    return plain_array(held, type_), others
+    return plain_array(held, type_), (None if len(held) == len(values) else places), others
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
@@ -141,6 +178,8 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
         return None
     step: float | Fraction
     if isinstance(value, _MOMENTS):
+        from fractions import Fraction
+
         step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
     elif isinstance(value, Day):
         step = value.days * (1 if pa.types.is_date32(type_) else _DAY_MILLISECONDS)
@@ -273,6 +312,15 @@ _PLAIN: dict[pa.DataType, Convert] = {
     pa.bool_(): partial(_instance, bool),
     pa.date32(): partial(_date, 1, 1 << 31),
     pa.date64(): partial(_date, _DAY_MILLISECONDS, 1 << 63),
+}
+
+
+#: The Python type whose values a type holds as they are, but for those that it cannot represent.
+_NATIVE: dict[pa.DataType, frozenset[type]] = {
+    **dict.fromkeys(_INT_RANGES, frozenset({int})),
+    **dict.fromkeys((pa.string(), pa.large_string()), frozenset({str})),
+    **dict.fromkeys((pa.binary(), pa.large_binary()), frozenset({bytes})),
+    pa.float64(): frozenset({float}),
 }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncpq.checkpoints import paused
+from asyncpq.checkpoints import paused, sorted_distinct
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.variant import VariantTest
@@ -97,11 +97,11 @@ def _keys(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
     if only in domain.plain:
         make = domain.plain[only]
         try:
-            plain = set(values) if make is None else set(map(make, values))
+            plain = sorted_distinct(values if make is None else map(make, values))
         except UnicodeEncodeError:  # a string with lone surrogates
             pass
         else:
-            return _Keys(sorted(plain), null=False, nan=False)
+            return _Keys(plain, null=False, nan=False)
     null, nan = type(None) in types, float in types and any(value != value for value in values)
     # No key equals NaN. A member that is NaN may be cast, as any other.
     asked = [value for value in values if value is not None and (value == value or isinstance(atom, tree.In))]
@@ -110,7 +110,7 @@ def _keys(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
     if incomparable is not None:
         return _Keys((), null, nan, incomparable, same_type=False)
     known = [literal for literal in literals if isinstance(literal, Comparable)]
-    keys = sorted({literal.key for literal in known if literal.key == literal.key})
+    keys = sorted_distinct(literal.key for literal in known if literal.key == literal.key)
     return _Keys(keys, null, nan, same_type=all(literal.same_type for literal in known))
 
 

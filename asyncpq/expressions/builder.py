@@ -30,7 +30,7 @@ _MEANT: dict[str, str] = {
     "startswith": "starts_with(prefix)",
     "endswith": 'like("%suffix")',
     **dict.fromkeys(("ilike", "icontains"), "has_tokens(text), which finds words in any case"),
-    "isnan": 'where="isnan(column)", a condition in SQL',
+    "isnan": "is_nan()",
     **dict.fromkeys(("isnull", "isna", "isnone"), "is_null()"),
     **dict.fromkeys(("isnotnull", "notnull", "notna", "isnotna", "isnotnone"), "is_valid()"),
     **dict.fromkeys(("isbetween",), "between(low, high)"),
@@ -101,6 +101,11 @@ class Column(tree.NamedColumn):
     def is_null(self, nan_is_null: bool = False) -> Expression:
         """Return a predicate that is true where the column is null, or, with ``nan_is_null``, NaN."""
         return tree.IsNull(self.name, bool(nan_is_null))
+
+    def is_nan(self) -> Expression:
+        """Return a predicate that is true where a column of floats is NaN, of any sign and payload; null where it is
+        null. No value of an integer column is NaN."""
+        return tree.is_nan(self.name)
 
     def is_valid(self) -> Expression:
         """Return a predicate that is true where the column is not null."""
@@ -269,6 +274,10 @@ class VariantPart:
     def is_null(self) -> Expression:
         """Return a predicate that is true where the variant lacks this part, or where it cannot be cast to the type."""
         return self._test(self._part.is_null())
+
+    def is_nan(self) -> Expression:
+        """Return a predicate that is true where the part is NaN, as :meth:`Column.is_nan` does."""
+        return self._test(self._part.is_nan())
 
     def is_valid(self) -> Expression:
         """Return a predicate that is true where the variant has this part, and it can be cast to the type."""

@@ -6,16 +6,20 @@ Scalars of numpy, pandas and pyarrow are unwrapped by duck typing, without impor
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from fractions import Fraction
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+from asyncpq.checkpoints import PIECE, checkpoint, pieces
 from asyncpq.errors import ExpressionError
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in each unit of Arrow and Parquet."""
@@ -380,10 +384,12 @@ def as_scalars(values: object) -> tuple[Scalar, ...]:
         raise ExpressionError(
             f"expected a collection of values, not {_described(values)}", hint="Write [...] around the value."
         )
-    scalars = tuple(map(as_scalar, _elements(values)))
+    scalars: list[Scalar] = []
+    for piece in _pieces(values):
+        scalars += piece if SCALAR_TYPES.issuperset(map(type, piece)) else map(as_scalar, piece)
     if type(values).__module__.startswith("pandas"):
         return tuple(None if type(value) is float and value != value else value for value in scalars)
-    return scalars
+    return tuple(scalars)
 
 
 def _refuse_several_columns(values: object) -> None:
@@ -395,25 +401,35 @@ def _refuse_several_columns(values: object) -> None:
         )
 
 
-def _elements(values: Any) -> Iterable[Any]:
-    """Return the values of a collection as Python values, converted by the collection's own library in one call if that
-    is exact."""
+def _pieces(values: Any) -> Iterator[list[Any]]:
+    """Yield the values of a collection as Python values, :data:`asyncpq.checkpoints.PIECE` at once, converted by the
+    collection's own library in one call if that is exact."""
     dtype = getattr(values, "dtype", None)
     if type(values).__module__.startswith("polars"):
         values = values.to_arrow()  # its own values are cut to microseconds
     elif hasattr(dtype, "pyarrow_dtype"):  # pandas with values of pyarrow
         values = values.array.__arrow_array__()
-    elements: Iterable[Any] = values
+    convert: Callable[[Any], list[Any]] = list
     if hasattr(values, "to_pylist"):
         name = str(values.type)
         if not any(text in name for text in _CHANGED_BY_ARROW):
-            try:
-                elements = values.to_pylist()
-            except (ValueError, OverflowError):  # of a value that is no Python object as_scalar() says so
-                elements = values
+            convert = _python_values
     elif type(values).__module__ == "numpy" and getattr(dtype, "kind", "") in "biufSU":
-        elements = values.tolist()
-    return elements
+        convert = type(values).tolist
+    if convert is list:
+        remaining = iter(values)
+        while piece := list(itertools.islice(remaining, PIECE)):
+            checkpoint()
+            yield piece
+    else:
+        yield from map(convert, pieces(values))
+
+
+def _python_values(values: Any) -> list[Any]:
+    try:
+        return list(values.to_pylist())
+    except (ValueError, OverflowError):  # of a value that is no Python object as_scalar() says so
+        return list(values)
 
 
 _CHANGED_BY_ARROW = ("[ns", "date64", "time32", "time64")
@@ -431,6 +447,8 @@ def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
     """
     if value and abs(value.adjusted()) > _FAR:
         value = Decimal((int(value.is_signed()), (1,), _FAR if value.adjusted() > 0 else -_FAR))
+    from fractions import Fraction  # few predicates need it
+
     unscaled = Fraction(value) * Fraction(10) ** scale
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
 

@@ -44,6 +44,7 @@ from asyncpq.expressions.sql_operands import (
     refuse_column,
     with_parts,
 )
+from asyncpq.expressions.sql_truncation import compare_truncated, is_truncation
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression
 
@@ -240,6 +241,8 @@ def _not(node: Any) -> Expression:
 
 def _comparison(node: Any) -> Expression:
     op, flipped = COMPARISONS[kind_of(node)]
+    if is_truncation(node.this) or is_truncation(node.expression):
+        return compare_truncated(node, op, flipped, node.this, node.expression)
     return _compared(node, op, flipped, operand_of(node.this), operand_of(node.expression))
 
 
@@ -274,6 +277,10 @@ def _plain(value: Any) -> Any:
 
 def _between(node: Any) -> Expression:
     _only(node, "this", "low", "high")
+    if is_truncation(node.this):
+        truncated, low, high = node.this, node.args["low"], node.args["high"]
+        above = compare_truncated(node, ">=", "<=", truncated, low)
+        return tree.And((above, compare_truncated(node, "<=", ">=", truncated, high)))
     value, low, high = operand_of(node.this), operand_of(node.args["low"]), operand_of(node.args["high"])
     return tree.And((_compared(node, ">=", "<=", value, low), _compared(node, "<=", ">=", value, high)))
 
@@ -350,8 +357,7 @@ def _escape(node: Any) -> Expression:
 
 
 def _is_nan(node: Any) -> Expression:
-    path = column_of(node, node.this)
-    return _columns_compared(node, path, "!=", path)  # null for null, true for NaN alone
+    return tree.is_nan(column_of(node, node.this))
 
 
 def _text_function(make: Callable[[str, str], Expression]) -> Callable[[Any], Expression]:
@@ -440,7 +446,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
 }
 _HINTS: Final = {
     "Subquery": "Read the values of the subquery first, and write x IN (...).",
-    "ILike": "LIKE is case-sensitive; has_tokens(name, 'word') finds words in any case.",
+    "ILike": "ILIKE is not supported. LIKE is case-sensitive; has_tokens(name, 'word') finds words in any case.",
     "RegexpLike": "Write LIKE, starts_with() or contains().",
     "SimilarTo": "Write LIKE, starts_with() or contains().",
     "Exists": "Read the values of the subquery first, and write x IN (...).",

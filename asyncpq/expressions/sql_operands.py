@@ -292,6 +292,10 @@ _PARTS_ELSEWHERE: Final = frozenset({"variant_extract", "get_path", "get", "json
 _OPERAND_HINT: Final = "Compare a column with a literal: move calculations to the literal, and write their result."
 _CALCULATED: Final = "Only now() - INTERVAL '7' DAY is calculated. Text stands in single quotes: name = 'u-1'."
 _OPERAND_HINTS: Final = {
+    "DateTrunc": "Compare it with a literal by =, <>, <, <=, >, >= or BETWEEN: date_trunc('day', ts) = '2024-05-01'.",
+    "Lower": "lower() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
+    "Upper": "upper() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
+    "Mod": "Remainders are not supported: store x % n as a column of its own, and compare that.",
     "CurrentDate": "It depends on the time zone: write today's date, such as DATE '2024-05-01'.",
     "Any": "Write list_contains(tags, 'a') for an element of a list, or x IN (...).",
     "Subquery": "Read its value first, and write that value instead.",

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import field
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
-from asyncpq.checkpoints import paused
+from asyncpq.checkpoints import paused, pieces
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.scalars import Scalar, literal_key, show, show_many
 from asyncpq.records import dataclass
@@ -192,7 +192,9 @@ class _AnyOf(Atom):
     @property
     def types(self) -> frozenset[type]:
         """The Python types of the values."""
-        return self.derived(("types",), lambda: frozenset(map(type, self.values)))
+        return self.derived(
+            ("types",), lambda: frozenset().union(*[frozenset(map(type, piece)) for piece in pieces(self.values)])
+        )
 
     @property
     def literals(self) -> tuple[Scalar, ...]:

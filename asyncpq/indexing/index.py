@@ -268,7 +268,7 @@ class Index(Unpicklable):
             chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
             ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
             known = await files_of(self._runtime, self._backend, manifest, ids, operation) if ids else []
-            pairs = [(file, files[file.path]) for file in known if file.path in files]
+            pairs = [(file, source.files[files[file.path]]) for file in known if file.path in files]
             wanted = IndexSpec(
                 schema=manifest.schema,
                 fields=source.fields,

@@ -366,7 +366,9 @@ def row_group_filters(
         return None
     groups = len(version.metadata.row_groups)
     most = None if options.requests.bloom_filters == "always" else min(_MANY * groups, _MAX_CHECKS // groups)
-    probes = compile_probes(prune, known, max_values=most)
+    calendars = version.metadata.calendars
+    rebased = {name: calendars[leaf.index] for name, leaf in known.items() if leaf.index in calendars}
+    probes = compile_probes(prune, known, max_values=most, calendars=rebased)
     return None if probes is None else RowGroupFilters(source, version, probes, places, context)
 
 

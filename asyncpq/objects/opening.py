@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.metrics import RequestRecord
@@ -97,7 +97,7 @@ async def open_source(
         if runtime.options.cache_namespace is None:  # else the caller says who shares
             namespace = f"{namespace}:{await store.credential_identity(url)}"
         if decryption is not None:
-            namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
+            namespace = f"{namespace}:{os.urandom(16).hex()}"  # shares nothing with anyone
         if policy is None:
             policy = runtime.options.policy(handle.url, safe_url(url))
         return ObjectSource(runtime, handle, namespace, policy, decryption, tail_hint, packed, once=once)

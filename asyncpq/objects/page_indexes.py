@@ -67,6 +67,9 @@ class Unusable(NamedTuple):
 Place: TypeAlias = tuple[int, int]  # row group and leaf
 
 
+_BYTES_A_STEP = 64  # of an index, whose pages take some 10 microseconds each
+
+
 @dataclass(slots=True)
 class PageIndexes:
     """The page indexes that a read uses, keyed by (row group, leaf column). Absent and unusable indexes are
@@ -87,21 +90,33 @@ class PageIndexes:
         index is recorded in the metrics' ``fallbacks``.
         """
         runtime, steps = self.source.runtime, len(requests)
+        if made := self.version.made:
+            places = [(request.row_group, request.leaf) for request in requests]
+            steps += sum([len(made[place].offsets) for place in places if place in made]) // _BYTES_A_STEP
         look_up = partial(self._look_up, requests)
         missing, bounded = look_up() if steps <= INLINE_STEPS else await runtime.in_thread(look_up)
         if missing:
             keys = list(dict.fromkeys([key for _, key, _ in missing]))
             parts = await fetch_parts(self.source, self.version, keys, self.context.step("index", self.context.round))
+            steps += sum(map(len, parts.data.values())) // _BYTES_A_STEP
             if await runtime.off_loop(partial(self._decode, missing, parts.data), steps):
                 share_parts(self.source, self.version, parts)
+        made = self.version.made
+        if made and bounded:
+            wanted = [made[place] for request, _, _ in bounded if (place := (request.row_group, request.leaf)) in made]
+            steps += sum([len(index.bounds or b"") for index in wanted]) // _BYTES_A_STEP
+            await runtime.off_loop(partial(self._bound_all, bounded), steps)
+        else:
+            self._bound_all(bounded)
+
+    def _bound_all(self, bounded: Sequence[tuple[IndexRequest, IndexedChunk, Any]]) -> None:
         for request, chunk, known in bounded:
             self._bound(request, chunk, known)
 
     def find(self, requests: Sequence[IndexRequest]) -> None:
         """Use the page indexes that are in memory; fetch nothing."""
         _, bounded = self._look_up(requests)
-        for request, chunk, known in bounded:
-            self._bound(request, chunk, known)
+        self._bound_all(bounded)
 
     def _look_up(
         self, requests: Sequence[IndexRequest]
@@ -263,6 +278,7 @@ class PageIndexes:
             has_column_orders=column_order is not None,
             faults=metadata.writer_faults if made_in is None else None,
             encodings=metadata.row_groups[request.row_group].chunk(request.leaf).encodings,
+            calendar=metadata.calendars.get(request.leaf),
         )
         return PageZones(leaf, order, bounds, offsets, num_rows)
 

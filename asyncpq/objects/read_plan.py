@@ -11,11 +11,11 @@ rows has more bytes than one more request is worth. Smaller runs are fetched, de
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import InitVar, dataclass
 from dataclasses import field as dataclass_field
 from typing import Literal, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from asyncpq.objects.prices import Prices
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import RowGroupPruning
+from asyncpq.records import dataclass
 
 
 class PruningReport(NamedTuple):
@@ -100,7 +101,7 @@ class ChunkSpan(Protocol):
         """The offset of the byte after the chunk."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class ColumnPlan:
     """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk."""
 
@@ -109,7 +110,7 @@ class ColumnPlan:
     offsets: OffsetIndex | None  # page locations where it is read page by page; else None
     predicate: bool  # the filter needs it
     num_rows: int  # rows of the row group
-    rows: InitVar[RowRanges]
+    rows: dataclasses.InitVar[RowRanges]
     # it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes first
     repeated: bool = False
     # each value of a matching row contains one of these bytes; none if that is not known

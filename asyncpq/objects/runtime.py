@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from types import TracebackType
@@ -90,8 +90,9 @@ class TailSizes:
 
     Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is one of
     the recent tails with that hint plus a quarter: that with which these would have cost least, in bytes fetched and
-    second requests. So one large footer does not make all others fetch as much. For a new hint it is the option's
-    default.
+    second requests. So one large footer does not make all others fetch as much: files that are opened at once would do
+    so even before the first of them is known, hence one alone makes no guess above the option's default, which is that
+    for a new hint. An object that was opened before is guessed by its own tail.
     """
 
     MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
@@ -102,25 +103,35 @@ class TailSizes:
     def __init__(self, default: int) -> None:
         self._default = default
         self._seen: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()  # sizes, and the guesses made of them
+        self._own: LRUCache[str, int] = LRUCache(self._MAX_FOLDERS)  # by url
 
-    def guess(self, tail_hint: str) -> int:
-        """Return how many bytes to fetch from the end of an object with the hint ``tail_hint``."""
-        seen = self._seen.get(tail_hint)
-        if not seen:
+    def guess(self, tail_hint: str, url: str = "") -> int:
+        """Return how many bytes to fetch from the end of the object ``url``, which has the hint ``tail_hint``."""
+        seen: Collection[tuple[int, int]] = self._seen.get(tail_hint, ())
+        if (own := self._own.get(url)) is not None:
+            seen = ((own, self._guess_of(own)),)
+        elif len(seen) <= 1 and max([size for size, _ in seen], default=self._default) >= self._default:
             return self._default
         guesses = {guess for _, guess in seen}
         # mostly there is one, as the files of a folder have similar footers
         guess = guesses.pop() if len(guesses) == 1 else min(guesses, key=lambda guess: (self._cost(guess, seen), guess))
         return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
 
+    @staticmethod
+    def _guess_of(size: int) -> int:
+        """Return the guess that a tail of ``size`` bytes suggests: a quarter more, in blocks of 4 KiB."""
+        return -(-size * 5 // 4 // 4096) * 4096
+
     def _cost(self, guess: int, seen: Iterable[tuple[int, int]]) -> int:
         """Return what the tails of the sizes ``seen`` would have cost with this guess."""
         return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size, _ in seen])
 
-    def learn(self, tail_hint: str, needed: int) -> None:
-        """Record that footer and indexes of an object with this hint were in its last ``needed`` bytes."""
+    def learn(self, tail_hint: str, needed: int, url: str = "") -> None:
+        """Record that footer and indexes of the object ``url``, with this hint, were in its last ``needed`` bytes."""
+        if url:
+            self._own[url] = needed
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
-        seen.append((needed, -(-needed * 5 // 4 // 4096) * 4096))
+        seen.append((needed, self._guess_of(needed)))
         self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)

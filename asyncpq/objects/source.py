@@ -192,6 +192,7 @@ class ObjectSource:
                 version = None
         if version is None:
             metadata.int96_unit = self.runtime.options.read.int96_unit
+            metadata.calendar_mode = self.runtime.options.read.legacy_calendar
             version = FileVersion(
                 url=self.handle.url,
                 namespace=self._namespace,
@@ -298,12 +299,14 @@ class ObjectSource:
         decoder = self._decoder()
         try:
             if packed is None:
-                guess = runtime.tail_sizes.guess(self._tail_hint)
+                guess = runtime.tail_sizes.guess(self._tail_hint, self.handle.url)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
                 self.learn_prices(Measured(1, len(tail.data), time.monotonic() - sent))
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
+            if context.scan:
+                await runtime.turns.turn()  # the answers of many files come at once
             data = bytes(tail.data)
             found = decoder.next(data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
@@ -319,7 +322,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
-            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version))
+            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version), self.handle.url)
             runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
@@ -358,6 +361,7 @@ class ObjectSource:
         metadata = await self.runtime.in_thread(decode, small=len(data) <= _INLINE_FOOTER_BYTES)
         check_last_chunk(metadata, found.start)
         metadata.int96_unit = self.runtime.options.read.int96_unit
+        metadata.calendar_mode = self.runtime.options.read.legacy_calendar
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none
         return FileVersion(
@@ -372,6 +376,13 @@ class ObjectSource:
             decryption=decryption,
             footer=b"" if decryption is None else footer,
         )
+
+    def forget_content(self, version: FileVersion) -> None:
+        """Drop from memory what was read of an object that is read once, unless another read keeps its version."""
+        memory = self.runtime.memory
+        if memory.get(self._version_key(version.validator)) is None:
+            memory.discard(version.tail_key)
+            memory.discard(self.freshness.key)
 
     def keep(self, version: FileVersion) -> None:
         """Put ``version`` into the memory cache with its current weight, unless the cache has it with that weight."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import secrets
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
@@ -112,7 +112,7 @@ class ObjectVersion:
         self.size: int = validator.size
         self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
-            self.digest = secrets.token_bytes(len(self.digest))
+            self.digest = os.urandom(len(self.digest))
         self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
@@ -147,7 +147,7 @@ class FileVersion(ObjectVersion):
         self.metadata: FileMetadata = metadata  # the footer, parsed as far as queries needed
         self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
-            self.digest = secrets.token_bytes(len(self.digest))
+            self.digest = os.urandom(len(self.digest))
         self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version

@@ -7,7 +7,7 @@ dataset (``open_indexed``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -182,8 +182,9 @@ async def _schema_of(
     opened; else the unified columns of all. Raises ObjectNotFoundError if no file can be read, SchemaMismatchError if
     two files conflict.
     """
-    if policy == "strict":  # an empty file, of which a read raises the error, has no columns
-        files = [file for file in files if file.size != 0] or files
+    wanted: Iterable[DataFile] = files
+    if policy == "strict" and any(file.size != 0 for file in files):
+        wanted = (file for file in files if file.size != 0)  # an empty one, of which a read raises the error, has none
     unifier = SchemaUnifier(policy, partitions)
     if policy != "strict":  # one file is opened, and the read that follows counts all of them
         operation.metrics.files_total = len(files)
@@ -206,7 +207,7 @@ async def _schema_of(
         restarts=state.runtime.options.limits.max_restarts,
         skip=skip if state.skips else None,
     )
-    async with aclosing(opener.files(enumerate(files), schema_of)) as opened_files:
+    async with aclosing(opener.files(enumerate(wanted), schema_of)) as opened_files:
         async for opened, schema in opened_files:
             await opened.close()
             operation.part_ended(opened.operation, None, opened.number + 1 if tells else None)

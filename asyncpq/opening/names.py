@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Final
 
 from asyncpq.storage.urls import ICEBERG_METADATA
 
+_BUCKET: Final = re.compile(r"(?:s3a?|gs|gcs|az|abfss?)://[^/]+")
+
 
 def names_many(url: str) -> bool:
-    """Return whether the text of ``url`` shows that it names many files: a prefix, a pattern, a local folder or an
-    Iceberg table's metadata."""
-    return url.endswith(("/", *ICEBERG_METADATA)) or "*" in url or os.path.isdir(url)
+    """Return whether the text of ``url`` shows that it names many files: a prefix, a bucket, a pattern, a local folder
+    or an Iceberg table's metadata."""
+    if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
+        return True
+    return _BUCKET.fullmatch(url) is not None or os.path.isdir(url)

@@ -65,6 +65,7 @@ PARTS: Final = {
     "network": Swatch("network", "solid", ("#d55e00", "#a84a00"), ("#f0822f", "#ffb27a"), 0),
     "caches": Swatch("disk and shared cache", "rows", ("#56b4e9", "#2a86bb"), ("#7cc8f4", "#2f86b8"), 0),
     "decode": Swatch("decoding", "rise", ("#7a68b3", "#a99bd6"), ("#9c8bd6", "#6f5fb0"), 0),
+    "filter": Swatch("filter", "columns", ("#6f9a5b", "#a9cc96"), ("#93c07d", "#587a48"), 0),
     "other": Swatch("planning and the rest", "solid", ("#b3b0a8", "#8a877f"), ("#5b5954", "#858279"), 0),
     "metadata": Swatch("footer, indexes, listings", "solid", ("#5b6b7c", "#3d4a57"), ("#8fa3b8", "#c3d0dd"), 0),
 }

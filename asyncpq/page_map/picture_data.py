@@ -282,13 +282,14 @@ def _dominant(time: TimeSplit) -> str:
     if not parts or time["total_s"] <= 0:
         return ""
     name, most = max(parts, key=lambda part: part[1])
-    labels = {"network": "network", "caches": "caches", "decode": "decoding", "other": "planning and the rest"}
+    labels = {"network": "network", "caches": "caches", "decode": "decoding", "filter": "filter"}
+    labels["other"] = "planning and the rest"
     return f"{100 * most / time['total_s']:.0f} % {labels[name]}"
 
 
 def _time(time: TimeSplit) -> list[list[Any]]:
     parts = [["network", time["network_s"]], ["caches", time["caches_s"]]]
-    return [*parts, ["decode", time["decode_s"]], ["other", time["other_s"]]]
+    return [*parts, ["decode", time["decode_s"]], ["filter", time["filter_s"]], ["other", time["other_s"]]]
 
 
 def _data_bytes(document: Why) -> int:

@@ -7,13 +7,19 @@ footer and the OffsetIndex. ``PageWalker`` cuts a chunk's bytes into pages as th
 from __future__ import annotations
 
 import enum
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType, zigzag_number
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.parquet.column_chunk import (
+    DICTIONARY_ENCODINGS,
+    ColumnChunk,
+    Encoding,
+    PageType,
+    unsupported,
+    zigzag_number,
+)
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import (
     COUNT32,
@@ -23,6 +29,7 @@ from asyncpq.parquet.thrift import (
     CompactReader,
     EndOfDataError,
     Fields,
+    LatePattern,
     any_of,
     optional,
 )
@@ -41,11 +48,11 @@ _IS_COMPRESSED_FALSE: Final = b"\x12"
 # number, do not match and are read by CompactReader.
 _COUNT: Final = rb"\x15(" + COUNT32 + b")"
 _CRC: Final = rb"\x15(" + VARINT32 + b")"
-_DATA_PAGE: Final = (
+_DATA_PAGE: Final = LatePattern(
     rb"\x15\x00" + _COUNT * 2 + any_of(_CRC + rb"\x1c", rb"\x2c") + _COUNT * 4
     + optional(rb"\x1c" + STATISTICS) + STOP_BYTE * 2
 )  # fmt: skip
-_DICTIONARY_PAGE: Final = (
+_DICTIONARY_PAGE: Final = LatePattern(
     rb"\x15\x04"
     + _COUNT * 2
     + any_of(_CRC + rb"\x3c", rb"\x4c")
@@ -53,7 +60,7 @@ _DICTIONARY_PAGE: Final = (
     + optional(rb"[\x11\x12]")
     + STOP_BYTE * 2
 )
-_DATA_PAGE_V2: Final = (
+_DATA_PAGE_V2: Final = LatePattern(
     rb"\x15\x06" + _COUNT * 2 + any_of(_CRC + rb"\x4c", rb"\x5c") + _COUNT * 6
     + any_of(rb"([\x11\x12])" + optional(rb"\x1c" + STATISTICS), optional(rb"\x2c" + STATISTICS))
     + STOP_BYTE * 2
@@ -106,24 +113,17 @@ def decode_page_header(
     longer than ``max_bytes``.
     """
     start = data[offset : offset + 2]
-    if start == b"\x15\x00" and (match := _pattern(_DATA_PAGE).match(data, offset)) is not None:
+    if start == b"\x15\x00" and (match := _DATA_PAGE.match(data, offset)) is not None:
         header = _data_page(match)
-    elif start == b"\x15\x06" and (match := _pattern(_DATA_PAGE_V2).match(data, offset)) is not None:
+    elif start == b"\x15\x06" and (match := _DATA_PAGE_V2.match(data, offset)) is not None:
         header = _data_page_v2(match)
-    elif start == b"\x15\x04" and (match := _pattern(_DICTIONARY_PAGE).match(data, offset)) is not None:
+    elif start == b"\x15\x04" and (match := _DICTIONARY_PAGE.match(data, offset)) is not None:
         header = _dictionary_page(match)
     else:
         return _unusual_header(data, offset, max_bytes, complete)
     if header.header_size > max_bytes:
         raise _too_long(max_bytes)
     return header
-
-
-@functools.cache
-def _pattern(text: bytes) -> re.Pattern[bytes]:
-    """Compile a pattern, once. This takes 3 ms and most programs meet one kind of data page, so each is compiled at its
-    first use."""
-    return re.compile(text, re.DOTALL)
 
 
 def _data_page(match: re.Match[bytes]) -> PageHeader:
@@ -269,12 +269,16 @@ def check_page_header(
     size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
     each other. Fields of the chunk that reads can do without are checked by :func:`header_contradiction` instead.
     """
-    if expected_size is not None and header.page_size != expected_size:
-        raise CorruptFileError(f"a page has {header.page_size} bytes, but the OffsetIndex says {expected_size} bytes")
-    if header.is_data and not _may_have_encoding(header.encoding, chunk):
+    page_size, is_data = header.page_size, header.is_data
+    if expected_size is not None and page_size != expected_size:
+        raise CorruptFileError(f"a page has {page_size} bytes, but the OffsetIndex says {expected_size} bytes")
+    if is_data and header.encoding not in chunk.encodings and not _may_have_encoding(header.encoding, chunk):
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
+    reason = unsupported((header.encoding,) if header.is_data else (), chunk.codec)
+    if reason is not None:
+        raise UnsupportedFeatureError(f"the column has {reason}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("the file has an index page where a data or dictionary page is expected")
     if leaf is not None and header.type is PageType.DATA_PAGE:
@@ -287,11 +291,11 @@ def check_page_header(
                 raise CorruptFileError(
                     f"a page's levels have the encoding {code}, which the footer does not list for its column chunk"
                 )
-    if header.page_size > chunk.total_compressed_size:
+    if page_size > chunk.total_compressed_size:
         raise CorruptFileError(
-            f"a page has {header.page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
+            f"a page has {page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
         )
-    if header.is_data and header.num_values > chunk.num_values:
+    if is_data and header.num_values > chunk.num_values:
         raise CorruptFileError(
             f"a page has {header.num_values} values, more than its column chunk, which has {chunk.num_values}"
         )
@@ -305,7 +309,7 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
     values.
     """
     # DuckDB does not list the dictionary page's own encoding.
-    if header.is_data and not _lists(chunk, header.encoding):
+    if header.encoding not in chunk.encodings and header.is_data and not _lists(chunk, header.encoding):
         return "its encodings are not those that the footer lists"
     rows, values = header.num_rows, header.num_values
     if rows is not None and (rows > values if repeated else rows != values):

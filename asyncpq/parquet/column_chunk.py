@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
@@ -76,10 +77,27 @@ class Encoding(enum.IntEnum):
     DELTA_BYTE_ARRAY = 7
     RLE_DICTIONARY = 8
     BYTE_STREAM_SPLIT = 9
+    ALP = 10
 
 
 DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
 """Both names of the dictionary encoding of data pages: indices into the chunk's dictionary."""
+
+
+def unsupported(encodings: Iterable[int], codec: int) -> str | None:
+    """Return why pages of these encodings, compressed with this codec, are not read: what "a column has"; None if they
+    are."""
+    unknown = sorted(set(encodings) - _KNOWN_ENCODINGS)
+    if unknown:
+        return f"pages of the encoding {unknown[0]}, which asyncpq does not know"
+    if codec not in _READ_CODECS:
+        name = Codec(codec).name if codec == Codec.LZO else str(codec)
+        return f"pages compressed with the codec {name}, which asyncpq does not read"
+    return None
+
+
+_KNOWN_ENCODINGS: Final = frozenset(map(int, Encoding))
+_READ_CODECS: Final = frozenset(map(int, Codec)) - {Codec.LZO}
 
 
 class PageType(enum.IntEnum):

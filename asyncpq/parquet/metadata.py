@@ -18,6 +18,7 @@ from dataclasses import field
 from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError, FormatError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.parquet.calendars import CALENDAR_MARK, CalendarMode, LegacyCalendar, legacy_calendar, written_calendars
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder
@@ -62,8 +63,10 @@ class FileMetadata:
     key_value_start: int | None  # position of the key-value metadata in the bytes
     parsed_chunks: list[int]  # the row groups' counter of decoded chunks
     int96_unit: Literal["ns", "us"] = "ns"  # in which timestamps stored as INT96 are decoded
+    calendar_mode: CalendarMode = "rebase"  # how values in the calendar of old Spark versions are read
     writer_faults: WriterFaults = field(init=False)
     _key_values: dict[str, str | None] | None = field(default=None, init=False)
+    _calendars: dict[int, LegacyCalendar] | None = field(default=None, init=False)
     _unparsed_weight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +82,26 @@ class FileMetadata:
             schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
             self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
         return self._unparsed_weight + CHUNK_WEIGHT * self.parsed_chunks[0]
+
+    @property
+    def calendars(self) -> Mapping[int, LegacyCalendar]:
+        """The columns whose values are rebased or refused, by the leaf's ordinal; none if ``calendar_mode`` is
+        "ignore"."""
+        if self._calendars is None:
+            self._calendars = {} if self.calendar_mode == "ignore" else self.legacy_calendars()
+        return self._calendars
+
+    def legacy_calendars(self) -> dict[int, LegacyCalendar]:
+        """Return the columns in the calendar of old Spark versions, by the leaf's ordinal, whatever ``calendar_mode``
+        is."""
+        start = self.key_value_start
+        # most files have no such metadata, which are parsed only then
+        if start is None or self.data.find(CALENDAR_MARK, start) < 0:
+            return {}
+        written, refused = written_calendars(self.key_value_metadata), self.calendar_mode == "refuse"
+        leaves = self.schema.leaves if written.datetimes or written.int96 else ()
+        found = [(leaf.index, legacy_calendar(leaf, written, refused=refused)) for leaf in leaves]
+        return {leaf: calendar for leaf, calendar in found if calendar is not None}
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:

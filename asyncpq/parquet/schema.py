@@ -7,7 +7,6 @@ leaf's maximum definition and repetition levels follow from the repetitions on i
 from __future__ import annotations
 
 import functools
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -43,6 +42,7 @@ from asyncpq.parquet.thrift import (
     STRUCT,
     CompactReader,
     Fields,
+    LatePattern,
     annotation_struct,
     any_of,
     headers,
@@ -92,7 +92,8 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
     elements: list[SchemaElement] = []
     # Most elements differ only in the name, so the other bytes are decoded once.
     known: dict[bytes, SchemaElement] = {}
-    data, match = reader.data, _usual_element().match
+    _USUAL_ELEMENT.expect(length)
+    data, match = reader.data, _USUAL_ELEMENT.match
     elements.append(_decode_element(reader, is_root=True))
     for _ in range(1, length):
         start = reader.pos
@@ -112,12 +113,11 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
     return elements
 
 
-@functools.cache
-def _usual_element() -> re.Pattern[bytes]:
-    """Return a regular expression of the bytes of most SchemaElements: numbers, name, then numbers and logical type."""
-    annotation = repeated(any_of(INTEGER_FIELD, headers(STRUCT) + annotation_struct(3))) + STOP_BYTE
-    head = INTEGER_FIELDS + headers(BINARY)
-    return re.compile(b"(" + head + b")(" + BINARY_VALUE + b")(" + annotation + b")", re.DOTALL)
+# The bytes of most SchemaElements: numbers, name, then numbers and logical type.
+_USUAL_ELEMENT: Final = LatePattern(
+    b"(" + INTEGER_FIELDS + headers(BINARY) + b")(" + BINARY_VALUE + b")("
+    + repeated(any_of(INTEGER_FIELD, headers(STRUCT) + annotation_struct(3))) + STOP_BYTE + b")"
+)  # fmt: skip
 
 
 def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaElement:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import CorruptIndexError
+from asyncpq.parquet.calendars import LegacyCalendar
 from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
@@ -212,7 +213,13 @@ class ChunkBounds:
 
 
 def chunk_bounds(
-    chunk: ColumnChunk, leaf: Leaf, order: SortOrder, faults: WriterFaults, has_column_orders: bool, num_rows: int
+    chunk: ColumnChunk,
+    leaf: Leaf,
+    order: SortOrder,
+    faults: WriterFaults,
+    has_column_orders: bool,
+    num_rows: int,
+    calendar: LegacyCalendar | None = None,
 ) -> tuple[ChunkBounds, str | None]:
     """Return the bounds that a chunk's statistics prove, and the reason why some statistics are ignored (None if none
     are).
@@ -226,6 +233,7 @@ def chunk_bounds(
         faults: the known faults of the file's writer; the statistics that they concern count as unknown.
         has_column_orders: the file has column orders. If so, the deprecated bounds are ignored, else only those count.
         num_rows: the row group's number of rows.
+        calendar: the column's entry in :attr:`FileMetadata.calendars`; its bounds are rebased.
     """
     statistics = chunk.statistics
     num_values = chunk.num_values
@@ -256,7 +264,11 @@ def chunk_bounds(
         return _unknown(order, num_values, error.message, nulls, nans)
     if low > high:
         return _unknown(order, num_values, "its min is above its max")
-    return ChunkBounds(order, low, high, *_exact_ends(statistics, order), nulls, nans, num_values), wrong_nulls
+    exact = _exact_ends(statistics, order)
+    if calendar is not None:
+        low, high, is_exact = calendar.bounds(low, high)
+        exact = exact if is_exact else (False, False)
+    return ChunkBounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
 
 
 def _exact_ends(statistics: ChunkStatistics, order: SortOrder) -> tuple[bool, bool]:
@@ -338,6 +350,7 @@ def page_bounds(
     has_column_orders: bool = True,
     faults: WriterFaults | None = None,
     encodings: Sequence[int] = (),
+    calendar: LegacyCalendar | None = None,
 ) -> PageBounds:
     """Return the bounds that a ColumnIndex proves.
 
@@ -352,6 +365,7 @@ def page_bounds(
         faults: the known faults of the index's writer; the claims that they concern count as unknown. None for an
             index that asyncpq made.
         encodings: the chunk's encodings; if empty, any encoding is possible.
+        calendar: as for :func:`chunk_bounds`.
     """
     num_pages = index.num_pages
     if len(page_row_counts) != num_pages:
@@ -388,6 +402,8 @@ def page_bounds(
     present = [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
     if any(low > high for low, high in present):
         raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
+    if calendar is not None:
+        present = _rebase(mins, maxs, calendar)
     if not _is_ordered(present, claimed):
         claimed = BoundaryOrder.UNORDERED
     return PageBounds(order, mins, maxs, null_pages, null_counts, index.nan_counts if is_float else None, claimed)
@@ -412,6 +428,14 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
     present = [value for value, is_null in zip(raw, null_pages, strict=True) if not is_null]
     decoded = iter(decode_values(present, leaf, order))
     return [None if is_null else next(decoded) for is_null in null_pages]
+
+
+def _rebase(mins: list[Any], maxs: list[Any], calendar: LegacyCalendar) -> list[tuple[Any, Any]]:
+    """Rebase the bounds of pages in place; return those that are known."""
+    for page, (low, high) in enumerate(zip(mins, maxs, strict=True)):
+        if low is not None:
+            mins[page], maxs[page], _ = calendar.bounds(low, high)
+    return [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
@@ -439,6 +441,34 @@ COUNT32: Final = (
     + b"".join([b"\\x%02x" % n for n in range(0x80, 0x100, 2)])
     + rb"](?:[\x80-\xff]{0,2}+[\x00-\x7f]|[\x80-\xff]{3}[\x00-\x0f]))"
 )
+
+
+class LatePattern:
+    """A regular expression that is compiled once the process has used it often enough. Compiling takes milliseconds,
+    which is longer than decoding what the first read of a process has to decode without it.
+
+    Attributes:
+        match: as that of a compiled pattern. Before the pattern is compiled, it matches nothing.
+    """
+
+    WORTH = 256  # uses that save as much time as compiling takes
+
+    __slots__ = ("_text", "_uses", "match")
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._uses = 0
+        self.match: Callable[[bytes | memoryview, int], re.Match[bytes] | None] = self._match
+
+    def expect(self, uses: int) -> None:
+        """Count ``uses`` that are about to come, and compile the pattern if that is worth it."""
+        self._uses += uses
+        if self._uses > self.WORTH and self.match == self._match:
+            self.match = re.compile(self._text, re.DOTALL).match
+
+    def _match(self, data: bytes | memoryview, start: int) -> re.Match[bytes] | None:
+        self.expect(1)
+        return None
 
 
 def byte(value: int) -> bytes:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Points, Truth, follow, result_values
 from asyncpq.parquet.bloom_filter import xxh64
+from asyncpq.parquet.calendars import LegacyCalendar
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of
@@ -42,17 +42,31 @@ class Junction(NamedTuple):
 Probes: TypeAlias = "Probe | Junction"
 
 
-def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
+_GREGORIAN: Final[Mapping[str, LegacyCalendar]] = {}
+
+
+def compile_probes(
+    expr: Expression,
+    leaves: Mapping[str, Leaf],
+    *,
+    max_values: int | None = None,
+    calendars: Mapping[str, LegacyCalendar] = _GREGORIAN,
+) -> Probes | None:
     """Return the lookups that must succeed in a row group with rows for which ``expr`` is true; None if Bloom filters
     cannot rule out any row group.
 
     ``leaves``: the columns that have filters, keyed by name. ``max_values``: longer lists of values are not looked up;
-    None: lists of any length are.
+    None: lists of any length are. ``calendars``: those of columns that are rebased; the filters have the hashes of
+    stored values, so values before :attr:`LegacyCalendar.first_sure` are not looked up.
     """
 
     def of_atom(atom: Atom, truth: Truth) -> Probes | None:
-        leaf = None if atom.column is None else leaves.get(atom.column)
-        return None if leaf is None else _probe(atom, truth, leaf, max_values)
+        column = atom.column
+        leaf = None if column is None else leaves.get(column)
+        if column is None or leaf is None:
+            return None
+        calendar = calendars.get(column)
+        return _probe(atom, truth, leaf, max_values, None if calendar is None else calendar.first_sure)
 
     def all_of(parts: Iterable[Probes | None]) -> Probes | None:
         known = tuple([part for part in parts if part is not None])
@@ -97,7 +111,7 @@ def num_values(probes: Probes) -> int:
     return min(counts) if probes.needs_all else sum(counts)
 
 
-def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Probes | None:
+def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None, first_sure: int | None) -> Probes | None:
     encode = plain_encoder(leaf)
     if encode is None:
         return None
@@ -111,6 +125,8 @@ def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Prob
     if values.inverted or (max_values is not None and len(values.keys) > max_values):
         return None
     hashes: set[int] = set()
+    if first_sure is not None and any(key < first_sure for key in values.keys):
+        return None
     for key in values.keys:
         forms = encode(key)
         if not forms:
@@ -203,6 +219,6 @@ def _whole(key: Key) -> int | None:
         return key
     if isinstance(key, float):
         return int(key) if key.is_integer() else None
-    if isinstance(key, Fraction):
-        return key.numerator if key.denominator == 1 else None
-    return None
+    if isinstance(key, (bytes, bool)):
+        return None
+    return key.numerator if key.denominator == 1 else None

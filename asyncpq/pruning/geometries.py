@@ -8,7 +8,6 @@ antimeridian, which the coordinates do not show: files with signs of such boxes 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -47,8 +46,13 @@ class Covering(NamedTuple):
 def coverings(metadata: FileMetadata) -> Mapping[str, Covering]:
     """Return the covering columns of a file, keyed by the dotted path of the geometry's column. The result is empty if
     the "geo" metadata are missing or malformed."""
+    text = metadata.key_value_metadata.get(GEO)
+    if not text:
+        return {}
+    import json
+
     try:
-        columns = json.loads(metadata.key_value_metadata.get(GEO) or "{}")["columns"].items()
+        columns = json.loads(text)["columns"].items()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     by_path = {leaf.path: leaf for leaf in metadata.schema.leaves if leaf.max_repetition_level == 0}

@@ -20,8 +20,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey, ValueDomain
@@ -36,10 +35,14 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
+from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SURE_SECOND
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Domain(enum.Enum):
@@ -118,6 +121,27 @@ def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
     return _other(f"literals are not compared with {_describe(leaf)}")
 
 
+def first_sure(kind: ValueKind) -> int | None:
+    """Return the first key of dates or timestamps that is the same in the calendar of old Spark versions
+    (``parquet/calendars.py``); None for other columns.
+
+    What is known of a column without its files' footers, such as a table's bounds or an index, may be in either
+    calendar, so earlier values prove nothing.
+    """
+    if kind.domain is Domain.DATE:
+        return FIRST_SAME_DAY
+    if kind.domain is Domain.TIMESTAMP:
+        return FIRST_SURE_SECOND * NANOSECONDS["s"] // NANOSECONDS[kind.unit]
+    return None
+
+
+def is_sure(value: Scalar) -> bool:
+    """Return whether a bound is the same in the calendar of old Spark versions; see :func:`first_sure`."""
+    if isinstance(value, (dt.datetime, Timestamp)):
+        return nanoseconds(value) >= FIRST_SURE_SECOND * NANOSECONDS["s"]
+    return not isinstance(value, (dt.date, Day)) or days(value) >= FIRST_SAME_DAY
+
+
 def _other(why_not: str) -> ValueKind:
     return ValueKind(Domain.OTHER, why_not=why_not)
 
@@ -127,7 +151,7 @@ def _describe(leaf: Leaf) -> str:
     return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
 
 
-Key: TypeAlias = int | float | Fraction | bytes | bool
+Key: TypeAlias = "int | float | Fraction | bytes | bool"
 
 _SINGLE: Final = struct.Struct("<f")
 _DAY = 86_400 * NANOSECONDS["s"]
@@ -262,7 +286,11 @@ def _fixed(value: Scalar) -> Comparable | Incomparable:
 
 def _in_units(amount: int, unit: int) -> Comparable:
     whole, rest = divmod(amount, unit)
-    return Comparable(Fraction(amount, unit), same_type=False) if rest else Comparable(whole)
+    if not rest:
+        return Comparable(whole)
+    from fractions import Fraction  # few literals need it
+
+    return Comparable(Fraction(amount, unit), same_type=False)
 
 
 _TO_KEY: Final[Mapping[Domain, ToKey]] = {

@@ -24,8 +24,7 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
-from asyncpq.pruning.geometries import may_meet_on_sphere
-from asyncpq.pruning.literals import Domain, ValueKind, domain_of
+from asyncpq.pruning.literals import Domain, ValueKind, domain_of, first_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
 
@@ -46,9 +45,16 @@ class RowGroupZones:
         """
         orders = metadata.column_orders
         order = order_of(leaf, None if orders is None else orders[leaf.index])
+        calendar = metadata.calendars.get(leaf.index)
         known = [
             chunk_bounds(
-                group.chunk(leaf.index), leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                group.chunk(leaf.index),
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                calendar,
             )
             for group in metadata.row_groups
         ]
@@ -84,6 +90,8 @@ class RowGroupZones:
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows
+        from asyncpq.pruning.geometries import may_meet_on_sphere  # few predicates need it
+
         may_meet = may_meet_on_sphere if self._is_sphere else _may_meet
         return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not may_meet(wanted.box, box)])
 
@@ -264,6 +272,7 @@ def file_zones(
     all_null: Sequence[bool],
     may_be_nan: Sequence[bool],
     is_nested: bool = False,
+    any_calendar: bool = False,
 ) -> Zones:
     """Return the bounds of one column in the files of a dataset, arranged for searching. The result is immutable.
 
@@ -277,7 +286,9 @@ def file_zones(
         all_null: the file has only nulls in the column, or lacks the column.
         may_be_nan: False if the file certainly contains no NaN.
         is_nested: the column is inside a struct: null counts may leave out its parents' nulls.
+        any_calendar: bounds may be in the calendar of old Spark versions (:func:`first_sure`), and are widened.
     """
+    sure = first_sure(kind) if any_calendar else None
     convert = domain_of(kind).to_key
     least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
     lows: list[Any] = []
@@ -286,6 +297,8 @@ def file_zones(
     for low, high, is_null in zip(mins, maxs, all_null, strict=True):
         low_key = least if low is None and high is not None else _bound(low, convert)
         high_key = greatest if high is None and low is not None else _bound(high, convert)
+        if sure is not None and low_key is not None and high_key is not None and low_key < sure:
+            low_key, high_key = least, max(high_key, sure)
         # Contradicting bounds prove nothing; NaN compares with nothing.
         nulls.append(is_null and low is None and high is None)
         known = low_key is not None and high_key is not None and low_key <= high_key and not is_null

@@ -184,6 +184,16 @@ def compaction(_: str = "") -> Snippets:
     }
 
 
+def calendar(_: str = "") -> Snippets:
+    """Return the snippet that writes dates in the Gregorian calendar."""
+    return {
+        "spark": 'spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED"); '
+        'spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED"); '
+        "spark.read.parquet(url).write.parquet(out)",
+        "asyncpq": "asyncpq optimize URL TARGET",
+    }
+
+
 def purge(_: str = "") -> Snippets:
     """Return the snippets that rewrite files without their deleted rows."""
     return {
@@ -192,9 +202,52 @@ def purge(_: str = "") -> Snippets:
     }
 
 
+def bloom_filters(column: str) -> Snippets:
+    """Return the snippets that write Bloom filters of a column, and the one that builds an index of it instead."""
+    enabled = "ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))"
+    return {
+        "pyarrow": _pyarrow(f"bloom_filter_options={{{column!r}: True}}, {_PAGES}"),
+        "spark": f'df.write.option("parquet.bloom.filter.enabled#{column}", "true"){_SPARK_PAGES}.parquet(path)',
+        "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- with Bloom filters, where columns have dictionaries",
+        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{column!r}: {enabled}}}"),
+        "asyncpq": f"asyncpq optimize URL TARGET --bloom {column}  # or: index build URL --kind keys:{column}",
+    }
+
+
+def text_index(column: str) -> Snippets:
+    """Return the snippets that build an index of a column's words or of its parts."""
+    return {"asyncpq": f"asyncpq index build URL --kind ngrams:{column}  # or, for words: --kind text:{column}"}
+
+
+def advice(rule: str, column: str = "the column") -> str:
+    """Return the cure of a rule in words. ``lint`` and ``why`` say the same."""
+    return _ADVICE[rule].format(column=column)
+
+
+_ADVICE: Final[Mapping[str, str]] = {
+    "no-page-index": "Write page indexes, or build an index of kind pages.",
+    "no-column-index": "Write files with complete page indexes.",
+    "huge-pages": f"Write pages of at most {PAGE_ROWS:,} rows and {PAGE_BYTES >> 10} KiB.",
+    "random-order": "Sort the rows by {column}; or build an index of it, or write Bloom filters.",
+    "no-bloom-filter": "Write Bloom filters of {column}, or build an index of it: rows keep their order.",
+    "no-statistics": "Write statistics of {column}.",
+    "statistics-not-believed": "Write the file with a newer release of its writer, or with another one.",
+    "missing-bounds": "Write exact bounds of {column}.",
+    "truncated-bounds": "Write exact bounds of {column}.",
+    "chunk-bounds": "Write the bounds of each page; with Polars, write row groups of about 20,000 rows.",
+    "huge-dictionary": "Write {column} without a dictionary.",
+    "dictionary-fallback": "Write {column} without a dictionary.",
+    "big-footer": "Fetch more at first, write fewer columns or larger row groups, or build an index of kind footers.",
+    "slow-codec": "Compress with zstd.",
+    "tiny-files": "Merge the files, to about 256 MiB each.",
+    "no-index": "Build an index of kinds keys:{column} and footers.",
+}
+
 #: What users may copy, by the rule.
 CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "no-page-index": pages,
+    "no-column-index": pages,
+    "no-bloom-filter": bloom_filters,
     "huge-pages": pages,
     "random-order": sort,
     "small-row-groups": row_groups,
@@ -210,6 +263,7 @@ CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "tiny-files": compaction,
     "no-index": index,
     "deleted-rows": purge,
+    "legacy-calendar": calendar,
 }
 
 

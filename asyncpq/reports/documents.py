@@ -104,6 +104,8 @@ class Inspection(TypedDict):
     columns: list[ColumnReport]
     row_groups: list[RowGroupReport]
     sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
+    unreadable: dict[str, str]  # leaf columns that a read refuses as not supported, each with the reason
+    legacy_calendar: list[str]  # columns with dates or timestamps in the calendar of old Spark versions
     fallbacks: list[str]  # indexes and statistics that are damaged or not believed; they are reported as absent
     requests: int  # that the inspection took
     bytes_fetched: int
@@ -239,7 +241,8 @@ class TimeSplit(TypedDict):
     total_s: float
     network_s: float  # at least one request was under way
     caches_s: float  # waiting for the disk or the shared tier, no request under way
-    decode_s: float  # decoding, no request under way
+    decode_s: float  # decompressing and decoding, no request under way
+    filter_s: float  # comparing rows with the filter, no request under way
     other_s: float  # planning, imports and the event loop
 
 
@@ -383,6 +386,14 @@ class Rows(TypedDict):
     url: str
     columns: list[dict[str, str]]  # name and arrow_type of each column
     rows: list[dict[str, Any]]
+
+
+class SchemaDocument(TypedDict):
+    """The document of ``asyncpq schema``: the columns of a file, dataset or table."""
+
+    document: Literal["schema"]
+    url: str
+    columns: list[dict[str, Any]]  # "name", "arrow_type" and "nullable" of each
 
 
 class Count(TypedDict):

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.objects.page_indexes import IndexedChunk
 from asyncpq.objects.version import FileVersion
@@ -31,6 +30,7 @@ GROUP_ROWS: Final = 1 << 20
 GROUP_BYTES: Final = 64 * MIB
 _LOCATION_BYTES: Final = 11  # of a page in an OffsetIndex, about
 _BOUNDS_BYTES: Final = 20  # of a page in a ColumnIndex of numbers
+_BLOOM_BITS: Final = 10  # of a value in a Bloom filter, for one false positive in a hundred
 _ZONE_ROWS: Final = 1024  # of the zones made of values
 
 
@@ -118,6 +118,8 @@ def has_chunk_bounds(keys: KeyZones) -> bool:
 def zones_of_values(values: pa.ChunkedArray, group_rows: Sequence[int]) -> KeyZones:
     """Return zones with the exact bounds of a column's values. Ranks replace the values, so that all types compare
     alike. ``group_rows``: the rows of each row group; no zone spans two row groups."""
+    import pyarrow.compute as pc  # takes long to load, and few reports need it
+
     ranks = pc.rank(values.combine_chunks(), tiebreaker="dense")
     valid = pc.is_valid(values).combine_chunks()
     zones: list[Zone] = []
@@ -155,6 +157,23 @@ def page_count(rows: int, uncompressed: int) -> int:
     """Return the number of pages into which asyncpq's own writer would divide a chunk of ``rows`` rows and
     ``uncompressed`` bytes."""
     return max(-(-rows // PAGE_ROWS), -(-uncompressed // PAGE_BYTES), 1) if rows else 0
+
+
+def has_large_pages(rows: int, uncompressed: int, pages: int) -> bool:
+    """Return whether a chunk has at most half as many pages as asyncpq's own writer would write."""
+    return pages * 2 <= page_count(rows, uncompressed)
+
+
+def with_bloom_filters(shape: Shape, key: int) -> Shape:
+    """Return the shape with a Bloom filter of the leaf ``key`` in each row group, in front of the footer."""
+    at = shape.footer_start
+    groups: list[GroupShape] = []
+    for group in shape.groups:
+        size = 32 << max(0, (group.rows * _BLOOM_BITS // 256 - 1).bit_length())
+        chunk = replace(group.chunks[key], bloom_filter=(at, at + size))
+        at += size
+        groups.append(replace(group, chunks=_replaced(group.chunks, key, chunk)))
+    return Shape(shape.size + at - shape.footer_start, at, tuple(groups))
 
 
 def with_pages(shape: Shape, counts: Callable[[int, int], int | None], key: int, bound_bytes: int) -> Shape:

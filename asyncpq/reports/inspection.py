@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
@@ -29,6 +29,7 @@ from asyncpq.parquet.logical_types import LogicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
+from asyncpq.reports.unreadable_columns import unreadable_columns
 from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -95,10 +96,16 @@ class FileLayout:
 def inspect_memory(source: ObjectSource, version: FileVersion) -> Inspection:
     """Describe one version of a file from memory, without I/O. Page indexes that are in memory are described; for
     others, the document has only what the footer states."""
+    return describe_layout(layout_in_memory(source, version), pages=False)
+
+
+def layout_in_memory(source: ObjectSource, version: FileVersion, leaves: Collection[int] | None = None) -> FileLayout:
+    """Return the layout of the column chunks of ``leaves`` (ordinals; None: of all), with those of their page indexes
+    that memory has. There is no I/O."""
     layout = _unread_layout(source, version, ReadMetrics())
-    _read_chunks(layout)
+    _read_chunks(layout, leaves)
     layout.indexes.find(_index_requests(layout))
-    return describe_layout(layout, pages=False)
+    return layout
 
 
 def _unread_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> FileLayout:
@@ -125,12 +132,14 @@ async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadM
     return layout
 
 
-def _read_chunks(layout: FileLayout) -> None:
+def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> None:
     version, metrics = layout.version, layout.metrics
     metadata = version.metadata
     orders = metadata.column_orders
     metrics.fall_back_all(version.dropped(()))
     for leaf in metadata.schema.leaves:
+        if leaves is not None and leaf.index not in leaves:
+            continue
         try:
             order = order_of(leaf, None if orders is None else orders[leaf.index])
         except FormatError:
@@ -144,7 +153,13 @@ def _read_chunks(layout: FileLayout) -> None:
                 continue
             layout.chunks[place] = chunk
             bounds, reason = chunk_bounds(
-                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+                chunk.chunk,
+                leaf,
+                order,
+                metadata.writer_faults,
+                orders is not None,
+                group.num_rows,
+                metadata.calendars.get(leaf.index),
             )
             layout.bounds[place] = bounds
             if reason is not None:
@@ -183,7 +198,7 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
     ordinals of the leaves whose pages are listed with their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
-    stops = _Stops(version, layout.chunks.values())
+    stops = ChunkStops(version, layout.chunks.values())
     groups = [_row_group(layout, ordinal, stops, pages=pages) for ordinal in range(len(metadata.row_groups))]
     columns = _columns(layout, groups)
     for leaf in sorted(bounded):
@@ -209,6 +224,8 @@ def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozense
         columns=columns,
         row_groups=groups,
         sorted_by=_sorted_by(layout, columns),
+        unreadable=unreadable_columns(version, layout.chunks),
+        legacy_calendar=[metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()],
         fallbacks=list(metrics.fallbacks),
         requests=metrics.requests,
         bytes_fetched=metrics.bytes_fetched,
@@ -224,7 +241,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-class _Stops:
+class ChunkStops:
     """Finds the ends of structures, such as Bloom filters, of which the footer gives only the beginning: at the
     latest where the next structure begins."""
 
@@ -249,7 +266,7 @@ class _Stops:
         return [start, start + length] if 0 < length <= self._footer_start - start else None
 
 
-def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroupReport:
+def _row_group(layout: FileLayout, ordinal: int, stops: ChunkStops, *, pages: bool) -> RowGroupReport:
     group = layout.version.metadata.row_groups[ordinal]
     leaves = layout.version.metadata.schema.leaves
     chunks = [_chunk(layout, ordinal, leaf, stops, pages=pages) for leaf in leaves]
@@ -264,7 +281,7 @@ def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) 
     )
 
 
-def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages: bool) -> Chunk:
+def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: ChunkStops, *, pages: bool) -> Chunk:
     place = (ordinal, leaf.index)
     known = layout.chunks.get(place)
     if known is None:
@@ -359,6 +376,13 @@ def encodings_of(chunk: ColumnChunk) -> list[str]:
     return [_ENCODINGS.get(code, f"encoding {code}") for code in dict.fromkeys(codes)]
 
 
+def gave_up_dictionary(chunk: ColumnChunk) -> bool:
+    """Return whether the writer began the chunk with a dictionary and went on without."""
+    names = set(encodings_of(chunk))
+    return not names.isdisjoint(DICTIONARIES) and Encoding.PLAIN.name in names
+
+
+DICTIONARIES: Final = frozenset({Encoding.PLAIN_DICTIONARY.name, Encoding.RLE_DICTIONARY.name})
 _ENCODINGS: Final[Mapping[int, str]] = {int(item): item.name for item in Encoding}
 
 

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Final
 
 from asyncpq.objects.prices import Prices
-from asyncpq.reports.cures import CURES
+from asyncpq.reports.cures import CURES, advice
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import middle, put_together
 from asyncpq.reports.index_cost import index_cost, indexed_lake
@@ -20,9 +20,9 @@ from asyncpq.reports.lint import Linted
 from asyncpq.reports.lint_subject import Subject, severity
 from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
 
-_SMALL_FILE: Final = 16 << 20
-_FILE_BYTES: Final = 256 << 20
-_MANY_FILES: Final = 8
+SMALL_FILE: Final = 16 << 20
+FILE_BYTES: Final = 256 << 20
+MANY_FILES: Final = 8
 _FIRST_FILES: Final = 3  # of a read: they are planned before it is known how many follow
 
 
@@ -110,10 +110,10 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
         num_files + mean(cost.requests for cost in parts), tails + mean(cost.num_bytes for cost in parts), 0.0
     )
     found: list[Cause] = []
-    fewer = max(1, -(-int(size * num_files) // _FILE_BYTES))
-    if "footers" not in lake.tables and num_files >= _MANY_FILES and typical < _SMALL_FILE and fewer * 2 <= num_files:
+    fewer = max(1, -(-int(size * num_files) // FILE_BYTES))
+    if "footers" not in lake.tables and num_files >= MANY_FILES and typical < SMALL_FILE and fewer * 2 <= num_files:
         detail = f"{num_files:,} files of {typical:,} bytes (median): a lookup opens each that nothing rules out."
-        cure = f"Put them together to {fewer:,} of about {_FILE_BYTES >> 20} MiB."
+        cure = f"Put them together to {fewer:,} of about {FILE_BYTES >> 20} MiB."
         after = _put_together(lake, files[len(files) // 2].subjects[column], -(-num_files // fewer), fewer, read)
         found.append(_cause(lake, "tiny-files", "files are small", detail, cure, column, before, after))
     index = index_cost(indexed_lake([item.subjects[column] for item in files], num_files, in_order=read < 2))
@@ -121,7 +121,7 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
     after = LookupCost(index.requests + 1 + max(1.0, data.requests), index.num_bytes + opening + data.num_bytes, 0.0)
     if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
         detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."
-        cure = f"Build an index with Keys({column!r}) and Footers()."
+        cure = advice("no-index", column)
         found.append(_cause(lake, "no-index", "no external index of the column", detail, cure, column, before, after))
     return found
 

@@ -27,9 +27,11 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.documents import Cause, Lint
+from asyncpq.reports.file_findings import file_findings
 from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, zones_of, zones_of_values
 from asyncpq.reports.inspection import FileLayout, encodings_of, load_layout, sorted_as
-from asyncpq.reports.lint_rules import RULES, truncated
+from asyncpq.reports.key_bounds import truncated
+from asyncpq.reports.lint_rules import RULES
 from asyncpq.reports.lint_subject import Subject
 from asyncpq.reports.lookup_cost import KeyZones, LookupModel
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
@@ -90,6 +92,7 @@ async def lint_version(
         subjects[leaf.dotted] = subject
         found = await source.runtime.in_thread(partial(_findings, subject))
         findings += found
+    findings += await source.runtime.in_thread(lambda: list(file_findings(layout)))
     return Linted(
         ordered(findings),
         [leaf.dotted for leaf in keys],

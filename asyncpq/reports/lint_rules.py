@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from asyncpq.options import KIB, MIB
-from asyncpq.parquet.column_chunk import Codec, Encoding
+from asyncpq.parquet.column_chunk import Codec
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.parquet.writer_faults import WriterFaults
-from asyncpq.reports.cures import CURES, pages, smaller_chunks, tail, with_dictionary_of, without_dictionary
+from asyncpq.reports.cpu_work import SLOW_CODECS
+from asyncpq.reports.cures import CURES, advice, pages, smaller_chunks, tail, with_dictionary_of, without_dictionary
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import (
     GROUP_BYTES,
@@ -24,19 +25,21 @@ from asyncpq.reports.file_shapes import (
     PAGE_BYTES,
     PAGE_ROWS,
     has_chunk_bounds,
+    has_large_pages,
     middle,
     page_count,
+    with_bloom_filters,
     with_pages,
     with_plain_pages,
     with_row_groups,
     with_smaller_pages,
 )
-from asyncpq.reports.inspection import encodings_of, sorted_as
+from asyncpq.reports.inspection import gave_up_dictionary, sorted_as
+from asyncpq.reports.key_bounds import disbelieved, is_clustered_by_another, truncated, without_statistics
 from asyncpq.reports.lint_subject import Subject, listed
 from asyncpq.reports.lookup_cost import KeyZones, Zone
 
-_DICTIONARIES: Final = {Encoding.PLAIN_DICTIONARY.name, Encoding.RLE_DICTIONARY.name}
-_SLOW: Final = (Codec.GZIP, Codec.BROTLI)
+LARGE_DICTIONARY: Final = 64 * KIB
 _A_GOOD_WRITER: Final = "parquet-cpp-arrow version 26.0.0"
 _FIXED: Final = {
     PhysicalType.INT32: 4,
@@ -54,7 +57,7 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if a lookup reads columns without an OffsetIndex, or the key has no ColumnIndex."""
     shape, key = subject.shape, subject.model.key
     lacking = [leaf for leaf in subject.leaves if _lacks_pages(subject, leaf)]
-    unbounded = not _without_statistics(subject) and any(
+    unbounded = not without_statistics(subject.shape) and any(
         chunk.offsets is not None and chunk.column_index is None
         for chunk in (group.chunks[key] for group in shape.groups)
     )
@@ -64,7 +67,7 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     what = f"{len(lacking)} of the {len(subject.leaves)} columns that a lookup reads have no OffsetIndex: "
     title = "no page index" if lacking else "no ColumnIndex of the key column"
     detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
-    cure, snippets = "Write page indexes, or build an index that has them.", pages()
+    cure, snippets = advice("no-page-index"), pages()
     if subject.single_pages:
         detail += " Each chunk is one page."
         cure, snippets = "Write smaller pages and page indexes, or smaller row groups.", smaller_chunks()
@@ -106,7 +109,8 @@ def _counts(
         if only_without:
             lacks_bounds = leaf == subject.model.key and chunk.column_index is None
             return advised if chunk.offsets is None or lacks_bounds else None
-        return advised if chunk.offsets is not None and chunk.offsets.num_pages * 2 <= advised else None
+        plain, offsets = known.chunk.total_uncompressed_size, chunk.offsets
+        return advised if offsets is not None and has_large_pages(group.rows, plain, offsets.num_pages) else None
 
     return count
 
@@ -130,7 +134,7 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
             "pages are large",
             f"{listed(large)} {'have' if len(large) > 1 else 'has'} pages of more than {PAGE_ROWS:,} rows or "
             f"{PAGE_BYTES // KIB} KiB: a lookup of one row reads and decodes a whole page of each.",
-            f"Write pages of at most {PAGE_ROWS:,} rows and {PAGE_BYTES // KIB} KiB.",
+            advice("huge-pages"),
             shape=with_pages(subject.shape, counts, subject.model.key, _bound_bytes(subject)),
         )
 
@@ -142,9 +146,22 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if statistics cannot rule out most row groups or pages for a key, because rows are not sorted
     by it."""
     keys = _true_keys(subject) if has_chunk_bounds(subject.keys) else subject.keys
-    if keys.is_sorted or len(keys.zones) < 2 or _without_statistics(subject) or _in_order(keys):
+    if keys.is_sorted or len(keys.zones) < 2 or without_statistics(subject.shape) or _in_order(keys):
         return
     has_blooms = any(group.chunks[subject.model.key].bloom_filter for group in subject.shape.groups)
+    if is_clustered_by_another(subject.layout, subject.leaf, subject.shape):
+        findings = list(
+            subject.finding(
+                "no-bloom-filter",
+                "no Bloom filter of the lookup column, and rows are in the order of another one",
+                f"Statistics leave {subject.before.row_groups:.1f} of {len(subject.shape.groups)} row groups to a key.",
+                advice("no-bloom-filter", subject.leaf.dotted),
+                shape=with_bloom_filters(subject.shape, subject.model.key),
+            )
+        )
+        if findings:
+            yield from findings
+            return
     detail = (
         f"Of {len(subject.shape.groups)} row groups, statistics leave {subject.before.row_groups:.1f} to a lookup of "
         f"one key, and data of {subject.before.groups:.1f} are read{', Bloom filters included' if has_blooms else ''}."
@@ -153,7 +170,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
         "random-order",
         "rows are not sorted by the lookup column",
         detail,
-        f"Sort the rows by {subject.leaf.dotted}; or build an index of it, or write Bloom filters.",
+        advice("random-order", subject.leaf.dotted),
         keys=KeyZones(subject.keys.zones, is_sorted=True),
     )
 
@@ -175,14 +192,14 @@ def _true_keys(subject: Subject) -> KeyZones:
 def page_bounds(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if all pages of a chunk of the key have the bounds of the whole chunk, although their own are
     narrower."""
-    if not has_chunk_bounds(subject.keys) or truncated(subject.keys.zones) or _without_statistics(subject):
+    if not has_chunk_bounds(subject.keys) or truncated(subject.keys.zones) or without_statistics(subject.shape):
         return
     yield from subject.finding(
         "chunk-bounds",
         "each page has the bounds of its whole chunk",
         f"The page index gives all pages of a chunk of {subject.leaf.dotted} the same min and max, although their "
         "values differ: a lookup reads all pages of a row group. Polars 2.1 does so for columns with a dictionary.",
-        "Write the bounds of each page; with Polars, write row groups of about 20,000 rows.",
+        advice("chunk-bounds"),
         keys=_true_keys(subject),
     )
 
@@ -190,7 +207,7 @@ def page_bounds(subject: Subject) -> Iterator[Cause]:
 def bounds(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if bounds of pages or row groups are missing, or so short that they overlap."""
     zones, groups = subject.keys.zones, [group for group in subject.shape.groups if group.rows]
-    if subject.exact is None or subject.exact is subject.keys or not groups or _without_statistics(subject):
+    if subject.exact is None or subject.exact is subject.keys or not groups or without_statistics(subject.shape):
         return  # they are as they should be, or there are no statistics at all
     unknown = sum(not zone.known for zone in zones)
     if unknown:
@@ -201,7 +218,7 @@ def bounds(subject: Subject) -> Iterator[Cause]:
         detail = "Values have long common beginnings, which is all that the bounds of pages hold."
     else:
         return
-    yield from subject.finding(rule, title, detail, "Write exact bounds of the column.", keys=_like(subject))
+    yield from subject.finding(rule, title, detail, advice(rule, subject.leaf.dotted), keys=_like(subject))
 
 
 def _like(subject: Subject) -> KeyZones:
@@ -220,21 +237,13 @@ def _like(subject: Subject) -> KeyZones:
     return KeyZones([zone if is_known(zone) else zone._replace(key=None) for zone in subject.exact.zones])
 
 
-def truncated(zones: Sequence[Zone]) -> bool:
-    """Return whether the bounds are probably truncated: in most zones, min and max are equal or differ only in the
-    last byte."""
-    known = [zone for zone in zones if isinstance(zone.low, bytes) and len(zone.low) >= 16]
-    same = sum(zone.low[:-1] == zone.high[: len(zone.low) - 1] for zone in known)
-    return len(known) > 1 and same * 2 > len(known)
-
-
 # -- statistics ---------------------------------------------------------------------------------------
 
 
 def no_statistics(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if chunks of the key have no min and max."""
-    without = _without_statistics(subject)
-    if not without or _disbelieved(subject):
+    without = without_statistics(subject.shape)
+    if not without or disbelieved(subject.layout, subject.leaf):
         return
     shape = with_pages(subject.shape, _counts(subject, only_bounds=True), subject.model.key, _bound_bytes(subject))
     groups = tuple(replace(group, bounded=True) for group in shape.groups)
@@ -242,26 +251,15 @@ def no_statistics(subject: Subject) -> Iterator[Cause]:
         "no-statistics",
         "the lookup column has no statistics",
         f"{without} of {len(subject.shape.groups)} row groups have no min and max of it: every lookup reads them.",
-        "Write statistics of the column.",
+        advice("no-statistics", subject.leaf.dotted),
         shape=replace(shape, groups=groups),
     )
 
 
-def _without_statistics(subject: Subject) -> int:
-    """Return the number of row groups without usable statistics of the key."""
-    return sum(1 for group in subject.shape.groups if group.rows and not group.bounded)
-
-
-def _disbelieved(subject: Subject) -> str | None:
-    """Return why reads do not use the key's statistics although the file has them; None if reads use them."""
-    start = f"{subject.leaf.dotted}: statistics not used, "
-    return next((text.removeprefix(start) for text in subject.layout.metrics.fallbacks if text.startswith(start)), None)
-
-
 def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
     """Yield a finding if reads ignore the key's statistics, because the file's writer is known to get them wrong."""
-    reason = _disbelieved(subject)
-    if reason is None or not _without_statistics(subject):
+    reason = disbelieved(subject.layout, subject.leaf)
+    if reason is None or not without_statistics(subject.shape):
         return
     zones = _claimed_zones(subject)
     if zones is None:
@@ -271,7 +269,7 @@ def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
         "statistics-not-believed",
         "the statistics of this writer are not believed",
         f"Min and max are there but not used: {reason}.",
-        "Write the file with a newer release of its writer, or with another one.",
+        advice("statistics-not-believed"),
         shape=replace(subject.shape, groups=groups),
     )
 
@@ -280,13 +278,14 @@ def _claimed_zones(subject: Subject) -> KeyZones | None:
     metadata, leaf = subject.layout.version.metadata, subject.leaf
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
+    calendar = metadata.calendars.get(leaf.index)
     zones: list[Zone] = []
     for group in metadata.row_groups:
         known = subject.layout.chunks.get((group.ordinal, leaf.index))
         if known is None or not group.num_rows:
             continue
         found, _ = chunk_bounds(
-            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows
+            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows, calendar
         )
         if found.min is None:
             return None
@@ -339,7 +338,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
         f"It has {footer:,} bytes for {len(metadata.row_groups)} row groups of {len(metadata.schema.leaves)} columns "
         f"({chunks:,} of chunks and their statistics, {key_values:,} of key-value metadata); the first GET has "
         f"{subject.model.tail_bytes:,}.",
-        "Fetch more at first, write fewer and larger row groups, or build an index with Footers.",
+        advice("big-footer"),
         model=replace(subject.model, tail_bytes=advised),
         snippets=tail(advised),
     )
@@ -374,9 +373,8 @@ def dictionaries(subject: Subject) -> Iterator[Cause]:
     for leaf in subject.leaves:
         sizes = [group.chunks[leaf].dictionary_bytes for group in subject.shape.groups if group.chunks[leaf].offsets]
         width = _plain_width(subject, leaf)
-        if sizes and width is not None and max(sizes) >= max(64 * KIB, 2 * PAGE_ROWS * width):
-            names = {name for chunk in subject.chunks(leaf) for name in encodings_of(chunk)}
-            large[bool(names & _DICTIONARIES) and Encoding.PLAIN.name in names].append(leaf)
+        if sizes and width is not None and max(sizes) >= max(LARGE_DICTIONARY, 2 * PAGE_ROWS * width):
+            large[any(map(gave_up_dictionary, subject.chunks(leaf)))].append(leaf)
     for given_up, leaves in large.items():
         if leaves:
             yield from _without_dictionaries(subject, leaves, given_up=given_up)
@@ -389,11 +387,12 @@ def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: 
         sizes = [group.chunks[leaf].dictionary_bytes for group in shape.groups if group.rows]
         size += sum(sizes) / len(sizes)
         shape = with_plain_pages(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
+    rule = "dictionary-fallback" if given_up else "huge-dictionary"
     yield from subject.finding(
-        "dictionary-fallback" if given_up else "huge-dictionary",
+        rule,
         "dictionaries were given up half-way" if given_up else "dictionaries are large",
         f"A lookup of one row reads the dictionary of {listed(names)} too: {size:,.0f} bytes.",
-        f"Write {listed(names)} without a dictionary.",
+        advice(rule, listed(names)),
         shape=shape,
         snippets=without_dictionary(names),
     )
@@ -460,7 +459,7 @@ def codecs(subject: Subject) -> Iterator[Cause]:
             "Compress with zstd.",
             shape=shape,
         )
-    slow = [leaf for leaf in subject.leaves if any(chunk.codec in _SLOW for chunk in subject.chunks(leaf))]
+    slow = [leaf for leaf in subject.leaves if any(chunk.codec in SLOW_CODECS for chunk in subject.chunks(leaf))]
     if slow:
         names = {Codec(chunk.codec).name.lower() for leaf in slow for chunk in subject.chunks(leaf)}
         yield Cause(
@@ -473,8 +472,28 @@ def codecs(subject: Subject) -> Iterator[Cause]:
             saves_bytes=None,
             saves_seconds=None,
             column=subject.leaf.dotted,
-            cure="Compress with zstd.",
+            cure=advice("slow-codec"),
             snippets=CURES["slow-codec"](subject.leaf.dotted),
+        )
+
+
+def legacy_calendar(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if the file has dates or timestamps in the calendar of old Spark versions."""
+    metadata = subject.layout.version.metadata
+    names = [metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()]
+    if names:
+        yield Cause(
+            id="legacy-calendar",
+            severity="low",
+            title="dates are in the calendar of old Spark versions",
+            detail=f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
+            "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
+            saves_requests=None,
+            saves_bytes=None,
+            saves_seconds=None,
+            column=subject.leaf.dotted,
+            cure="Write the file again in today's calendar.",
+            snippets=CURES["legacy-calendar"](subject.leaf.dotted),
         )
 
 
@@ -493,4 +512,5 @@ RULES: Final[tuple[Rule, ...]] = (
     dictionaries,
     no_dictionary,
     codecs,
+    legacy_calendar,
 )

@@ -1,7 +1,7 @@
 """Show the progress of a long call on stderr, with rate and remaining time, for ``progress=True`` and the command line.
 
-Nothing is shown if stderr is neither a terminal nor a notebook, or during the first second. The package rich draws the
-bars; it is loaded after that second.
+Nothing is shown during the first second. The package rich draws the bars; it is loaded after that second. If stderr is
+neither a terminal nor a notebook, such as the log of a job, a line is written every ten seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WAIT_S: Final = 1.0
+_LINE_S: Final = 10.0  # between two lines
 
 
 class ProgressBars:
@@ -34,6 +35,7 @@ class ProgressBars:
             )
         self._console: Console | None = None
         self._began = time.monotonic()
+        self._told = self._began  # when a line was written
         self._closed = False
         self._drawn: bars.Progress | None = None
         self._steps: dict[str, bars.TaskID] = {}
@@ -64,6 +66,7 @@ class ProgressBars:
         if self._console is None:
             self._console = _console()
         if not (self._console.is_terminal or self._console.is_jupyter):
+            self._tell(f"{step}: {done:,}{'' if total is None else f' of {total:,}'} {unit}", self._console)
             return
         if self._drawn is None:
             self._drawn = _bars(self._console)
@@ -71,6 +74,12 @@ class ProgressBars:
         if step not in self._steps:
             self._steps[step] = self._drawn.add_task(step, total=total, unit=unit)
         self._drawn.update(self._steps[step], completed=done, total=total)
+
+    def _tell(self, text: str, console: Console) -> None:
+        now = time.monotonic()
+        if now - self._told >= _LINE_S:
+            self._told = now
+            console.print(f"{text}, {now - self._began:,.0f} s", highlight=False, markup=False, soft_wrap=True)
 
 
 def _console() -> Console:

@@ -1,22 +1,27 @@
 """A model of the cost of a read, which predicts how much faster the read would be without a cause of slowness.
 
 The model sees a read as rounds of concurrent requests. The plan's prices (:mod:`asyncpq.objects.prices`) give the
-seconds of each round.
+seconds of each round; where they were measured, these are scaled to the time that they took. Decoding, filter and
+planning take the seconds that were measured, in proportion to the work that is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from asyncpq.metrics import RequestRecord
 from asyncpq.objects.prices import Prices
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.reports.cpu_work import decode_work, filter_work, planning_work
 from asyncpq.reports.story import ColumnRead, runs
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import Cause
+    from asyncpq.expressions import Expression
+    from asyncpq.reports.documents import Cause, TimeSplit
+    from asyncpq.reports.key_bounds import Weakness
 
 #: Purposes of requests that come before data.
 METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "session", "validate"})
@@ -38,9 +43,16 @@ class Facts:
     index: Sequence[str] = ()  # the plan's lines about the index; empty without one
     fallbacks: Sequence[str] = ()
     unindexed: frozenset[str] = field(default_factory=frozenset)  # urls of files that were planned without the index
+    where: Expression | None = None
+    time: TimeSplit | None = None  # None: requests are all that takes time
+    is_priced: bool = False  # options say what requests cost, and no server has shown it
+    #: Returns why the bounds of a column ruled out little; it asks only memory.
+    weakness_of: Callable[[ColumnRead], Weakness] = lambda column: "random-order"
 
 
 Rounds = dict[int, list[int]]  # bytes of each request, by round
+_AT_LEAST_S: Final = 0.005  # that planning and decoding may take, however small their work is,
+_AT_MOST_TIMES: Final = 10  # and how many times as long as their work
 
 
 class ReadModel:
@@ -52,11 +64,63 @@ class ReadModel:
         self.metadata: Rounds = rounds_of(record for record in facts.log if record.purpose in METADATA)
         self.data: Rounds = rounds_of(record for record in facts.log if record.purpose not in METADATA)
         self.residual: Rounds = self.metadata  # after the cure that saves most of the metadata requests
-        self.now_s: float = self.seconds(self.now)
+        requests_s = self.seconds(self.now)
+        time = facts.time
+        self.network_s: float = requests_s if time is None or facts.is_priced else time["network_s"]
+        self._scale = self.network_s / requests_s if requests_s else 0.0
+        self.caches_s: float = 0.0 if time is None else time["caches_s"]
+        self.filter_s: float = 0.0 if time is None else time["filter_s"]
+        self.decode_s: float = 0.0 if time is None else time["decode_s"]
+        self.planning_s: float = 0.0 if time is None else time["other_s"]
+        self._facts = facts
+        self.unexplained_s: float = self._take_unexplained()
+        self.now_s: float = (
+            self.network_s + self.caches_s + self.filter_s + self.decode_s + self.planning_s + self.unexplained_s
+        )
         self._bytes = size_of(self.now)
         self._requests = sum(map(len, self.now.values()))
 
+    def _take_unexplained(self) -> float:
+        """Return what planning and decoding took more than their work explains, such as loading modules. It is no part
+        of their seconds any more."""
+        decode_s = min(self.decode_s, _AT_LEAST_S + _AT_MOST_TIMES * self.decode_work)
+        planning_s = min(self.planning_s, _AT_LEAST_S + _AT_MOST_TIMES * self.planning_work)
+        unexplained_s = self.decode_s + self.planning_s - decode_s - planning_s
+        self.decode_s, self.planning_s = decode_s, planning_s
+        return unexplained_s
+
+    @cached_property
+    def decode_work(self) -> float:
+        """The work of decoding the pages that were read."""
+        return sum([decode_work(column, column.fetched) for column in self._facts.columns])
+
+    @cached_property
+    def planning_work(self) -> float:
+        """The work of planning the files that were opened."""
+        return planning_work(self._facts.files_opened, sum(self._facts.footers))
+
+    def unplanned(self, files: int, footer_bytes: int) -> float:
+        """Return the seconds that are saved if only so many files, with footers of so many bytes, are planned."""
+        left = planning_work(files, footer_bytes) / max(self.planning_work, 1e-9)
+        return self.planning_s * max(0.0, 1 - left)
+
+    def undecoded(self, pages_of: Callable[[ColumnRead], Sequence[int]]) -> float:
+        """Return the seconds of decoding and filtering that are saved if only these pages of each column are read."""
+        columns = self._facts.columns
+        return self.less_work(
+            sum([decode_work(column, pages_of(column)) for column in columns]), filter_work(columns, pages_of)
+        )
+
+    def less_work(self, work: float, rows: float | None = None) -> float:
+        """Return the seconds that are saved if decoding takes ``work``, and if so many rows are filtered; None: as many
+        as now."""
+        seconds = self.decode_s * max(0.0, 1 - work / max(self.decode_work, 1e-9))
+        if rows is not None:
+            seconds += self.filter_s * max(0.0, 1 - rows / max(filter_work(self._facts.columns, fetched), 1.0))
+        return seconds
+
     def seconds(self, rounds: Rounds, prices: Prices | None = None) -> float:
+        """Return the seconds that the requests take by the prices, not scaled to what was measured."""
         prices = prices or self._prices
         return sum(prices.round_s([(0, size) for size in sizes]) for sizes in rounds.values())
 
@@ -70,6 +134,7 @@ class ReadModel:
         data: Sequence[Sequence[int]] | None = None,
         metadata: Rounds | None = None,
         saves: tuple[float, int, int] | None = None,
+        more_s: float = 0.0,
         column: str | None = None,
         snippets: dict[str, str] | None = None,
     ) -> Iterator[Cause]:
@@ -79,7 +144,9 @@ class ReadModel:
             id_, title, detail, cure, column, snippets: fields of :class:`asyncpq.reports.documents.Cause`.
             data, metadata: bytes of the requests, by round, that the read would need without the cause; None if they
                 do not change.
-            saves: the saved seconds, requests and bytes, instead of ``data`` and ``metadata``.
+            saves: the saved seconds (as :meth:`seconds` has them), requests and bytes, instead of ``data`` and
+                ``metadata``.
+            more_s: the saved seconds that are not those of requests.
         """
         seconds, requests, num_bytes = saves or (0.0, 0, 0)
         if saves is None:
@@ -91,11 +158,12 @@ class ReadModel:
             else:
                 last = max(instead, default=0)
                 instead |= {last + number: list(sizes) for number, sizes in enumerate(data, 1) if sizes}
-            seconds = self.now_s - self.seconds(instead)
+            seconds = self.seconds(self.now) - self.seconds(instead)
             if metadata is not None and size_of(metadata) < size_of(self.residual):
                 self.residual = metadata
             requests = self._requests - sum(map(len, instead.values()))
             num_bytes = self._bytes - size_of(instead)
+        seconds = min(seconds * self._scale + more_s, self.now_s)
         if seconds <= 0:
             return
         share = seconds / max(self.now_s, 1e-9)

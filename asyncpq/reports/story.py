@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncpq.metrics import ReadTrace
 from asyncpq.objects.page_indexes import indexed_chunk
 from asyncpq.objects.read_plan import ColumnPlan, RowGroupPlan
+from asyncpq.parquet.column_chunk import Codec
+from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.reports.inspection import gave_up_dictionary
 from asyncpq.scan.fates import PlannedVersion, file_fates
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.plan import Plan, describe
@@ -57,6 +60,10 @@ class ColumnRead(NamedTuple):
     has_index: bool  # the file has an OffsetIndex of the chunk
     has_bounds: bool  # and a ColumnIndex
     is_estimated: bool  # its page locations are unknown: ``sizes`` assume PAGE_BYTES
+    plain: int = 0  # bytes of the chunk when it is not compressed
+    codec: int = Codec.UNCOMPRESSED
+    has_texts: bool = False  # its values have different lengths
+    gave_up: bool = False  # its dictionary was given up half-way
 
     def rows_of(self, pages: Iterable[int]) -> RowRanges:
         """Return the rows that the pages with these ordinals hold, counted from the beginning of the row group."""
@@ -136,20 +143,25 @@ class Story:
         """Divide the ``total_s`` seconds of the read among activities. ``log`` has the times at which each request
         began and ended, on the trace's clock.
 
-        Each moment counts once: as network, else as waiting for a cache tier, else as decoding, else as other.
+        Each moment counts once: as network, else as waiting for a cache tier, else as filtering, else as decoding,
+        else as other.
         """
-        network = _union(log)
-        caches = _union([*self.trace.waited, *network])
-        busy = _union([*self.trace.decoded, *caches])
-        network_s = min(_length(network), total_s)
-        caches_s = min(_length(caches) - _length(network), total_s - network_s)
-        decode_s = min(_length(busy) - _length(caches), total_s - network_s - caches_s)
+        left_s = total_s
+        spent: list[float] = []
+        covered: list[tuple[float, float]] = []
+        for spans in (log, self.trace.waited, self.trace.filtered, self.trace.decoded):
+            union = _union([*spans, *covered])
+            spent.append(min(_length(union) - _length(covered), left_s))
+            left_s -= spent[-1]
+            covered = union
+        network_s, caches_s, filter_s, decode_s = spent
         return {
             "total_s": round(total_s, 6),
             "network_s": round(network_s, 6),
             "caches_s": round(caches_s, 6),
             "decode_s": round(decode_s, 6),
-            "other_s": round(total_s - network_s - caches_s - decode_s, 6),
+            "filter_s": round(filter_s, 6),
+            "other_s": round(left_s, 6),
         }
 
 
@@ -207,6 +219,10 @@ def _column_read(
         has_index=known.has_index,
         has_bounds=known.bounds is not None,
         is_estimated=offsets is None,
+        plain=known.chunk.total_uncompressed_size,
+        codec=known.chunk.codec,
+        has_texts=known.chunk.physical_type is PhysicalType.BYTE_ARRAY,
+        gave_up=gave_up_dictionary(known.chunk),
     )
     return read._replace(wanted=read.pages_of(matched))
 

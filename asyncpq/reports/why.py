@@ -15,17 +15,31 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from asyncpq.errors import InvalidOptionError
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, show
+from asyncpq.expressions.tree import Comparison, In, KeyIn, atoms
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.reports.causes import causes_of
+from asyncpq.reports.inspection import layout_in_memory
+from asyncpq.reports.key_bounds import MOST_LEAVES, Weakness, weakness
 from asyncpq.reports.read_model import Facts
+from asyncpq.reports.story import ColumnRead
 from asyncpq.reports.story import Story as Story
 from asyncpq.scan.fates import add_funnels, funnel_step
 from asyncpq.storage.base import is_here
 from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
+    from asyncpq.expressions import Expression
     from asyncpq.objects.prices import Prices
-    from asyncpq.reports.documents import FileFates, FileSummary, FunnelStep, Inspection, PlanDocument, Request, Why
+    from asyncpq.reports.documents import (
+        FileFates,
+        FileSummary,
+        FunnelStep,
+        Inspection,
+        PlanDocument,
+        Request,
+        TimeSplit,
+        Why,
+    )
     from asyncpq.scan.plan import Plan
 
 MAX_LAYOUTS = 20  # files of which a story has the layouts
@@ -124,7 +138,7 @@ def why_report(read: Read, story: Story) -> WhyReport:
     columns = story.columns(fates)
     log = _log(metrics, opening)
     began = metrics.began - _seconds(opening)
-    total_s = metrics.ended - began
+    time = time_of(read, story, log)
     matches = sum([stop - start for _, _, ranges in story.trace.matched for start, stop in ranges])
     index = () if lake is None else lake.index
     versions = [file.scan_plan.version for file in story.files.values()]
@@ -132,7 +146,11 @@ def why_report(read: Read, story: Story) -> WhyReport:
     if story.files or log:
         facts = Facts(
             log=log,
-            prices=_prices(story, read, log),
+            prices=prices_of(story, read, log),
+            is_priced=_is_priced(story),
+            time=time,
+            where=_where(story),
+            weakness_of=lambda column: _weakness(story, column),
             columns=columns,
             filters=_filters(story),
             matches=matches,
@@ -163,7 +181,7 @@ def why_report(read: Read, story: Story) -> WhyReport:
             "chunks": sum([column.bytes for column in columns]),
             "objects": sum([version.size for version in versions]),
         },
-        "time": story.time_split(total_s, [(record.began, record.began + record.seconds) for record in log]),
+        "time": time,
         "tiers": _tiers(metrics, opening),
         "causes": causes,
         "files": list(fates.values())[:100],
@@ -175,7 +193,13 @@ def why_report(read: Read, story: Story) -> WhyReport:
     return WhyReport(document)
 
 
-def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
+def time_of(read: Read, story: Story, log: Sequence[RequestRecord]) -> TimeSplit:
+    """Return the seconds of the read by activity, those of the opening included. ``log``: all requests."""
+    total_s = read.metrics.ended - read.metrics.began + _seconds(read.opening)
+    return story.time_split(total_s, [(record.began, record.began + record.seconds) for record in log])
+
+
+def prices_of(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
     """Return the prices (latency and bandwidth) with which savings are predicted: those of the plan; for local files
     those of a disk, because sessions do not measure local files."""
     if not story.files:  # no file was planned: a table's metadata, or an index, had the answer
@@ -184,8 +208,7 @@ def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
     else:
         file = next(iter(story.files.values()))
         prices, source = file.scan_plan.fetch_plan.prices, file.planner.source
-        requests = source.runtime.options.requests
-        here = is_here(source.handle) and requests.latency_s is None and requests.bandwidth_bytes_s is None
+        here = is_here(source.handle) and not _is_priced(story)
     if not here:
         return prices
     return prices._replace(
@@ -193,9 +216,33 @@ def _prices(story: Story, read: Read, log: Sequence[RequestRecord]) -> Prices:
     )
 
 
+def _is_priced(story: Story) -> bool:
+    """Return whether options say what requests cost to files on this machine, which then stand for others."""
+    for file in story.files.values():
+        requests = file.planner.source.runtime.options.requests
+        fixed = requests.latency_s is not None or requests.bandwidth_bytes_s is not None
+        return fixed and is_here(file.planner.source.handle)
+    return False
+
+
+def _where(story: Story) -> Expression | None:
+    return next((file.planner.request.where for file in story.files.values()), None)
+
+
 def _filters(story: Story) -> list[str]:
-    wheres = [file.planner.request.where for file in story.files.values()]
-    return sorted({name for where in wheres[:1] if where is not None for name in columns_of(where)})
+    where = _where(story)
+    return [] if where is None else sorted(set(columns_of(where)))
+
+
+def _weakness(story: Story, column: ColumnRead) -> Weakness:
+    """Return why the bounds of a column ruled out little, from what memory has of the file."""
+    file = story.files[column.url]
+    version, where = file.scan_plan.version, file.planner.request.where
+    leaf = version.metadata.schema.leaves[column.leaf]
+    leaves = {*range(min(MOST_LEAVES, len(version.metadata.schema.leaves))), column.leaf}
+    asked = [] if where is None else [atom for atom in atoms(where) if atom.column == leaf.dotted]
+    equality = all(isinstance(atom, In | KeyIn) or (isinstance(atom, Comparison) and atom.op == "==") for atom in asked)
+    return weakness(layout_in_memory(file.planner.source, version, leaves), leaf, equality=equality)
 
 
 def _seconds(opening: ReadMetrics | None) -> float:

@@ -131,6 +131,7 @@ def _time(document: Why, width: int) -> Iterator[str]:
         "network": split["network_s"],
         "caches": split["caches_s"],
         "decoding": split["decode_s"],
+        "filter": split["filter_s"],
         "other": split["other_s"],
     }
     longest = max(width - 26, 10)
@@ -146,7 +147,7 @@ def _tiers(document: Why) -> str:
 
 def _causes(document: Why) -> Iterator[str]:
     if not document["causes"]:
-        yield "Nothing that is known: no cause takes a twentieth of the time of the requests."
+        yield "Nothing that is known: no cause takes a twentieth of the time."
     for number, cause in enumerate(document["causes"], 1):
         saves = [
             plural(cause["saves_requests"], "request") if cause["saves_requests"] else "",

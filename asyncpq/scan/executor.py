@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,7 +26,9 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.prefetch import Job, Pipeline, jobs_of
+
+if TYPE_CHECKING:
+    from asyncpq.scan.prefetch import Job, Pipeline
 
 
 class ScannedFile(Protocol):
@@ -232,10 +234,14 @@ class ScanExecutor(Generic[F]):
 
     def _begin(self) -> None:
         """Start the pipeline, which fetches and decodes ahead, over the files that are not yet read."""
+        from asyncpq.scan.prefetch import Pipeline  # many lookups need none
+
         self._pipeline = Pipeline(self._jobs(), self.runtime, ordered=self.ordered)
         self._pipeline.start()
 
     async def _jobs(self) -> AsyncGenerator[Job]:
+        from asyncpq.scan.prefetch import jobs_of
+
         limits = self.runtime.options.limits
         async with aclosing(self.files.planned()) as files:
             async for file in files:

@@ -48,8 +48,6 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
-from asyncpq.pruning.geometries import covering_condition, coverings, shows_wrapping
-from asyncpq.pruning.shredded import shredded_condition
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
@@ -326,6 +324,8 @@ class ScanPlanner:
         prune = self._prune
         if not any(isinstance(atom, _COVERED) for atom in atoms(where)):
             return columns, prune
+        from asyncpq.pruning.geometries import covering_condition, coverings, shows_wrapping  # few predicates need them
+
         used: dict[str, Leaf] = {}
 
         def condition(atom: Atom) -> Expression | None:
@@ -361,6 +361,8 @@ class ScanPlanner:
         top = schema.fields[named.projection.field].name
         if view is None and top != test.column:
             return None
+        from asyncpq.pruning.shredded import shredded_condition
+
         return shredded_condition(test, top, schema, lambda leaf: row_group_zone(version, leaf).zones)
 
     def _narrowed(

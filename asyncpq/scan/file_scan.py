@@ -446,6 +446,8 @@ class FileScan:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
             reader = self._readers[plan.ordinal] = self._keeper.reader(plan)
+            if self.context.metrics.trace is not None:
+                reader.filtered = self.context.metrics.trace.filtered
             if self._future_items:
                 reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader

@@ -97,24 +97,29 @@ class PageKeeper:
         the bytes, or decoded form, of each."""
         decoding, keeps = reader.sources.decoding, reader.plan.ordinal in self._keeping
         for item, (key, value) in zip(items, arrived, strict=True):
-            if isinstance(value, (LeafArray, PackedPage)):
-                decoding[item.column].add(value)
-            elif isinstance(value, Dictionary):
-                decoding[item.column].dictionary = value
-            elif item.kind == "dictionary" and isinstance(value, bytes):
-                made = reader.add_dictionary(item, value)
-                if made is None:
-                    if self._admit:
-                        self._memory.put(key, value, len(value), scan=self._context.probation)
-                elif self._may_decode:
-                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
-                    probation = self._context.probation and weight > _SMALL_DICTIONARY
-                    self._memory.put(key, made, weight, scan=probation)
-            elif isinstance(value, (bytes, memoryview)):
+            if isinstance(value, (bytes, memoryview)):
+                if item.kind == "dictionary":
+                    self._add_dictionary(reader, item, key, bytes(value))
+                    continue
                 # most pages are used once: without room, they are kept decoded from their second use on
                 if keeps and item.kind == "page" and (key not in self.new or self._room()):
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, value)
+            elif isinstance(value, (LeafArray, PackedPage)):
+                decoding[item.column].add(value)
+            elif isinstance(value, Dictionary):
+                decoding[item.column].dictionary = value
+
+    def _add_dictionary(self, reader: RowGroupReader, item: Item, key: ContentKey, page: bytes) -> None:
+        """Pass a fetched dictionary page to ``reader``, and put the dictionary into memory: decoded, if it can be."""
+        made = reader.add_dictionary(item, page)
+        if made is None:
+            if self._admit:
+                self._memory.put(key, page, len(page), scan=self._context.probation)
+        elif self._may_decode:
+            weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
+            probation = self._context.probation and weight > _SMALL_DICTIONARY
+            self._memory.put(key, made, weight, scan=probation)
 
     def _room(self) -> bool:
         """Return whether memory has room for decoded pages that may be used only once: it is less than half full."""

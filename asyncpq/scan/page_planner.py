@@ -66,6 +66,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
 _KEPT_GROUPS: Final = 4  # row groups whose index requests are kept for each combination of columns
+_PAGES_A_STEP: Final = 64  # are searched and checked in the time of a step of Runtime.off_loop
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
 
@@ -100,7 +101,7 @@ class PagePlanner:
         if self.prune is None or self.where is None:
             self.prune = self.where
         in_thread = self.source.runtime.in_thread
-        steps = predicate_steps(self.prune) if isinstance(self.prune, (And, Or)) else 0
+        steps = 0 if type(self.prune) is Comparison else predicate_steps(self.prune)
         num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded) + steps
         kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
@@ -123,6 +124,8 @@ class PagePlanner:
             to_filter.append((ordinal, rows, filtered and (proven is _NONE or ordinal not in proven)))
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
         num_chunks = len(to_filter) * (len(self.columns.leaves) + steps)
+        for locations in indexes.offsets.values():
+            num_chunks += len(locations.first_rows) // _PAGES_A_STEP
         values = None if statistics is None else statistics.values
         make_plans = partial(self._row_group_plans, to_filter, indexes, values)
         groups, late = make_plans() if num_chunks <= INLINE_STEPS else await in_thread(make_plans)

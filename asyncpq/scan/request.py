@@ -5,11 +5,12 @@ of lookups.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import paused, pieces
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
@@ -22,6 +23,7 @@ from asyncpq.expressions import (
     Comparison,
     Constant,
     Expression,
+    In,
     KeyIn,
     Or,
     atoms,
@@ -30,6 +32,7 @@ from asyncpq.expressions import (
     simplify,
 )
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.column_resolution import ColumnNames
 
@@ -159,6 +162,7 @@ def row_places(rows: Any) -> list[tuple[str, int]]:
 
 
 _ATOM_STEPS = 5
+_LITERALS_A_STEP = 64
 _UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
 
 
@@ -217,7 +221,28 @@ class ScanRequest(NamedTuple):
 
 
 KEY_POSITION = "key_position"
+_FEW_KEYS = 1000  # are checked, and matched with rows, on the event loop
 _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
+
+
+async def lookup_keys(runtime: Runtime, keys: Any) -> LookupKeys:
+    """Return ``LookupKeys(keys)``; made in a thread if there are many."""
+    if not isinstance(keys, Mapping) or not any(_is_long(values) for values in keys.values()):
+        return LookupKeys(keys)
+    # a collection without order may not change while it is iterated
+    kept = {name: list(values) if isinstance(values, Set) else values for name, values in keys.items()}
+    return await runtime.in_thread(lambda: LookupKeys(kept))
+
+
+async def finish_lookup(runtime: Runtime, keys: LookupKeys, table: pa.Table, with_keys: bool) -> pa.Table:
+    """Return ``keys.finish(table, with_keys)``; made in a thread if there are many rows or keys."""
+    if max(table.num_rows, keys.count) <= _FEW_KEYS:
+        return keys.finish(table, with_keys)
+    return await runtime.in_thread(lambda: keys.finish(table, with_keys))
+
+
+def _is_long(values: Any) -> bool:
+    return type(values) not in SCALAR_TYPES and isinstance(values, Sized) and len(values) > _FEW_KEYS
 
 
 class LookupKeys:
@@ -237,7 +262,7 @@ class LookupKeys:
         lists = {}
         for name, value in keys.items():
             values = lists[name] = _values(name, value)
-            if RelativeTime in map(type, values):
+            if RelativeTime in (map(type, values) if len(values) <= _FEW_KEYS else _types(values)):
                 raise QueryError(
                     "the keys of a lookup are values, not times relative to now",
                     column=name,
@@ -250,7 +275,8 @@ class LookupKeys:
                 + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
             )
         (count,) = lengths
-        self._tuples = list(zip(*lists.values(), strict=True))
+        self.count: int = count
+        self._lists = list(lists.values())
         self.exact: bool = len(lists) == 1 or count <= 1  # ``where`` alone says which rows match
         self.prune: Expression | None = None  # sharper than ``where``, to prune by
         atoms: list[Expression] = []
@@ -272,7 +298,7 @@ class LookupKeys:
         return Or(
             tuple(
                 _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
-                for values in self._tuples
+                for values in zip(*self._lists, strict=True)
             )
         )
 
@@ -291,46 +317,31 @@ class LookupKeys:
                 hint="Leave the file's column out: pass columns=.",
             )
         rows, positions = self._pairs(table)
-        table = take_table(table, plain_array(rows if with_keys else sorted(set(rows)), pa.int64()))
-        table = table.select(list(range(num_columns)))
-        if with_keys:
-            table = table.append_column(KEY_POSITION, plain_array(positions, pa.int64()))
-        return table
+        table = take_table(table, rows if with_keys else pc.unique(rows)).select(list(range(num_columns)))
+        return table.append_column(KEY_POSITION, positions) if with_keys else table
 
-    def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
-        """Match rows with keys: return the rows of ``table`` and the positions of their keys, two lists of equal
+    def _pairs(self, table: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Match rows with keys: return the rows of ``table`` and the positions of their keys, two arrays of equal
         length, sorted by row."""
+        from asyncpq.scan.key_matching import matches
+
         first = table.num_columns - len(self.names)
         columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
-        pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
-        return [row for row, _ in pairs], [position for _, position in pairs]
+        return matches(self._lists, columns) or self._compared(columns, table.num_rows)
 
-    def _hashable(self, columns: Sequence[pa.ChunkedArray]) -> bool:
-        """Return whether keys and values have the same plain types, so that Python compares them as the filter does."""
-        return all(
-            kind is not None and all(type(values[number]) is kind for values in self._tuples)
-            for number, kind in enumerate(_python_kind(column.type) for column in columns)
-        )
-
-    def _hashed(self, columns: Sequence[pa.ChunkedArray]) -> list[tuple[int, int]]:
-        by_key: dict[tuple[Any, ...], list[int]] = {}
-        for position, values in enumerate(self._tuples):
-            key = tuple([value.encode("utf-8", "surrogatepass") if type(value) is str else value for value in values])
-            by_key.setdefault(key, []).append(position)
-        rows = zip(*(_plain_values(column) for column in columns), strict=True)
-        return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
-
-    def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
-        """Match rows with keys by running the filter for each key, for types that Python compares in another way."""
+    def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> tuple[pa.Array, pa.Array]:
+        """Match rows with keys by running the filter for each key, for values that hash tables do not compare."""
         names = [f"key{number}" for number in range(len(columns))]
         arrays = dict(zip(names, columns, strict=True))
         types = {name: column.type for name, column in arrays.items()}
         pairs: list[tuple[int, int]] = []
-        for position, values in enumerate(self._tuples):
+        for position, values in enumerate(paused(zip(*self._lists, strict=True))):
             expression = _and([_equals(name, value) for name, value in zip(names, values, strict=True)])
             mask = compile_filter(expression, types).mask(arrays, num_rows)
             pairs.extend((row, position) for row in pc.indices_nonzero(mask).to_pylist())
-        return sorted(pairs)
+        pairs.sort()
+        rows, positions = (plain_array([pair[number] for pair in pairs], pa.int64()) for number in (0, 1))
+        return rows, positions
 
 
 def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
@@ -370,27 +381,11 @@ def _from_capsule(value: Any) -> Any:
     return pa.array(value) if hasattr(value, "__arrow_c_array__") else value
 
 
-def _plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values as integers or bytes. Strings become bytes, since a file may hold invalid UTF-8."""
-    if pa.types.is_dictionary(column.type):
-        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
-    if _python_kind(column.type) is str:
-        column = column.cast(pa.large_binary())
-    return list(column.to_pylist())
-
-
-def _python_kind(kind: pa.DataType) -> type | None:
-    """Return the Python type whose values are equal, and hash alike, when values of the Arrow type are equal; None if
-    there is none."""
-    if pa.types.is_dictionary(kind):
-        return _python_kind(kind.value_type)
-    if pa.types.is_integer(kind):
-        return int
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return str
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return bytes
-    return None
+def _types(values: Sequence[Scalar]) -> set[type]:
+    types = set[type]()
+    for piece in pieces(values):
+        types.update(map(type, piece))
+    return types
 
 
 def _equals(name: str, value: Scalar) -> Expression:
@@ -404,4 +399,10 @@ def _and(parts: Sequence[Expression]) -> Expression:
 def predicate_steps(where: Expression | None) -> int:
     """Return how long a predicate takes to be compiled for a file, or searched in its statistics, at most: in steps of
     :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
-    return 0 if where is None or isinstance(where, Atom) else _ATOM_STEPS * sum(1 for _ in atoms(where))
+    if where is None or isinstance(where, Atom):
+        return 0 if where is None else _literal_steps(where)
+    return sum([_ATOM_STEPS + _literal_steps(atom) for atom in atoms(where)])
+
+
+def _literal_steps(atom: Atom) -> int:
+    return len(atom.values) // _LITERALS_A_STEP if isinstance(atom, (In, KeyIn)) else 0

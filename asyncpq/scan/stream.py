@@ -16,7 +16,6 @@ from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
-from asyncpq.scan.arrow_stream import BatchPuller, OtherThread, stream_capsule
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.storage.base import Unpicklable
@@ -202,6 +201,8 @@ class RecordBatchStream(Unpicklable):
             UsageError: this is the event loop's own thread, which would wait for itself; or the loop does not run.
             QueryError: the consumer requests a schema that the batches cannot be cast to.
         """
+        from asyncpq.scan.arrow_stream import OtherThread, stream_capsule
+
         return stream_capsule(OtherThread(self._runtime.loop).call(self._reader), requested_schema)
 
     def __arrow_c_schema__(self) -> object:
@@ -211,6 +212,8 @@ class RecordBatchStream(Unpicklable):
         Raises:
             UsageError: as :meth:`__arrow_c_stream__`: DuckDB asks for the schema first, and for the stream in a thread.
         """
+        from asyncpq.scan.arrow_stream import OtherThread
+
         return OtherThread(self._runtime.loop).call(self._schema_of_next).__arrow_c_schema__()
 
     async def _reader(self) -> pa.RecordBatchReader:
@@ -232,6 +235,8 @@ class RecordBatchStream(Unpicklable):
         """Return the read that the next stream makes, which has begun, and the finalizer that ends it when this scan is
         no longer referenced."""
         if self._next is None:
+            from asyncpq.scan.arrow_stream import OtherThread
+
             assert self.again is not None, "File and Dataset set it"
             read = self.again()
             await read.__aenter__()
@@ -284,6 +289,7 @@ def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
 
     Call it in the scan's event loop. With ``closes``, dropping the reader closes the scan.
     """
+    from asyncpq.scan.arrow_stream import BatchPuller
 
     async def next_batch() -> pa.RecordBatch | None:
         return await anext(scan, None)

@@ -59,7 +59,8 @@ class ProcessSession:
             cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
             disk_cache=_disk_cache(settings),
             limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
-            read=ReadOptions(int96_unit=settings.int96_unit),
+            # values are rebased when they are converted to Spark's types, as Spark's settings say
+            read=ReadOptions(int96_unit=settings.int96_unit, legacy_calendar="ignore"),
         )
         self._portal = Portal(end=lambda: self._session.close())
         try:

@@ -12,13 +12,12 @@ import contextlib
 import datetime
 import enum
 import hashlib
-import secrets
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -29,7 +28,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.records import dataclass
+from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.urls import safe_url
 
 
@@ -86,6 +85,36 @@ class ListedObject:
     size: int  # in bytes
     validator: Validator | None  # of a GET of the listed version; None if the listing cannot tell versions apart
     modified: float | None = None  # time of the write, in seconds since the epoch of the store's clock
+
+
+#: The url, size and time of a listed object; whether its validator is known, and that validator's etag, time, version.
+ObjectRow: TypeAlias = tuple[str, int, float | None, bool, str | None, str | None, str | None]
+
+
+class ListedObjects(LazyRecords[ListedObject]):
+    """The objects of a listing; ``rows`` are :data:`ObjectRow`."""
+
+    __slots__ = ()
+
+    def __init__(self, rows: Sequence[ObjectRow]) -> None:
+        super().__init__(rows, _listed_object)
+
+    @classmethod
+    def of(cls, objects: Iterable[ListedObject]) -> ListedObjects:
+        """Return ``objects`` as rows."""
+        return objects if isinstance(objects, cls) else cls([_object_row(listed) for listed in objects])
+
+
+def _object_row(listed: ListedObject) -> ObjectRow:
+    known = listed.validator
+    if known is None:
+        return listed.url, listed.size, listed.modified, False, None, None, None
+    return listed.url, listed.size, listed.modified, True, known.etag, known.last_modified, known.version
+
+
+def _listed_object(row: ObjectRow) -> ListedObject:
+    url, size, modified, known, *fields = row
+    return ListedObject(url, size, Validator(size, *fields) if known else None, modified)
 
 
 #: A function that gets the url of a folder, with its final slash, and returns False if nothing in the folder is needed.
@@ -199,7 +228,7 @@ class Store(Protocol):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
         Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns
@@ -320,6 +349,8 @@ def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
 
 def http_date_s(value: str | None) -> float | None:
     """Parse a Date or Last-Modified header to seconds since the epoch; None if the header is missing or malformed."""
+    from email.utils import parsedate_to_datetime  # few responses need it
+
     try:
         return None if value is None else parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
@@ -381,7 +412,7 @@ class CreateProbe:
         for ``place``, the bucket or folder."""
         async with self._lock:
             if place not in self._known:
-                self._known[place] = await self._try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
+                self._known[place] = await self._try(store, f"{url}.probe-{os.urandom(8).hex()}", context)
             return self._known[place]
 
     async def _try(self, store: WritableStore, url: str, context: RequestContext) -> bool:
@@ -408,7 +439,7 @@ async def time_of_probe(
 
     ``modified_s`` returns the time at which an object was written, by its url.
     """
-    probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
+    probe = f"{url[: url.rindex('/') + 1]}.clock-{os.urandom(8).hex()}"
     await store.put_object(probe, b"1", context=context)
     context = context.step(context.purpose, context.round + 1)
     try:

@@ -41,6 +41,7 @@ from asyncpq.storage.base import (
     FirstNames,
     Guarantee,
     ListedObject,
+    ListedObjects,
     ObjectExistsError,
     RangeResult,
     RequestContext,
@@ -215,7 +216,7 @@ class FsspecStore(Unpicklable):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List objects with the filesystem's own ``find`` if it has one, else folder by folder."""
         self.check_open()
         self._check_place(url)
@@ -240,7 +241,7 @@ class FsspecStore(Unpicklable):
                     ListedObject(object_url, validator.size, None if is_young(info) else validator, modified_of(info))
                 )
         limit.check(len(listed))
-        return sorted(listed, key=lambda item: os.fsencode(item.url))
+        return ListedObjects.of(sorted(listed, key=lambda item: os.fsencode(item.url)))
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly, by the filesystem's own ``ls``."""

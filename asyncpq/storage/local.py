@@ -30,6 +30,7 @@ from asyncpq.storage.base import (
     FirstNames,
     Guarantee,
     ListedObject,
+    ListedObjects,
     RangeResult,
     RequestContext,
     Unpicklable,
@@ -76,7 +77,7 @@ class LocalStore(Unpicklable):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List regular files. Links are followed, except into a folder above them; files that vanish are left out."""
         path = local_path(url)
         if (url.endswith("/") or not url) and not path.endswith("/"):
@@ -84,9 +85,9 @@ class LocalStore(Unpicklable):
         folder, _, start = path.rpartition("/")
         root = url[: url.rfind("/") + 1]
 
-        def work() -> list[ListedObject]:
+        def work() -> Sequence[ListedObject]:
             try:
-                return list(_walk(folder + "/", start, root, wants, frozenset()))
+                return ListedObjects.of(_walk(folder + "/", start, root, wants, frozenset()))
             except OSError as error:
                 raise _read_error(error, error.filename or path) from error
 

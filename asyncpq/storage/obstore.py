@@ -43,6 +43,7 @@ from asyncpq.storage.base import (
     FirstNames,
     Guarantee,
     ListedObject,
+    ListedObjects,
     ObjectExistsError,
     RangeResult,
     RequestContext,
@@ -150,7 +151,7 @@ class ObstoreStore(Unpicklable):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List objects with obstore, which requests all pages below the last folder of ``url``; they count as one
         request."""
         if self._provider == "s3":
@@ -172,7 +173,7 @@ class ObstoreStore(Unpicklable):
                 validator = None if etag is None else Validator(size=size, etag=quoted_etag(etag))
                 name = self._named(root + path)
                 listed.append(ListedObject(name, size, validator, meta["last_modified"].timestamp()))
-        return sorted(listed, key=lambda item: os.fsencode(item.url))
+        return ListedObjects.of(sorted(listed, key=lambda item: os.fsencode(item.url)))
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly."""

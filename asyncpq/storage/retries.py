@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 
 from asyncpq.errors import DeadlineExceededError, StoreError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
@@ -129,6 +128,8 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
     text = value.strip()
     if text.isascii() and text.isdigit() and len(text) < 10:
         return float(text)
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - now)
     except (ValueError, OverflowError):

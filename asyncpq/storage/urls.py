@@ -19,6 +19,8 @@ _ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?|dbfs|hf|hdfs|
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _PORT_0 = re.compile(r"https?://[^/?#]*:0+(?:[/?#]|$)", re.IGNORECASE)
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
+#: What Azure's urls have in place of user info: a container.
+_CONTAINER = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}@")
 #: User info and query of a url without a protocol: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
 _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
@@ -139,7 +141,9 @@ def _safe_link(url: str) -> str:
     host = authority.rpartition("@")[2]
     if protocol in ("s3", "s3a") and is_tenant_bucket(authority) and "@" not in rest:
         return f"{match[0]}{rest}"
-    if _HOST.fullmatch(host) is None:  # a password with `/`, `?` or `#` ends the authority too early
+    if protocol in ("abfs", "abfss", "az") and _CONTAINER.fullmatch(authority.removesuffix(host)):
+        host = authority
+    elif _HOST.fullmatch(host) is None:  # a password with `/`, `?` or `#` ends the authority too early
         return f"{match[0]}..."
     return f"{match[0]}{rest[len(authority) - len(host) :]}"
 

@@ -84,7 +84,7 @@ class WrappedStore:
 
     async def list_objects(
         self, url: str, *, context: base.RequestContext, wants: base.Wants | None = None
-    ) -> list[base.ListedObject]:
+    ) -> Sequence[base.ListedObject]:
         return await self.inner.list_objects(url, context=context, wants=wants)
 
     async def first_names(self, url: str, *, context: base.RequestContext) -> base.FirstNames:

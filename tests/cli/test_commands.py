@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -105,6 +106,20 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_the_verdict_does_not_depend_on_who_reads_it(form: str, tmp_path: Path) -> None:
+    """`lint --strict | head -0` fails in a script as `lint --strict` does."""
+    path = tmp_path / "x.parquet"
+    rows = random.Random(1)
+    pq.write_table(pa.table({"id": [rows.randbytes(100) for _ in range(100_000)]}), path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "asyncpq", "lint", str(path), "--column", "id", "--strict", "--format", form]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (5, "")
 
 
 def test_an_interrupt_while_a_command_is_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

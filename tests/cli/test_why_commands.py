@@ -20,12 +20,14 @@ from typer.testing import CliRunner
 import asyncpq
 from asyncpq.cli import session_arguments
 from asyncpq.cli.commands import app
+from asyncpq.reports import why
 from asyncpq.reports.documents import PlanDocument, Why
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.cli.test_inspect import WRITERS
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.parquet_samples import DATA, requires_corpus
+from tests.reports.counted_time import counted_time
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -64,6 +66,12 @@ def run(*arguments: object, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causes depend on the time that was measured."""
+    monkeypatch.setattr(why, "time_of", counted_time)
+
+
 def masked(text: str) -> str:
     """``text`` without times and what depends on them."""
     title, lines = "", []
@@ -88,7 +96,8 @@ def timeless(value: Any) -> Any:
 
 
 TIMES = {
-    "began_s", "first_byte_s", "seconds", "total_s", "network_s", "caches_s", "decode_s", "other_s", "wait_s",
+    "began_s", "first_byte_s", "seconds", "total_s", "network_s", "caches_s", "decode_s", "filter_s", "other_s",
+    "wait_s",
 }  # fmt: skip
 
 READS: dict[str, list[str]] = {

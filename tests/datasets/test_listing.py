@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +18,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq.datasets.listing import HIDDEN, Listing, Target, is_file_of, list_files, parse_target
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.storage.base import ListedObject, RequestContext, Validator
+from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Validator
+from asyncpq.storage.s3 import direct
+from asyncpq.storage.s3.listing_pages import ListedKey
+from asyncpq.testing import ObjectServer
 from tests.store_backends import open_test_store
 
 
@@ -310,11 +315,43 @@ def test_bad_partitions_are_told_apart() -> None:
 
 
 def test_listings_are_equal_if_their_files_are() -> None:
-    one = DataFile(url="a", validator=Validator(1, '"1"'))
-    listing = Listing((one, replace(one, url="b")))
-    assert listing == Listing(listing.files, has_index=True)
-    assert listing != Listing((one, replace(one, url="b", validator=Validator(1, '"2"'))))
-    assert listing != Listing((one,))
+    def listing(*etags: str, size: int = 1, values: Mapping[str, Any] = MappingProxyType({})) -> Listing:
+        rows: list[ObjectRow] = [(f"b/{etag}", size, float(size), True, etag, None, None) for etag in etags]
+        return Listing(DataFiles(rows, {"b/": values}))
+
+    two = listing("1", "2")
+    assert two == listing("1", "2")
+    assert two == replace(two, has_index=True)
+    assert two != listing("1", "2", values={"x": 1})
+    assert two != listing("1", "3")
+    assert two != listing("1", "2", size=2)
+    assert two != listing("1")
+    assert two.files == [DataFile(url=f"b/{etag}", validator=Validator(1, etag), size=1) for etag in ("1", "2")]
+
+
+async def test_a_listed_file_is_no_object() -> None:
+    """The garbage collector looks at each object again and again; it leaves out plain tuples that it has seen."""
+    kinds = (ListedObject, ListedKey, Validator, DataFile)
+    async with ObjectServer() as server:
+        server.page_keys = 20
+        for number in range(2500):
+            server.put(f"bucket/lake/day={number % 3}/{number:05}", b"x")
+        async with asyncpq.Session(server.storage_options) as session:
+            found = await list_files(
+                session.runtime,
+                parse_target("s3://bucket/lake/"),
+                RequestContext(ReadMetrics(), purpose="list"),
+                committing,
+                partitioning=parse_partitioning("hive"),
+            )
+            gc.collect()
+            # those of some pages are kept
+            assert sum(type(known) in kinds for known in gc.get_objects()) <= direct._KNOWN_PAGES * server.page_keys
+            assert isinstance(found.listed, ListedObjects)
+            rows = {id(row) for row in (*found.files.rows, *found.listed.rows)}
+            assert not rows & {id(known) for known in gc.get_objects()}
+            assert len(found.files) == 2500
+            assert found.files[7].partition == {"day": 0}
 
 
 # -- patterns -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq import col
+from asyncpq import col, records
 from asyncpq.datasets import listed_folders, listing, relisting
 from asyncpq.indexing import Bounds
 from asyncpq.storage.s3 import direct, store
@@ -42,6 +42,7 @@ async def server() -> AsyncIterator[ObjectServer]:
 def small_pages(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of 4 keys, and a cost model that knows it."""
     server.page_keys = 4
+    monkeypatch.setattr(records, "_FEW", 2)
     monkeypatch.setattr(listed_folders, "_PAGE", 4)
     monkeypatch.setattr(relisting, "_FEW", 4)
 

@@ -41,6 +41,7 @@ DUCK = "ducklake-01926f2d-3f6b-7b3c-8a2e-0123456789ab.parquet"
         (["data/x", "metadata/v1.gz.metadata.json"], "Iceberg"),
         (["data/x", "metadata/v1.metadata.json.gz"], "Iceberg"),
         (["data/x", "metadata/snap-1-1-a.avro"], "Iceberg"),
+        (["data/x", "metadata/version-hint.text"], "Iceberg"),  # its metadata files are gone
         (["data/x", "metadata/9d2b2f4e-5c6a-4c0f-9a86-0f7f3f6f1a10-m12.avro"], "Iceberg"),
         ([".hoodie/hoodie.properties", "x"], "Hudi"),
         (["_spark_metadata/0", "x"], "Spark Structured Streaming"),

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.scan.request import ScanRequest
 from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import read, view
@@ -160,6 +162,24 @@ async def test_only_the_chunks_asked_for_are_fetched(table: pa.Table, tmp_path: 
         await file.read(["id"], col("id") < 10)
         whole = pq.ParquetFile(path, decryption_properties=keys()).metadata.row_group(0).column(0)
         assert file.metrics.bytes_fetched == whole.total_compressed_size
+
+
+@pytest.mark.parametrize(("encoding", "words"), [(10, "encoding ALP"), (11, "encoding 11")])
+async def test_encodings_that_pyarrow_lacks_are_unsupported(
+    encoding: int, words: str, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = FileVersion.chunk
+
+    def chunk(self: FileVersion, row_group: int, leaf: int) -> ColumnChunk:
+        return original(self, row_group, leaf)._replace(encodings=(encoding, 3))
+
+    monkeypatch.setattr(FileVersion, "chunk", chunk)
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(table, direct()))
+    async with asyncpq.open_file(path, decryption_properties=keys()) as file:
+        with pytest.raises(asyncpq.UnsupportedFeatureError, match=words) as caught:
+            await file.read(["id"])
+    assert caught.value.column == "id"
 
 
 async def test_without_keys(table: pa.Table, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_the_limit_of_levels() -> None:
         ("startswith", r"write starts_with\(prefix\)"),
         ("str_endswith", r"its methods: "),
         ("ends_with", r'write like\("%suffix"\)'),
-        ("is_nan", r'write where="isnan\(column\)"'),
+        ("isnan", r"write is_nan\(\)"),
         ("ilike", r"write has_tokens\(text\)"),
         ("ge", r"write col\(...\) >= value"),
         ("city", r"its methods: .*is_in.*col\('a.b'\)"),

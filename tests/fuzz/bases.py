@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.errors import FormatError
+from tests.alp_pages import alp_file
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.parquet_samples import corpus_files
 
@@ -82,8 +83,11 @@ _OPTIONS: dict[str, tuple[bool, dict[str, Any]]] = {  # nested or flat
     "nested": (True, {"compression": "none"}),
     "nested_v2": (True, {"compression": "zstd", **_V2}),
     "nested_plain": (True, {"use_dictionary": False, "compression": "none", "write_page_index": False}),
+    "alp": (False, {"use_dictionary": False, "compression": "none"}),
+    "alp_v2": (False, {"use_dictionary": False, "compression": "none", **_V2}),
 }
 WRITTEN = tuple(_OPTIONS)
+UNREADABLE = {"alp": "real", "alp_v2": "real"}  # the column that pyarrow does not read
 _MAX_BYTES = 20_000  # of a file from the corpus
 
 
@@ -138,6 +142,10 @@ def data(name: str) -> bytes:
     """The file's bytes."""
     if name not in _OPTIONS:
         return _from_corpus()[name]
+    if name in UNREADABLE:
+        given = {key: value for key, value in options(name).items() if key not in ("compression", "max_rows_per_page")}
+        file = alp_file(table(name), [table(name).column_names.index(UNREADABLE[name])], alp={"log": 4}, **given)
+        return ParquetParts(file).rebuilt()  # without the pages that pyarrow wrote
     sink = io.BytesIO()
     pq.write_table(table(name), sink, **options(name))
     return sink.getvalue()

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Callable, Iterator
 
+from asyncpq.decoding.alp import decoded
 from asyncpq.errors import FormatError
+from asyncpq.parquet.alp import AlpPage
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import NeedMore, decode_page_header
 from asyncpq.parquet.column_chunk import validate_chunk
+from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata, FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.statistics import chunk_bounds, order_of, page_bounds
 from asyncpq.parquet.thrift import CompactReader
+from tests.alp_pages import encoded
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.thrift_trees import parse, write
 
 _MAX_ELEMENTS = 1 << 16
+_MAX_VALUES = 1 << 12
 
 
 def footer(data: bytes) -> None:
@@ -85,6 +92,23 @@ def bloom_filter(data: bytes) -> None:
     assert header.num_blocks * BLOCK_BYTES == header.num_bytes
 
 
+def alp(data: bytes) -> None:
+    """The values of an ALP page, as floats and as doubles."""
+    with contextlib.suppress(FormatError):
+        _alp_values(data, PhysicalType.FLOAT)
+    _alp_values(data, PhysicalType.DOUBLE)
+
+
+def _alp_values(data: bytes, kind: PhysicalType) -> None:
+    """All at once and one by one agree."""
+    values = AlpPage(data, 0, kind, _MAX_VALUES, "x")
+    whole = memoryview(decoded([(values, range(values.num_vectors))])).cast("B")
+    size = values.value_bytes
+    assert len(whole) == values.count * size
+    for index in {0, values.count // 2, values.count - 1} if values.count else ():
+        assert values.value(index) == whole[index * size : (index + 1) * size]
+
+
 def thrift(data: bytes) -> None:
     """Any struct: reading and skipping agree, and what is written is read again."""
     reader, skipper = (CompactReader(data, max_elements=_MAX_ELEMENTS) for _ in range(2))
@@ -105,6 +129,7 @@ DECODERS: dict[str, Callable[[bytes], None]] = {
     "column_index": column_index,
     "offset_index": offset_index,
     "bloom_filter": bloom_filter,
+    "alp": alp,
     "thrift": thrift,
 }
 
@@ -115,6 +140,11 @@ def _models() -> Iterator[FileMetadata]:
 
 def examples(name: str) -> Iterator[bytes]:
     """Good bytes to begin with."""
+    if name == "alp":
+        for count in (0, 1, 30, 500):
+            raw = struct.pack(f"<{count}d", *[at / 4 if at % 9 else 1 / 3 for at in range(count)])
+            yield encoded(raw, 64, log=4, pairs=[(2, 0), (1, 1)])
+        return
     for base in bases.names():
         data = bases.data(base)
         parts = ParquetParts(data)

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("footer", "metadata", "page_header", "column_index", "offset_index", "bloom_filter", "thrift")
+NAMES = ("footer", "metadata", "page_header", "column_index", "offset_index", "bloom_filter", "alp", "thrift")
 CASE_TIMEOUT_S = 10
 MEMORY_MB = 1500
 

@@ -67,7 +67,8 @@ def test_files_are_put_together_as_they_were(name: str) -> None:
     parts.chunks[0].pages[0].header.set(100, 7)  # a longer header: all that follows moves
     moved = parts.rebuilt()
     assert len(moved) > len(bases.data(name))
-    assert pq.read_table(io.BytesIO(moved)).equals(bases.table(name))
+    columns = [column for column in bases.table(name).column_names if column != bases.UNREADABLE.get(name)]
+    assert pq.read_table(io.BytesIO(moved), columns=columns).equals(bases.table(name).select(columns))
 
 
 def test_trees_are_written_as_they_were() -> None:

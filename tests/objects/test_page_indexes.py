@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from asyncpq import col
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
+from asyncpq.objects import page_indexes
 from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.parquet_files import EditedFile, RawPage, Struct
@@ -272,3 +276,22 @@ def test_nothing_is_learnt_where_there_is_an_index(index: bool, expected: int) -
 
     data = EditedFile.of(LISTS, rows_per_page=3, write_page_index=index).data()
     assert ask(data, question, memory_cache=cache) == expected
+
+
+async def test_long_indexes_are_parsed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their bytes: one chunk may have thousands of pages."""
+    threads: dict[int, set[bool]] = {}
+
+    def decode(data: bytes) -> Any:
+        threads.setdefault(pages, set()).add(threading.current_thread() is threading.main_thread())
+        return decode_offset_index(data)
+
+    monkeypatch.setattr(page_indexes, "decode_offset_index", decode)
+    for pages in (10, 3000):
+        path, rows = tmp_path / f"{pages}.parquet", range(pages * 10)
+        table = pa.table({"id": rows})
+        pq.write_table(table, path, write_page_index=True, max_rows_per_page=10, write_batch_size=10)
+        async with asyncpq.Session() as session:
+            file = await session.open_file(str(path))
+            assert (await file.lookup({"id": 77})).num_rows == 1
+    assert threads == {10: {True}, 3000: {False}}

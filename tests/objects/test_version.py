@@ -254,6 +254,22 @@ async def test_lookups_count_in_the_budget(server: ObjectServer) -> None:
         assert s._runtime.budget.used == 0
 
 
+async def test_one_large_footer_costs_its_neighbours_nothing(server: ObjectServer) -> None:
+    wide = io.BytesIO()
+    pq.write_table(pa.table({f"c{number}": [number] for number in range(300)}), wide)
+    server.put("lake/wide.parquet", wide.getvalue())
+    for number in range(8):
+        server.put(f"lake/{number}.parquet", parquet(rows=10_000))
+    async with session(server, tail_bytes=5_000) as s:
+        await s.open_file("s3://lake/wide.parquet")
+        others = await asyncio.gather(*[s.open_file(f"s3://lake/{number}.parquet") for number in range(8)])
+        assert {file.opening.bytes_fetched for file in others if file.opening} == {5_000}
+        s.runtime.memory.clear()
+        again = await s.open_file("s3://lake/wide.parquet")
+        assert again.opening is not None
+        assert again.opening.requests == 1
+
+
 async def test_a_file_does_not_decide_what_is_fetched_of_its_neighbours(server: ObjectServer) -> None:
     server.put("lake/large.parquet", parquet(rows=200_000, payload=100))  # 23 MB, indexes near the footer
     async with session(server) as s:

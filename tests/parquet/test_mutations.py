@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, FormatError, NotParquetError
-from asyncpq.parquet import column_chunk, page_index, schema
+from asyncpq.parquet import chunk_pages, column_chunk, page_index, schema
 from asyncpq.parquet import row_group as chunk_walk
 from asyncpq.parquet import schema as schema_elements
 from asyncpq.parquet.alike_chunks import AlikeChunks
@@ -26,7 +26,7 @@ from asyncpq.parquet.metadata import FooterDecoder, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.statistics import ColumnOrder, chunk_bounds, order_of, page_bounds
-from asyncpq.parquet.thrift import CompactReader
+from asyncpq.parquet.thrift import CompactReader, LatePattern
 from tests.parquet_samples import find_footer, sample, sample_metadata
 
 _T = TypeVar("_T")
@@ -184,6 +184,13 @@ def everything(data: bytes, size: int) -> list[Any]:
 chunk_walk.usual_chunk(1 << 20)
 chunk_walk._MANY_CHUNKS = 1  # type: ignore[misc]
 column_chunk._num_decoded += 1 << 20
+for late in (
+    schema_elements._USUAL_ELEMENT,
+    chunk_pages._DATA_PAGE,
+    chunk_pages._DATA_PAGE_V2,
+    chunk_pages._DICTIONARY_PAGE,
+):
+    late.expect(1 << 20)
 
 
 class _NoPattern:
@@ -209,7 +216,7 @@ def test_mutated_metadata_are_read_alike_with_and_without_patterns(name: str, da
     with (
         mock.patch.object(chunk_walk, "chunk_pattern", _NoPattern),
         mock.patch.object(column_chunk, "_decode_usual_chunk", return_value=None),
-        mock.patch.object(schema_elements, "_usual_element", _NoPattern),
+        mock.patch.object(schema_elements, "_USUAL_ELEMENT", LatePattern(b"")),
     ):
         assert repr(fast) == repr(outcome(lambda: everything(changed, size)))  # as NaN differs from itself
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
 from asyncpq.parquet import thrift
 from asyncpq.parquet.row_group import chunk_pattern
-from asyncpq.parquet.thrift import CompactReader, CompactWriter, EndOfDataError
+from asyncpq.parquet.thrift import CompactReader, CompactWriter, EndOfDataError, LatePattern
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -202,6 +202,18 @@ likely = st.lists(
     | st.binary(min_size=1, max_size=1),
     max_size=30,
 ).map(b"".join)
+
+
+def test_a_late_pattern_matches_nothing_until_it_is_worth_compiling() -> None:
+    late = LatePattern(b"b(.)")
+    assert [late.match(b"abcbd", 1) for _ in range(LatePattern.WORTH)] == [None] * LatePattern.WORTH
+    assert late.match(b"abcbd", 1) is None
+    found = late.match(b"abcb\n", 3)
+    assert found is not None
+    assert found.groups() == (b"\n",)
+    expected = LatePattern(b"b(.)")
+    expected.expect(LatePattern.WORTH + 1)
+    assert expected.match(b"bc", 0) is not None
 
 
 @pytest.mark.parametrize("pattern", _STRUCT_PATTERNS.values(), ids=_STRUCT_PATTERNS)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.expressions import Expression, In, KeyIn, is_nan, parse_where, simplify
+from asyncpq.expressions import Expression, In, KeyIn, parse_where, simplify
 from tests.example_counts import examples
 from tests.parquet_files import EditedFile
 from tests.predicates import oracle
@@ -77,7 +77,7 @@ def _predicates(draw: st.DrawFn, held: list[float]) -> Expression:
         if kind == "null":
             return col("x").is_null(nan_is_null=draw(st.booleans()))
         if kind == "nan":
-            return is_nan("x")
+            return col("x").is_nan()
         values = draw(st.lists(literals, min_size=16, max_size=20))  # so many are taken as one set
         if draw(st.booleans()):
             return reduce(operator.or_, [col("x") == value for value in values])

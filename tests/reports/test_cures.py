@@ -61,7 +61,8 @@ def test_duckdb(code: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", snippets("delta-rs"))
 def test_delta_rs(code: str, tmp_path: Path) -> None:
-    names = {name: getattr(deltalake, name) for name in ("WriterProperties", "ColumnProperties", "DeltaTable")}
+    given_names = ("WriterProperties", "ColumnProperties", "BloomFilterProperties", "DeltaTable")
+    names = {name: getattr(deltalake, name) for name in given_names}
     deltalake.write_deltalake(tmp_path, TABLE)
     given = {"write_deltalake": lambda *args, **kw: deltalake.write_deltalake(*args, mode="append", **kw)}
     exec(

@@ -17,6 +17,7 @@ from asyncpq.events import Event
 from asyncpq.indexing import Keys
 from asyncpq.reports import progress
 from asyncpq.reports.progress import ProgressBars
+from tests.clock import Clock
 
 
 def show(monkeypatch: pytest.MonkeyPatch, *events: Event, terminal: bool, wait_s: float) -> str:
@@ -45,9 +46,21 @@ def test_files_of_a_read_have_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3/7" in show(monkeypatch, ended, terminal=True, wait_s=0)
 
 
-def test_short_calls_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_calls_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert show(monkeypatch, *steps(10, 100), terminal=True, wait_s=60) == ""
     assert show(monkeypatch, *steps(10, 100), terminal=False, wait_s=0) == ""
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, out = Clock(), io.StringIO()
+    monkeypatch.setattr(progress, "time", clock)
+    with ProgressBars() as bars:
+        bars._console = Console(file=out, force_terminal=False, width=20)
+        for done in range(2000, 8000, 1000):
+            clock.now_s += 4
+            bars(asyncpq.FileEnded("build", "a.parquet", asyncpq.ReadMetrics(), None, done, 100_000))
+        bars(*steps(10))
+    assert out.getvalue() == "read: 4,000 of 100,000 files, 12 s\nread: 7,000 of 100,000 files, 24 s\n"
 
 
 def test_rich_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

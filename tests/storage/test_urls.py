@@ -70,7 +70,10 @@ def test_a_cache_around_a_url_is_the_disk_cache(url: str) -> None:
         ("s3://tenant:bucket/key", "s3://tenant:bucket/key"),  # of Ceph
         ("s3://key:secret@bucket/k", "s3://bucket/k"),
         ("s3://key:sec/ret@bucket/k", "s3://..."),
-        ("abfs://container@account/x?sig=SECRET", "abfs://account/x"),
+        ("abfs://container@account/x?sig=SECRET", "abfs://container@account/x"),
+        ("abfss://$web@account.dfs.core.windows.net/x#SECRET", "abfss://$web@account.dfs.core.windows.net/x"),
+        ("abfss://account:SECRET@host/x", "abfss://host/x"),
+        ("abfss://SECRET@host/x", "abfss://host/x"),
         ("/tmp/a?b", "/tmp/a?b"),
         ("/data/10:00@v1/x", "/data/10:00@v1/x"),
         ("s3://bucket/a::b?c", "s3://bucket/a::b?c"),

@@ -282,7 +282,7 @@ class ObjectBackend:
             store = await self._writable()
             await store.delete_objects(urls, context=self._context(operation, "write"))
 
-    async def _list(self, operation: Operation | None, folder: str) -> list[ListedObject]:
+    async def _list(self, operation: Operation | None, folder: str) -> Sequence[ListedObject]:
         store, _ = await self._runtime.store(self._folder)
         return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
 

@@ -13,6 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
+import pyarrow as pa
+
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
@@ -108,6 +110,7 @@ async def collect_files(
 
     Once ``ends`` returns True, no further file is begun: the files that were read are the first ones of ``works``.
     """
+    await runtime.in_thread(partial(pa.array, [None]))  # imports pandas, if that is installed, not on the event loop
     options = wanted.options
     at_once = options.files_at_once if wanted.by_value else runtime.options.limits.files_ahead
     collector = FileCollector(runtime, wanted, partial(_reserved, ByteBudget(options.memory_bytes // 2)))
@@ -122,18 +125,21 @@ async def collect_files(
 
     waiting = iter(works)
     running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
+
+    def begin(most: int) -> None:
+        for work in islice(waiting, most):
+            running.add(asyncio.get_running_loop().create_task(collect(work)))
+
     try:
-        while True:
-            for work in islice(waiting, at_once - len(running)):
-                running.add(asyncio.get_running_loop().create_task(collect(work)))
-            if not running:
-                return
-            if ends():
-                waiting = iter(())
+        begin(at_once)
+        while running:
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 running.discard(task)
+                await runtime.turns.turn()
                 yield task.result()
+                if not ends():
+                    begin(1)  # one at a time: to begin many at once would stop the event loop
     finally:
         for task in running:
             task.cancel()

@@ -175,11 +175,14 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
     factor = _factor(own, kind_of(type_))
     if factor is None:
         return None
+    calendar = metadata.calendars.get(leaf.index)
     statistics: dict[int, ChunkBounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
             chunk = group.parse_chunk(leaf.index)
-            bounds, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+            bounds, _ = chunk_bounds(
+                chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows, calendar
+            )
             if bounds.null_count is None and leaf.max_definition_level == 0:
                 bounds = replace(bounds, null_count=0)
             statistics[group.ordinal] = bounds

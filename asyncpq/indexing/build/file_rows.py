@@ -120,6 +120,7 @@ class FileCollector:
         wanted = self._wanted
         opened = await _open(self._runtime, work.file, wanted.tail_hint, operation)
         try:
+            await self._runtime.turns.turn()
             validator, metadata = opened.version.validator, opened.version.metadata
             other_case = None if wanted.fields is not None else self._names.check(opened)
             if other_case is not None:
@@ -138,6 +139,7 @@ class FileCollector:
             tables[FILES] = _files_row(work, validator, metadata.num_rows, row_groups, None)
             return FileRows(work=work, tables=tables, num_rows=metadata.num_rows, validator=validator)
         finally:
+            opened.source.forget_content(opened.version)
             await opened.close()
 
     async def _tables(self, opened: OpenedFile, file: int) -> dict[IndexTable, pa.Table]:

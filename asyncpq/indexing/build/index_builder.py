@@ -13,8 +13,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from asyncpq.checkpoints import paused
 from asyncpq.errors import (
     AsyncpqError,
     InvalidOptionError,
@@ -30,6 +31,7 @@ from asyncpq.indexing.build.index_source import BuildPlan, FileTask, IndexSource
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
+from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
@@ -114,7 +116,7 @@ class _Build:
     heartbeat: Heartbeat = field(init=False)
     began: float = field(default_factory=time.perf_counter)
     known: RowRanges = field(default_factory=RowRanges)  # files that were live when the build began
-    brought: dict[str, IndexedFile] = field(default_factory=dict)
+    brought: dict[str, _Brought] = field(default_factory=dict)  # the new files, by path
     removed: dict[int, IndexedFile] = field(default_factory=dict)
     outdated: int = 0  # files removed because the new ones replace all others
     problems: list[tuple[str, AsyncpqError]] = field(default_factory=list)
@@ -183,10 +185,12 @@ class _Build:
             if now is not None and now.is_strong and now.same_version(indexed.validator):
                 same.add(work.path)
 
-        replaced = [work for work in todo.works if work.path in todo.replaced]
+        replaced = [work for work in todo.works if work.path in todo.replaced] if todo.replaced else []
+        if not replaced:
+            return todo
         await call_each(compare, replaced, at_once=self.runtime.options.limits.files_ahead)
         return todo._replace(
-            works=tuple(work for work in todo.works if work.path not in same),
+            works=todo.works.without(same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},
         )
 
@@ -277,9 +281,9 @@ class _Build:
 
         manifest = await self._commit(base, reserve)
         first = manifest.next_file - len(todo.works)
-        works = tuple(replace(work, id=first + number) for number, work in enumerate(todo.works))
+        works = todo.works.numbered(first)
         self.known = manifest.live
-        self.brought = {file.path: file for file in todo.taken}
+        self.brought = {file.path: _brought(file) for file in todo.taken}
         replaced = [todo.replaced[file.path] for file in todo.taken if file.path in todo.replaced]
         self.removed = {file.id: file for file in (*todo.removed, *replaced)}
         return manifest, todo._replace(works=works)
@@ -338,7 +342,7 @@ class _Build:
         if rows.problem is not None:
             self.problems.append((work.path, rows.problem))
             logger.warning("%s is not indexed: %s", url, rows.problem)
-        self.brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
+        self.brought[work.path] = _brought(IndexedFile(work.id, work.path, rows.validator, rows.num_rows))
 
     async def _checkpoint(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
         """Commit segments of files that readers do not see yet; return the new manifest."""
@@ -365,8 +369,12 @@ class _Build:
             newest = self._still_mine(newest)
             brought, removed = await self._against(newest)
             live = newest.live
-            mine = _ids(brought)
-            more = sum(file.num_rows or 0 for file in brought if file.id not in live)
+
+            def counted() -> tuple[RowRanges, int]:
+                more = sum(num_rows or 0 for file, num_rows, _ in paused(brought.values()) if file not in live)
+                return RowRanges.from_rows(sorted(file for file, _, _ in brought.values())), more
+
+            mine, more = await worked(self.runtime, len(brought), counted)
             if self.source.alone:
                 newest, out, less = self._shaped(newest), live - mine, newest.num_rows
                 self.outdated = out.num_rows
@@ -405,23 +413,31 @@ class _Build:
             )
         return newest
 
-    async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
+    async def _against(self, newest: Manifest) -> tuple[dict[str, _Brought], list[IndexedFile]]:
         """Return the files to add and the files to remove, compared with the snapshot ``newest``. Other builds may
         have added files meanwhile: of two versions with one path only the newer stays."""
         brought, removed = dict(self.brought), dict(self.removed)
         if self.source.alone:
-            return list(brought.values()), []
+            return brought, []
         others = newest.live - self.known
         newer = await files_of(self.runtime, self.backend, newest, others, self.operation) if others else ()
         for file in newer:
             mine = brought.get(file.path)
-            if mine is None or mine.id == file.id:
+            if mine is None or mine[0] == file.id:
                 continue
-            if mine.is_newer_than(file):
+            if file.is_older_than(mine[2]):
                 removed[file.id] = file
             else:
                 del brought[file.path]
-        return list(brought.values()), list(removed.values())
+        return brought, list(removed.values())
+
+
+#: The id, the number of rows and the time of a new file: a plain tuple, at which the garbage collector does not look.
+_Brought: TypeAlias = tuple[int, int | None, str | None]
+
+
+def _brought(file: IndexedFile) -> _Brought:
+    return file.id, file.num_rows, None if file.validator is None else file.validator.last_modified
 
 
 def _ids(files: Iterable[IndexedFile]) -> RowRanges:

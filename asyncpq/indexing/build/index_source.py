@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from array import array
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import each
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import (
@@ -24,13 +26,13 @@ from asyncpq.datasets.listing import (
     may_be_uncommitted,
     parse_target,
 )
-from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.model import DataFile, DataFiles, TableField, urls_of
 from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
-from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load, newest_by_path
+from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
@@ -74,9 +76,9 @@ class IndexSource:
             return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
 
-    def by_path(self) -> dict[str, DataFile]:
-        """Return the files by path; raise InvalidOptionError if a file is named twice."""
-        by_path = {self.path(file.url): file for file in self.files}
+    def by_path(self) -> dict[str, int]:
+        """Return the positions of the files by path; raise InvalidOptionError if a file is named twice."""
+        by_path = {self.path(url): number for number, url in enumerate(each(urls_of(self.files)))}
         if len(by_path) < len(self.files):
             raise InvalidOptionError(
                 "a file occurs twice among the files to index", url=self.url, hint="Name each file once."
@@ -128,11 +130,45 @@ def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str,
     return ids
 
 
+class FileTasks(Sequence[FileTask]):
+    """Tasks to read the files of ``source`` at ``positions``, with ascending ids from ``first`` on."""
+
+    def __init__(self, source: IndexSource, positions: Sequence[int], first: int = 0) -> None:
+        self._source = source
+        self._positions = positions
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, index: int) -> FileTask: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> FileTasks: ...
+
+    def __getitem__(self, index: int | slice) -> FileTask | FileTasks:
+        if isinstance(index, slice):
+            return FileTasks(self._source, self._positions[index], self._first + range(len(self))[index].start)
+        file = self._source.files[self._positions[index]]
+        number = range(len(self))[index]
+        return FileTask(id=self._first + number, path=self._source.path(file.url), file=file)
+
+    def numbered(self, first: int) -> FileTasks:
+        """Return the same tasks, with ids from ``first`` on."""
+        return FileTasks(self._source, self._positions, first)
+
+    def without(self, paths: Set[str]) -> FileTasks:
+        """Return the tasks of files whose paths are not in ``paths``."""
+        kept = [position for position, task in zip(self._positions, self, strict=True) if task.path not in paths]
+        return FileTasks(self._source, kept, self._first)
+
+
 class BuildPlan(NamedTuple):
     """The work of a build: how the files differ from a snapshot."""
 
     base: Manifest | None  # the snapshot; None if the index does not exist yet
-    works: tuple[FileTask, ...] = ()  # files to read
+    works: FileTasks  # files to read
     taken: tuple[IndexedFile, ...] = ()  # current files that interrupted builds have read
     removed: tuple[IndexedFile, ...] = ()  # indexed files that were deleted
     replaced: Mapping[str, IndexedFile] = {}  # by path, indexed versions that were, or may have been, replaced
@@ -155,41 +191,46 @@ async def differences(
         operation: counts the cost; None counts nothing.
     """
     if base is None:
-        return _all_files(None, source)
+        return await worked(runtime, len(source.files), partial(_all_files, None, source))
     indexed = await files_of(runtime, backend, base, base.live | base.reserved, operation)
     return await worked(runtime, len(source.files), partial(_compared, base, source, indexed, before))
 
 
 def _all_files(base: Manifest | None, source: IndexSource) -> BuildPlan:
-    return BuildPlan(base, tuple(FileTask(id=0, path=path, file=file) for path, file in source.by_path().items()))
+    source.by_path()  # raises the error of a file that occurs twice
+    return BuildPlan(base, FileTasks(source, range(len(source.files))))
 
 
 def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
     if source.alone:  # a new index knows nothing of files of the old one
         return _all_files(base, source)
     files, live = source.by_path(), base.live
-    listed = newest_by_path(file for file in indexed if file.id in live)
-    begun: dict[str, list[IndexedFile]] = {}
-    for file in indexed:
+    listed: dict[str, int] = {}  # positions in `indexed` of the newest version of each file: that of the highest id
+    begun: dict[str, list[int]] = {}
+    for number, file in enumerate(each(indexed)):
         if file.id not in live:
-            begun.setdefault(file.path, []).append(file)
-    works: list[FileTask] = []
+            begun.setdefault(file.path, []).append(number)
+        elif (last := listed.get(file.path)) is None or indexed[last].id < file.id:
+            listed[file.path] = number
+    works = array("q")
     taken: list[IndexedFile] = []
     replaced: dict[str, IndexedFile] = {}
-    for path, data_file in files.items():
-        known = listed.get(path)
-        if known is not None:
+    for (path, position), data_file in zip(files.items(), each(source.files), strict=True):
+        if (at := listed.get(path)) is not None:
+            known = indexed[at]
             if known.id not in before or known.is_version_of(data_file):
                 continue
             replaced[path] = known
-        already_read = next((other for other in begun.get(path, ()) if other.is_version_of(data_file)), None)
+        earlier = (indexed[number] for number in begun.get(path, ()))
+        already_read = next((other for other in earlier if other.is_version_of(data_file)), None)
         if already_read is not None:
             taken.append(already_read)
         else:
-            works.append(FileTask(id=0, path=path, file=data_file))
+            works.append(position)
     looked_at = listed if source.complete else source.asked
-    removed = [file for path, file in listed.items() if path in looked_at and path not in files and file.id in before]
-    return BuildPlan(base, tuple(works), tuple(taken), tuple(removed), replaced)
+    gone = [indexed[at] for path, at in listed.items() if path in looked_at and path not in files]
+    removed = [file for file in gone if file.id in before]
+    return BuildPlan(base, FileTasks(source, works), tuple(taken), tuple(removed), replaced)
 
 
 def described_files(
@@ -248,7 +289,8 @@ async def dataset_source(
     """Return the current files of an open dataset. For ``root`` and ``dataset`` see :class:`IndexSource`."""
     began = datetime.now(UTC)
     files = (await state.source.files(ScanRequest(), operation)).files
-    partitions = dict.fromkeys(name for file in files for name in file.partition)
+    described = files.partitions.values() if isinstance(files, DataFiles) else (file.partition for file in files)
+    partitions = dict.fromkeys(name for values in described for name in values)
     schema, fields, _ = state.columns
     return IndexSource(
         url=state.url,

@@ -162,7 +162,7 @@ class SortedTables:
         """Write the rows of all tables as segments, and return the segments, which the caller commits."""
         segments: list[Segment] = []
         for index_table in self._sorts:
-            if files := self.files(index_table):
+            if files := await self._runtime.in_thread(partial(self.files, index_table)):
                 rows = await self.batches(index_table)
                 segments += await write_segments(backend, build, index_table, rows, files, self._options, operation)
         return segments

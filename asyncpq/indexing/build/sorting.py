@@ -134,6 +134,8 @@ _ORDER: Final = ("key", "file", "group", "row")
 _FAN_IN: Final = 32  # runs that are merged at once
 _LEAST_BATCH_BYTES: Final = 64 << 10
 _FILE_KEY_BYTES: Final = 8
+_SMALL_TABLES: Final = 256  # are joined: each takes some KiB besides its data
+_SMALL_ROWS: Final = 1 << 10  # of a table that is joined with others
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -163,6 +165,7 @@ class ExternalSort:
         self._runs: list[Path] = []
         self._num_runs = 0
         self._pending: list[pa.Table] = []
+        self._small: list[pa.Table] = []  # those of `_pending` that are not joined yet
         self._pending_bytes = 0
 
     def is_filled_by(self, rows: pa.Table) -> bool:
@@ -177,8 +180,13 @@ class ExternalSort:
         step = max(1, most * rows.num_rows // rows.nbytes)  # rows mapped from a local file may exceed the memory
         for start in range(0, rows.num_rows, step):
             piece = rows.slice(start, step)
-            self._pending.append(piece)
             self._pending_bytes += piece.nbytes
+            if piece.num_rows > _SMALL_ROWS:
+                self._pending.append(piece)
+            else:
+                self._small.append(piece)
+                if len(self._small) == _SMALL_TABLES:
+                    self._join_small()
             if self._pending_bytes >= self._run_bytes:
                 self._write_run(self._take_pending())
 
@@ -190,11 +198,12 @@ class ExternalSort:
             for path in merged_runs:
                 path.unlink()
         streams = [_read(path) for path in self._runs]
-        return merged([*streams, self._take_pending()] if self._pending else streams)
+        return merged([*streams, self._take_pending()] if self._pending or self._small else streams)
 
     def close(self) -> None:
         """Remove the local files of sorted runs."""
         self._pending.clear()
+        self._small.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -206,8 +215,17 @@ class ExternalSort:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _join_small(self) -> None:
+        """Join the small tables to one, by file first: where that is the order of all rows, a stable sort by key is
+        enough."""
+        names = [name for name in _ORDER[1:] if name in self._schema.names]
+        self._small.sort(key=lambda table: tuple(table.column(name)[0].as_py() for name in names))
+        self._pending.append(pa.concat_tables(self._small).combine_chunks())
+        self._small = []
+
     def _take_pending(self) -> Iterator[pa.RecordBatch]:
-        # by file first, so that a stable sort by key is enough
+        if self._small:
+            self._join_small()
         names = [name for name in _ORDER[1:] if name in self._schema.names]
         pending = sorted(self._pending, key=lambda table: tuple(table.column(name)[0].as_py() for name in names))
         self._pending = []

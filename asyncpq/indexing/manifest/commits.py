@@ -16,16 +16,17 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
@@ -43,7 +44,7 @@ from asyncpq.indexing.manifest.manifest import (
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.records import dataclass
+from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.base import Validator
 from asyncpq.storage.threads import results_of
 
@@ -368,15 +369,14 @@ class IndexedFile:
             return self.validator.same_version(file.validator)
         return file.immutable and self.num_rows is not None and file.size in (None, self.validator.size)
 
-    def is_newer_than(self, other: IndexedFile) -> bool:
-        """Return whether this version was written after ``other``, according to the store's Last-Modified; False if
-        that is unknown."""
-        mine, theirs = _written(self), _written(other)
-        return mine is not None and theirs is not None and mine > theirs
+    def is_older_than(self, last_modified: str | None) -> bool:
+        """Return whether this version was written before ``last_modified``, according to the store's Last-Modified;
+        False if that is unknown."""
+        mine, theirs = map(_seconds, (None if self.validator is None else self.validator.last_modified, last_modified))
+        return mine is not None and theirs is not None and mine < theirs
 
 
-def _written(file: IndexedFile) -> float | None:
-    text = None if file.validator is None else file.validator.last_modified
+def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
     try:
@@ -392,10 +392,10 @@ def id_ranges(ids: RowRanges) -> list[KeyRange]:
 
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
-) -> list[IndexedFile]:
+) -> Sequence[IndexedFile]:
     """Return the files whose ids are in ``ids``, as far as the index lists them. Raises CorruptIndexError if a row
     of the list of files is impossible."""
-    files: list[IndexedFile] = []
+    rows: list[_FileRow] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = id_ranges(ids) if few else None
     for segment in manifest.segments_of(FILES):
@@ -403,9 +403,8 @@ async def files_of(
             continue
         table = await backend.read_segment(segment, ranges, operation=operation)
         if table is not None:
-            listed = await worked(runtime, table.num_rows, partial(files_in, table))
-            files += [file for file in listed if file.id in ids]
-    return files
+            rows += await worked(runtime, table.num_rows, partial(_file_rows, table, ids))
+    return LazyRecords(rows, _indexed_file)
 
 
 #: Columns of the index table "files" that :func:`files_in` reads.
@@ -415,32 +414,39 @@ FILE_COLUMNS: Final = ("key", "path", "size", "etag", "last_modified", "version"
 def files_in(table: pa.Table) -> list[IndexedFile]:
     """Return the files that ``table``, rows of the index table "files", describes. Raises CorruptIndexError if a key
     does not have 8 bytes, or a row has neither a number of rows nor a problem."""
-    columns = [table.column(name).to_pylist() for name in FILE_COLUMNS]
-    files: list[IndexedFile] = []
-    for key, path, size, etag, last_modified, version, num_rows, problem in zip(*columns, strict=True):
-        if len(key) != 8 or (problem is None and num_rows is None):
-            raise CorruptIndexError(
-                f"the index's list of files has an impossible row: a key of {len(key)} bytes (8 expected), or no count "
-                "of rows"
-            )
-        seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
-        validator = Validator(size, etag, last_modified, version) if seen else None
-        files.append(IndexedFile(int.from_bytes(key, "big"), path, validator, num_rows))
-    return files
+    return [_indexed_file(row) for row in _file_rows(table, None)]
+
+
+#: The id, path, size, etag, time, version and number of rows of a file: a plain tuple, see :class:`LazyRecords`.
+_FileRow: TypeAlias = tuple[int, str, int, str | None, str | None, str | None, int | None]
+
+
+def _file_rows(table: pa.Table, ids: RowRanges | None) -> list[_FileRow]:
+    """Return the rows of :func:`files_in`; those of the files ``ids`` if that is not None."""
+    rows: list[_FileRow] = []
+    for start in range(0, table.num_rows, _CHUNK_FILES):
+        checkpoint()
+        some = table.slice(start, _CHUNK_FILES)
+        columns = [some.column(name).to_pylist() for name in FILE_COLUMNS]
+        for key, path, size, etag, last_modified, version, num_rows, problem in zip(*columns, strict=True):
+            if len(key) != 8 or (problem is None and num_rows is None):
+                raise CorruptIndexError(
+                    f"the index's list of files has an impossible row: a key of {len(key)} bytes (8 expected), or no "
+                    "count of rows"
+                )
+            file = int.from_bytes(key, "big")
+            if ids is None or file in ids:
+                rows.append((file, path, size, etag, last_modified, version, num_rows))
+    return rows
+
+
+def _indexed_file(row: _FileRow) -> IndexedFile:
+    file, path, size, etag, last_modified, version, num_rows = row
+    seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
+    return IndexedFile(file, path, Validator(size, etag, last_modified, version) if seen else None, num_rows)
 
 
 def file_chunks(table: pa.Table) -> Iterator[list[IndexedFile]]:
     """Yield the files of :func:`files_in`, a thousand at once: the garbage collector takes long with very many."""
     for start in range(0, table.num_rows, _CHUNK_FILES):
         yield files_in(table.slice(start, _CHUNK_FILES))
-
-
-def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:
-    """Return the files by path. Of several versions of one file, the result has the newest: the one with the highest
-    id."""
-    newest: dict[str, IndexedFile] = {}
-    for file in files:
-        last = newest.get(file.path)
-        if last is None or last.id < file.id:
-            newest[file.path] = file
-    return newest

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.datasets.model import DataFile, IndexEntry, urls_of
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.paths import top_level
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
@@ -157,7 +157,7 @@ class FileDirectory:
         ``manifest`` is the directory's snapshot."""
         count = self._rows.num_rows
         checks, versions, sizes, ids, counts = map(self._numbers, ("check", "version", "size", "id", "num_rows"))
-        urls = pa.array([hash(file.url) for file in files], pa.int64())
+        urls = pa.array(list(map(hash, urls_of(files))), pa.int64())
         places = pc.index_in(urls, value_set=self._rows["url"]).to_pylist()
         positions = array("q", [-1]) * count  # of the listed file of each row
         unversioned, unknown = array("q"), array("q")

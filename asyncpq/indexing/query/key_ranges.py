@@ -23,6 +23,7 @@ from asyncpq.expressions.analysis import (
     Comparable,
     Incomparable,
     Interval,
+    Intervals,
     Points,
     ToKey,
     Truth,
@@ -42,7 +43,7 @@ from asyncpq.indexing.key_encoding import (
     text_key,
     width_of,
 )
-from asyncpq.pruning.literals import Domain, Key, domain_of
+from asyncpq.pruning.literals import Domain, Key, domain_of, first_sure
 from asyncpq.records import dataclass
 
 Ranges: TypeAlias = tuple[KeyRange, ...]
@@ -60,9 +61,9 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
     result ``truth``. The keys of a list are those of its elements; a null list has ``NULL_KEY``. The ranges ascend and
     do not overlap. Empty if no row can have the result; None if any row may have it."""
     item = element_type(type_)
-    domain, locate = _column(type_ if item is None else item)
+    domain, locate, sure = _column(type_ if item is None else item)
     wanted = result_values(atom, truth, domain)
-    values = wanted.values
+    values = wanted.values if sure is None else _of_any_calendar(wanted.values, sure)
     if item is not None and not wanted.of_elements:  # an element's key does not show the list's other elements
         return None if values else (NULLS,) * wanted.null
     if (item is None and wanted.of_elements) or not wanted.comparable:
@@ -195,21 +196,42 @@ def _texts(key: bytes) -> _Place:
 
 
 @functools.cache
-def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate]:
-    """Return the rules by which literals compare with the column's values, and a function that locates a literal among
-    the column's keys."""
+def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate, int | None]:
+    """Return the rules by which literals compare with the column's values, a function that locates a literal among
+    the column's keys, and :func:`first_sure`."""
     kind = kind_of(type_)
     domain = domain_of(kind)
     if pa.types.is_duration(type_):
         domain = ValueDomain(_durations(NANOSECONDS[type_.unit]), shared=True)
     if kind.domain in (Domain.FLOAT, Domain.FLOAT32):
-        return domain, _floats
+        return domain, _floats, None
     if kind.is_bytes:
-        return domain, _texts
+        return domain, _texts, None
     if kind.domain is Domain.BOOLEAN:
-        return domain, lambda key: _at(VALUE_TAG + bytes([key]))
+        return domain, lambda key: _at(VALUE_TAG + bytes([key])), None
     unsigned = pa.types.is_uint64(type_.value_type if isinstance(type_, pa.DictionaryType) else type_)
-    return domain, _integers(width_of(type_) or 8, signed=not unsigned)
+    return domain, _integers(width_of(type_) or 8, signed=not unsigned), first_sure(kind)
+
+
+def _of_any_calendar(values: Intervals | Points, sure: int) -> Intervals | Points:
+    """Return ``values`` and, if they contain some of the values before ``sure`` but not others, all of these: an index
+    may have been built when old values were read in another calendar."""
+    if isinstance(values, Points):
+        kept = [key for key in values.keys if key >= sure]
+        if values.inverted:
+            return Points(kept, inverted=True)
+        return (
+            values if len(kept) == len(values.keys) else (Interval(None, sure), *[Interval(key, key) for key in kept])
+        )
+    widened: list[Interval] = []
+    for interval in values:
+        if interval.high is not None and interval.high < sure:
+            interval = Interval(None, sure)
+        elif interval.low is not None and interval.low < sure:
+            interval = interval._replace(low=None, low_open=False)
+        if not (widened and widened[-1] == interval):
+            widened.append(interval)
+    return tuple(widened)
 
 
 def _durations(unit: int) -> ToKey:

@@ -36,9 +36,10 @@ _UNKNOWN_TO_PYSPARK: Final = re.compile(r"timestamp_(ltz|ntz)\(\d+\)")
 _MAX_DEPTH: Final = 100
 
 
-#: What Spark's reader decodes without more jars. It has no BYTE_STREAM_SPLIT, and LZ4 frames differ among writers.
+#: What Spark's reader decodes without more jars. It has no BYTE_STREAM_SPLIT and no ALP; LZ4 frames differ among
+#: writers.
 _CODECS: Final = frozenset({Codec.UNCOMPRESSED, Codec.SNAPPY, Codec.GZIP, Codec.ZSTD, Codec.LZ4_RAW})
-_ENCODINGS: Final = frozenset(Encoding) - {Encoding.BYTE_STREAM_SPLIT}
+_ENCODINGS: Final = frozenset(Encoding) - {Encoding.BYTE_STREAM_SPLIT, Encoding.ALP}
 
 
 def spark_refuses(metadata: FileMetadata) -> str:

@@ -6,10 +6,8 @@ not listed here raises NeedsBotocoreError, as does each value whose meaning is n
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -358,6 +356,8 @@ def _profile_of(section: str) -> list[str]:
         return [section]
     if not section.startswith("profile"):
         return []
+    import shlex
+
     try:
         parts = shlex.split(section)
     except ValueError:
@@ -370,6 +370,8 @@ def _parse(path: str) -> dict[str, dict[str, str]]:
     path = os.path.expanduser(os.path.expandvars(path))
     if not os.path.isfile(path):
         return {}
+    import configparser
+
     parser = configparser.RawConfigParser()
     try:
         parser.read([path])

@@ -6,7 +6,6 @@ A bucket makes each request as an :class:`asyncpq.storage.transport.Exchange`, w
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cachetools import LRUCache
 
-from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError, TransportError
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
 from asyncpq.records import dataclass
-from asyncpq.storage.base import RequestContext, Unpicklable, Validator, http_date_s
+from asyncpq.storage.base import RequestContext, Unpicklable, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import (
     EXPIRED,
-    LISTING_HINT,
     READING_HINT,
-    WRITING_HINT,
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
@@ -39,21 +36,21 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3.listing_pages import ListPage, PageError, PageRequest, parse_page
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
-from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error
 from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from asyncpq.storage.s3.direct_listing import S3List
+    from asyncpq.storage.s3.direct_writing import S3Write
     from asyncpq.storage.s3.express import BucketSessions
+    from asyncpq.storage.s3.listing_pages import ListPage, PageRequest
     from asyncpq.storage.s3.store import S3Object
+    from asyncpq.storage.s3.writer import WriteCall
 
-PAGE_BYTES = 16 * 1024 * 1024  # longest accepted page: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
 ANSWER_BYTES = 64 * 1024  # longest accepted response to a write: those are short
 
 _KNOWN_PAGES = 8
-_KNOWN_PAGE_BYTES = 1024 * 1024
 _REGION_CODES = re.compile(r"[a-z0-9-]{2,40}")
 
 
@@ -123,10 +120,14 @@ class DirectBucket(Unpicklable):
 
     def list(self, listing: KeyListing, page: PageRequest) -> S3List:
         """Return the request for one page of a listing, for the transport to send."""
+        from asyncpq.storage.s3.direct_listing import S3List
+
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 
     def write(self, key: str, call: WriteCall, url: str) -> S3Write:
         """Return the request that writes one key, for the transport to send."""
+        from asyncpq.storage.s3.direct_writing import S3Write
+
         return S3Write(self, self.path(key), call, url)
 
 
@@ -327,94 +328,3 @@ class S3Head(S3Get):
             return None
         self.check_version(headers)
         return check_head_response(self.request, headers)
-
-
-class S3List(SignedExchange):
-    """A request for one page of a listing. The page is appended to ``pages``, also if the request's hedge gets it."""
-
-    denied_hint = LISTING_HINT
-
-    def __init__(self, bucket: DirectBucket, listing: KeyListing, page: PageRequest, pages: list[ListPage]) -> None:
-        self.request: RangeRequest = RangeRequest(0, 0, listing.url)
-        self._bucket = bucket
-        self._listing = listing
-        self._page = page
-        self._path = bucket.root
-        self._targets = {}
-        self.pages = pages
-        self.date: str | None = None
-
-    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
-        return canonical_query(**self._page.parameters()), {}
-
-    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        if status != 200:
-            return None
-        self.date = headers.get("date")
-        return ExpectedBody(0, PAGE_BYTES, Validator(0), check=self._check)
-
-    def _check(self, body: bytes) -> None:
-        key, known_pages = (self._listing.url, self._page), self._bucket.known_pages
-        with self._bucket.pages_lock:
-            known = known_pages.get(key)
-        if known is not None and known[0] == body:
-            self.pages.append(known[1])
-            return
-        try:
-            page = parse_page(body)
-        except PageError as problem:
-            code, message = parse_error(body)
-            if code:  # the store failed after it had begun the response
-                raise error_for(self.request, 200, code, message) from problem
-            problem.__traceback__ = None  # its frames hold the page, which may be large
-            if self._page.encoded:  # the whole response came: a further one would not be better
-                raise InvalidResponseError(str(problem), url=self.request.url) from problem
-            # the page may contain a key that XML cannot represent
-            self._page = replace(self._page, encoded=True)
-            self._listing.encoded = True
-            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url), at_once=True) from problem
-        finally:
-            size, body = len(body), body if len(body) <= _KNOWN_PAGE_BYTES else b""  # an error's frames hold it
-        self.pages.append(page)
-        if size <= _KNOWN_PAGE_BYTES:
-            with self._bucket.pages_lock:
-                known_pages[key] = (body, page)
-
-
-class S3Write(SignedExchange):
-    """A write request, whose signature covers the digest of its content."""
-
-    denied_hint = WRITING_HINT
-
-    def __init__(self, bucket: DirectBucket, path: str, call: WriteCall, url: str) -> None:
-        self.request: RangeRequest = RangeRequest(0, len(call.content), url)
-        self._bucket = bucket
-        self._path = path
-        self._targets = {}
-        self._call = call
-        self.method: str = call.method
-        self.content: bytes = call.content
-        self.has_content: bool = call.method == "PUT" or "uploads" in call.query
-        self.payload_sha256: str | None = hashlib.sha256(call.content).hexdigest()
-        self.answer: WriteAnswer = WriteAnswer()
-        self._etag: str | None = None
-
-    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
-        return canonical_query(**self._call.query), {"if-none-match": "*"} if self._call.create else {}
-
-    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        self._etag = headers.get("etag")
-        if self._call.etag and self._etag is None:
-            return None  # S3 always sends an ETag: this may be an error document
-        return ExpectedBody(0, ANSWER_BYTES, Validator(0), check=self._check)
-
-    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        refusal = write_error(self._call, self.request, status, parse_error(body)[0])
-        return refusal or super().refuse(status, headers, body)
-
-    def _check(self, body: bytes) -> None:
-        if parse_error(body)[0]:  # completing an upload may fail after the head was sent
-            raise error_in_200(self.request, body, WRITING_HINT)
-        self.answer = WriteAnswer(self._etag, parse_upload_id(body) if self._call.upload_id else None)
-        if self._call.upload_id and self.answer.upload_id is None:
-            raise RetryableError(TransportError("the store's response has no upload id", url=self.request.url))

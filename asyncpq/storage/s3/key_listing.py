@@ -14,14 +14,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import field
 from itertools import groupby, islice, zip_longest
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.listing_limits import ListingLimit, PageSequence
-from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
+from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest, kept_keys, row_of_key
 from asyncpq.storage.threads import results_of
 
 LAST = "\U0010ffff"  # the greatest character
@@ -152,7 +152,7 @@ class KeyPages:
         return page
 
 
-async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
+async def list_keys(pages: KeyPages, prefix: str) -> Sequence[ListedKey]:
     """List all keys that begin with ``prefix``, ascending. Raises InvalidResponseError if the listing does not end,
     ResourceLimitError if it has too many keys."""
     round_ = pages.context.round
@@ -161,7 +161,7 @@ async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
     return keys
 
 
-async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
+async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> Sequence[ListedKey]:
     """List all keys of ``prefix``, whose ``first`` page was fetched in round number ``round_``."""
     if first.token is None:
         return sorted(first.keys, key=attrgetter("key"))
@@ -173,19 +173,19 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
         return await _in_turn(pages, prefix, first, round_)
 
 
-async def list_between(pages: KeyPages, prefix: str, after: str, last: str, round_: int) -> list[ListedKey]:
+async def list_between(pages: KeyPages, prefix: str, after: str, last: str, round_: int) -> Sequence[ListedKey]:
     """List the keys after ``after``, up to and including ``last``, beginning in round ``round_``."""
     try:
         return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1, PageSequence(pages.limit)))
     except _DisorderError:
         keys = await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
-        return [listed for listed in keys if after < listed.key <= last]
+        return kept_keys([row_of_key(listed) for listed in keys if after < listed.key <= last])
 
 
-async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
+async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) -> Sequence[ListedKey]:
     """List the keys one page after the other, from a store that lists in any order; return them ascending."""
-    keys = list(page.keys)
-    seen = {listed.key for listed in keys}
+    rows = list(map(row_of_key, page.keys))
+    seen = {listed.key for listed in page.keys}
     sequence = PageSequence(pages.limit)
     while page.token is not None:
         sequence.follow(page.token, page.keys)
@@ -195,8 +195,8 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
             if listed.key in seen:
                 raise pages.limit.endless("a key came twice")
             seen.add(listed.key)
-        keys += page.keys
-    return sorted(keys, key=attrgetter("key"))
+        rows += map(row_of_key, page.keys)
+    return kept_keys(sorted(rows, key=itemgetter(0)))
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +209,7 @@ class _Range:
     round: int  # of the last page
     sequence: PageSequence
     skips: int = 0  # cuts made while the end was unknown
-    keys: list[ListedKey] = field(default_factory=list)  # received so far
+    rows: list[tuple[Any, ...]] = field(default_factory=list)  # of the keys received so far
     token: str | None = None  # of the next page; None if it is requested by ``after``
     first: str = ""  # first key of the last page
 
@@ -226,7 +226,7 @@ class _Ranges:
         self._full = 0  # pages all of whose keys were new
         self._partial = 0  # other pages
 
-    async def run(self, whole: _Range, first: ListPage | None = None) -> list[ListedKey]:
+    async def run(self, whole: _Range, first: ListPage | None = None) -> Sequence[ListedKey]:
         """List the keys of the range ``whole``; ``first`` is its first page, None if that was not fetched yet."""
         self._ranges.append(whole)
         if first is None or self._take(whole, first):
@@ -244,8 +244,8 @@ class _Ranges:
                 task.cancel()
             if self._live:
                 await asyncio.wait(self._live)
-        self._ranges.sort(key=lambda range_: range_.keys[0].key if range_.keys else "")
-        return [listed for range_ in self._ranges for listed in range_.keys]
+        self._ranges.sort(key=lambda range_: range_.rows[0][0] if range_.rows else "")
+        return kept_keys([row for range_ in self._ranges for row in range_.rows])
 
     def _go_on(self, range_: _Range) -> None:
         """Request the range's next page."""
@@ -264,7 +264,7 @@ class _Ranges:
         kept = page.keys
         if range_.last is not None and last > range_.last:
             kept = [listed for listed in kept if listed.key <= range_.last]
-        range_.keys += kept
+        range_.rows += map(row_of_key, kept)
         ended = page.token is None or len(kept) < len(page.keys)
         if ended or not kept:
             self._partial += 1
@@ -293,7 +293,7 @@ class _Ranges:
 
     def _cut_of(self, range_: _Range) -> Cut | None:
         """Return where to cut a range; None if it should not be cut now."""
-        if not range_.keys:
+        if not range_.rows:
             return None
         begin = len(self._prefix)
         after = range_.after[begin:]
@@ -306,16 +306,16 @@ class _Ranges:
         return None if cut is None else Cut(self._prefix + cut.key, cut.weight)
 
 
-async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
+async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> Sequence[ListedKey]:
     """List the keys that begin with ``prefix``, ascending, perhaps without those of unwanted folders.
 
     ``wants`` is called with a common beginning of keys that ends in a slash; if it returns False, these keys may be
     left out. Folder markers, which end in a slash, may also be left out.
     """
-    keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
-    by_key = {listed.key: listed for listed in keys}
+    rows = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
+    by_key = {row[0]: row for row in rows}
     pages.limit.check(len(by_key))
-    return [listed for _, listed in sorted(by_key.items())]
+    return kept_keys([row for _, row in sorted(by_key.items())])
 
 
 class _Folders:
@@ -327,8 +327,8 @@ class _Folders:
         self._in_vain = 0
         self._turns = asyncio.Semaphore(_FOLDERS_AT_ONCE)
 
-    async def list_folder(self, prefix: str, round_: int) -> list[ListedKey]:
-        """List the keys of a folder, perhaps without keys of unwanted folders; some keys may occur twice."""
+    async def list_folder(self, prefix: str, round_: int) -> list[tuple[Any, ...]]:
+        """List the keys of a folder, as rows, perhaps without keys of unwanted folders; some keys may occur twice."""
         if len(prefix) > _LONGEST_FOLDER:
             raise self._pages.limit.endless("folders lie in folders without an end")
         selective = self._pages.selective
@@ -337,7 +337,7 @@ class _Folders:
             if prefix not in selective:
                 first = await self._pages.fetch(PageRequest(prefix), round_)
                 if first.token is None:
-                    return first.keys
+                    return list(map(row_of_key, first.keys))
                 round_ += 1
             level = await self._level(prefix, first, round_)
             if level is None:
@@ -345,26 +345,27 @@ class _Folders:
                 if first is None:
                     round_ += 2
                     first = await self._pages.fetch(PageRequest(prefix), round_ - 1)
-                return await _list_rest(self._pages, prefix, first, round_ - 1)
-        keys, runs = level
-        parts = await results_of([self._list_run(prefix, run, round_ + 1) for run in runs])
-        return [*keys, *(listed for part in parts for listed in part)]
+                return list(map(row_of_key, await _list_rest(self._pages, prefix, first, round_ - 1)))
+        rows, runs = level
+        for part in await results_of([self._list_run(prefix, run, round_ + 1) for run in runs]):
+            rows += part
+        return rows
 
-    async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> list[ListedKey]:
+    async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> list[tuple[Any, ...]]:
         if len(run) == 1:
             return await self.list_folder(run[0], round_)
         async with self._turns:
-            return await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)
+            return list(map(row_of_key, await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)))
 
     async def _level(
         self, prefix: str, first: ListPage | None, round_: int
-    ) -> tuple[list[ListedKey], list[list[str]]] | None:
+    ) -> tuple[list[tuple[Any, ...]], list[list[str]]] | None:
         """Return the keys directly in a folder, and its wanted folders, grouped in runs without an unwanted folder in
         between. ``first`` is the first page of all its keys; None if it is known how many folders that covers.
 
         None if the whole folder should be listed, since leaving folders out would not save requests.
         """
-        keys: list[ListedKey] = []
+        rows: list[tuple[Any, ...]] = []
         folders: list[tuple[str, bool]] = []
         token: str | None = None
         sequence = PageSequence(self._pages.limit)
@@ -376,7 +377,7 @@ class _Folders:
             return None
         while True:
             page = await self._pages.fetch(PageRequest(prefix, token=token, folders=True), round_)
-            keys += page.keys
+            rows += map(row_of_key, page.keys)
             folders += [(folder, self._wants(folder)) for folder in page.folders]
             a_page += sum(folder in begun for folder in page.folders)
             unwanted = sum(not wanted for _, wanted in folders)
@@ -394,8 +395,8 @@ class _Folders:
                 self._in_vain += 1
                 if self._in_vain > _LEVELS_IN_VAIN or len(folders) > _FEW_FOLDERS:
                     return None
-            return keys, [[folder] for folder, wanted in folders if wanted]
+            return rows, [[folder] for folder, wanted in folders if wanted]
         runs = [[folder for folder, _ in run] for wanted, run in groupby(folders, key=lambda item: item[1]) if wanted]
         if not ordered:
             runs = [[folder] for run in runs for folder in run]
-        return (keys, runs) if unwanted and len(runs) < len(folders) / a_page else None
+        return (rows, runs) if unwanted and len(runs) < len(folders) / a_page else None

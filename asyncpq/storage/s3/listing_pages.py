@@ -9,12 +9,13 @@ need, and there are limits to its depth, its elements and their tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
-from asyncpq.records import dataclass
+from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.responses import parse_size, quoted_etag
 
 _MAX_TEXT: Final = 16 * 1024  # characters of a key, an ETag or a token, which become parts of further requests
@@ -36,6 +37,19 @@ class ListedKey:
     size: int
     etag: str | None
     modified: float | None = None
+
+
+def kept_keys(rows: Sequence[tuple[Any, ...]]) -> LazyRecords[ListedKey]:
+    """Return the keys whose fields are ``rows``: see :func:`row_of_key`."""
+    return LazyRecords(rows, _key_of_row)
+
+
+def _key_of_row(row: tuple[Any, ...]) -> ListedKey:
+    return ListedKey(*row)
+
+
+#: Returns the fields of a :class:`ListedKey` as a plain tuple.
+row_of_key: Final[Callable[[ListedKey], tuple[Any, ...]]] = attrgetter("key", "size", "etag", "modified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,7 @@ class PageRequest:
 class ListPage:
     """One page of a listing; ``keys`` and ``folders`` (with a final slash) ascend if the store keeps S3's order."""
 
-    keys: list[ListedKey]
+    keys: Sequence[ListedKey]
     folders: list[str]
     token: str | None  # continuation token of the next page; None on the last page
 

@@ -8,10 +8,8 @@ instance are fetched here. For all others, and whenever a fetch fails, :mod:`asy
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import random
 import ssl
 import time
 from collections.abc import Mapping
@@ -101,6 +99,8 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             if authorization is not None:
                 headers["Authorization"] = authorization
             text = await _call("GET", remote.url, headers, remote.timeout_s)
+        import json
+
         answer = json.loads(text)
         fields = [answer[name] for name in ("AccessKeyId", "SecretAccessKey", "Token", "Expiration")]
         if not all(type(value) is str and value for value in fields):
@@ -111,6 +111,8 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             f"the EC2 or ECS metadata service gave no valid credentials ({type(error).__name__})"
         ) from None
     if remote.instance:  # as in botocore, expired keys stay in use while the service has no others
+        import random
+
         early = _REFRESH_S + random.randint(120, 600)
         if time.time() >= expiry - early:
             expiry = time.time() + early

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cachetools import LRUCache
 
+from asyncpq.checkpoints import each
 from asyncpq.errors import InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
@@ -24,6 +25,7 @@ from asyncpq.storage.base import (
     FirstNames,
     Guarantee,
     ListedObject,
+    ListedObjects,
     RangeResult,
     RequestContext,
     StoreLimits,
@@ -31,17 +33,15 @@ from asyncpq.storage.base import (
     Validator,
     Wants,
     http_date_s,
+    time_of_probe,
 )
 from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
 from asyncpq.storage.s3.config import is_directory_bucket
 from asyncpq.storage.s3.customer_key import check_transport, customer_key
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
-from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys
-from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
-from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
@@ -59,7 +59,9 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+    from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 
 Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
@@ -69,19 +71,19 @@ _MAX_SELECTIVE = 1000  # prefixes of a bucket
 _FEW_KEYS = 1000  # become objects on the event loop
 
 
-def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> list[ListedObject]:
+def _objects_of(listed: Sequence[ListedKey], root: str, *, versions: bool) -> Sequence[ListedObject]:
     """Return the objects of a listing, without folder markers. ``versions``: with their validators, which is wrong for
     version-aware GETs: these name versions, and listings do not."""
-    return [
+    return ListedObjects.of(
         ListedObject(
             url_of_key(root + key.key),
             key.size,
             Validator(size=key.size, etag=key.etag) if versions and key.etag is not None else None,
             key.modified,
         )
-        for key in listed
+        for key in each(listed)
         if not key.key.endswith("/")
-    ]
+    )
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
@@ -257,7 +259,7 @@ class S3Store(Unpicklable):
         self._wire: DirectWire | None = None
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them
-        self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
+        self._listed: LRUCache[str, tuple[Sequence[ListedKey], Sequence[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
         self._selective: dict[str, LRUCache[str, int]] = {}  # by bucket; see KeyPages
         self._create_probe = CreateProbe()
         self._closed = False
@@ -291,8 +293,10 @@ class S3Store(Unpicklable):
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+    ) -> Sequence[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
+        from asyncpq.storage.s3.key_listing import KeyPages, list_keys, list_wanted_keys  # reads of a file list nothing
+
         url = url.removesuffix(END_OF_KEY)
         name, prefix = await self._split(url)
         is_directory, folder = is_directory_bucket(name), _listable(name, prefix)
@@ -324,6 +328,8 @@ class S3Store(Unpicklable):
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly, by one page of ListObjectsV2."""
+        from asyncpq.storage.s3.listing_pages import PageRequest
+
         name, prefix = await self._split(url)
         root = bucket_url(url, prefix)
         listing = KeyListing(safe_url(url))
@@ -374,18 +380,24 @@ class S3Store(Unpicklable):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Return the server's time in whole seconds since the epoch, from the Date header of a LIST."""
+        """Return the server's time in whole seconds since the epoch: from the Date header of a LIST or, where the
+        server sends none, from a probe object that is written, listed and deleted."""
+        from asyncpq.storage.s3.listing_pages import PageRequest
+
         name, prefix = await self._split(url)
         exchange = (await self._bucket(name, url)).list(
             KeyListing(safe_url(url)), PageRequest(_listable(name, prefix), most=1)
         )
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
-        if seconds is None:
-            raise InvalidResponseError(
-                f"the Date header of the store's response is {exchange.date!r}, expected a date", url=safe_url(url)
-            )
-        return seconds
+        if seconds is not None:
+            return seconds
+
+        async def modified_s(probe: str, context: RequestContext) -> float | None:
+            listed = await self.list_objects(probe, context=context.step("list", context.round))
+            return listed[0].modified if listed else None
+
+        return await time_of_probe(self, url, context, modified_s)
 
     async def credential_identity(self, url: str) -> str:
         """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``."""
@@ -434,6 +446,8 @@ class S3Store(Unpicklable):
         return bucket, key
 
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
+        from asyncpq.storage.s3.writer import S3Writer
+
         name, key = await self._split(url.removesuffix(END_OF_KEY))
         if not key:
             raise InvalidOptionError(

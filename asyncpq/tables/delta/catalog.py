@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -21,7 +22,15 @@ from typing import Any
 from urllib.parse import unquote
 
 from asyncpq.datasets.model import DataFile, FileList, Reader
-from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError, UnsupportedFeatureError, located
+from asyncpq.errors import (
+    CorruptFileError,
+    InvalidOptionError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+    located,
+)
 from asyncpq.expressions import Expression, columns
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
@@ -29,6 +38,8 @@ from asyncpq.tables.delta.files import DeltaRoot, DeltaStatistics, num_records, 
 from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
 from asyncpq.tables.own_store import OwnStore, delta_store
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -85,7 +96,29 @@ class DeltaCatalog:
             CorruptFileError: the log is incomplete or malformed.
         """
         log = DeltaLog(self.root, reader)
-        listing = await log.listing()
+        try:
+            return await self._of_listing(log, await log.listing())
+        except (ObjectNotFoundError, ObjectChangedError) as error:
+            if not (error.url or "").startswith(f"{self.root.shown}/_delta_log/"):
+                raise
+            first = error
+        # a writer has cleaned the log since it was listed, or has a part of a checkpoint still to write
+        try:
+            return await self._of_listing(log, await log.listing())
+        except (ObjectNotFoundError, ObjectChangedError) as error:
+            error.hint = (
+                "The log was listed twice, and each time a file of the listing was gone when it was read (before: "
+                f"{(first.url or '').rpartition('/')[2]}). Open the table again; if its log is cleaned up that often, "
+                "keep commits longer."
+            )
+            raise
+
+    async def _of_listing(self, log: DeltaLog, listing: DeltaListing) -> DeltaSnapshot:
+        """Return the snapshot of the catalog's version by the files of one listing of the log. A checkpoint that is not
+        Parquet, such as one that a writer has just begun, is left out if the commits before it are there.
+
+        Raises ObjectNotFoundError if a file of the listing is gone.
+        """
         if not listing.commits and not listing.checkpoints:
             raise ObjectNotFoundError(
                 "there is no Delta table: the folder has no _delta_log",
@@ -96,8 +129,20 @@ class DeltaCatalog:
             version = await _version_at(self.version, listing, log)
         else:
             version = listing.latest if self.version is None else self.version
-        state = await log.replay(listing.segment(version))
-        return await _snapshot(state, self.root, version)
+        segment = listing.segment(version)
+        while True:
+            try:
+                state = await log.replay(segment)
+            except NotParquetError as error:
+                listing = listing.without(segment.checkpoint)
+                try:
+                    segment = listing.segment(version)
+                except (CorruptFileError, InvalidOptionError):
+                    error.hint = "The log lacks the commits before this checkpoint: write the checkpoint again."
+                    raise error from error.__cause__
+                logger.warning("%s: the checkpoint is not used, as it cannot be read: %s", self.root.shown, error)
+            else:
+                return await _snapshot(state, self.root, version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,11 @@ class DeltaListing:
                 checkpoints.setdefault(version, tuple(names_by_part[part] for part in numbers))
         return cls(frozenset(commits), checkpoints, url)
 
+    def without(self, checkpoint: tuple[str, ...]) -> DeltaListing:
+        """Return the listing as if the log lacked ``checkpoint``, the names of its parts."""
+        others = {version: names for version, names in self.checkpoints.items() if names != checkpoint}
+        return DeltaListing(self.commits, others, self.url)
+
     @property
     def latest(self) -> int:
         """The newest version. Raises CorruptFileError if the log is empty."""

@@ -19,6 +19,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.records import dataclass
 from asyncpq.tables.column_paths import ColumnPaths
+from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
 
 #: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
 #: catalog knows the newest commits.
@@ -58,7 +59,6 @@ _PRIMITIVES = {
 }
 _TIMESTAMPS = ("timestamp", "timestamp_ntz")  # files may store either with or without a zone, as in Spark and deltalake
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
-_VARIANT = tuple(TableField(name=name, type=pa.binary(), nullable=False) for name in ("metadata", "value"))
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*(-?[0-9]+)\s*\)")
 #: "Type Widening": the types that the type of older files may become. Two lossless changes are not in the protocol:
 #: integers of at most 16 bits to float. :func:`_is_widening` compares decimals further.
@@ -229,7 +229,7 @@ class _SchemaReader:
 
     def _type(self, delta_type: Any, path: str) -> tuple[pa.DataType, tuple[TableField, ...]]:
         if delta_type == "variant":
-            return pa.struct([pa.field(part.name, part.type, part.nullable) for part in _VARIANT]), _VARIANT
+            return VARIANT_TYPE, VARIANT_PARTS
         if isinstance(delta_type, str):
             return self._primitive(delta_type, path), ()
         match delta_type["type"]:

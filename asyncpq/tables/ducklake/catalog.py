@@ -265,7 +265,13 @@ class DuckLakeSnapshot:
         self._leaves = leaves_of(columns, state.columns)
         self._refuse_unread()
         self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})
-        self._inlined = [inlined_file(rows, state, self.fields, table) for rows in state.inlined]
+        inlined = [inlined_file(rows, state, self.fields, table) for rows in state.inlined]
+        self._inlined = [file for file, _ in inlined]
+        errors = {field_id: error for _, unreadable in inlined for field_id, error in unreadable.items()}
+        self.fields = tuple(
+            dataclasses.replace(field, unreadable=errors[field.field_id]) if field.field_id in errors else field
+            for field in self.fields
+        )
         self._records = {row["data_file_id"]: known_count(row["record_count"]) for row in state.data_files}
         self._bounds: dict[str, Mapping[int, ColumnBounds]] = {}  # by column, by file
         self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)

@@ -1,15 +1,16 @@
 """Inlined rows: rows that a DuckLake keeps in its catalog, as a small Parquet file in memory.
 
-The form of a value depends on the database: SQLite has text where PostgreSQL has types, and text is bytes there.
-Lists, structs and maps are text. DuckDB writes them in two forms: like a cast to VARCHAR, where only some strings are
-quoted and a backslash escapes a quote or a backslash; and as SQL literals for the scalars directly in a struct column.
+The catalog's database casts values to text, so that no driver rounds or changes them: floats, decimals, times and
+intervals are parsed by one parser whatever the database. Only strings and bytes are taken as they are. Lists, structs
+and maps are text in two forms: like a cast to VARCHAR, where only some strings are quoted and a backslash escapes a
+quote or a backslash; and, where the database has no structs, as SQL literals for the scalars directly in a struct
+column.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -17,14 +18,12 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.decoding.arrow import parquet_bytes
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.expressions.scalars import Timestamp
-from asyncpq.tables.ducklake.schema import DuckLakeColumn, Row, columns_of_rows, value_of_text
-from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows
+from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.tables.ducklake.schema import OTHER_COLUMNS, DuckLakeColumn, arrow_value, columns_of_rows
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows, covers
 
 _TEXT = ("varchar", "json")
 _NO_COLUMN = (1 << 31) - 1  # a field id that no column has
-_HINT = "Write them to files: CALL ducklake_flush_inlined_data(...)."
 _WHITE = " \t\n\v\f\r"  # DuckDB quotes strings that contain these, but no other white space
 _SPACE = re.compile(f"[{_WHITE}]*")
 _BARE = re.compile(r"[^,{}\[\]=:'\"()]*")
@@ -34,34 +33,39 @@ _CAST = re.compile(r"CAST\('((?:[^']|'')*)' AS [A-Z_]+(?:\(\d+, ?\d+\))?\)", re.
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
-def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[TableField], table: str) -> DataFile:
+def inlined_file(
+    inlined: InlinedRows, state: DuckLakeState, fields: Sequence[TableField], table: str
+) -> tuple[DataFile, dict[int | None, AsyncpqError]]:
     """Return a file in memory with the rows ``inlined``, and with the columns that the table had when the rows were
-    written.
-
-    Raises UnsupportedFeatureError, which names the column and the table, if a value cannot be converted.
-    """
-    wanted = {field.field_id for field in fields}
+    written; and the error of each column that the file lacks because it has a value that cannot be represented, by
+    field id."""
+    wanted = {field.field_id for field in fields if field.unreadable is None}
+    unreadable: dict[int | None, AsyncpqError] = {}
     arrays: list[pa.Array] = []
     columns: list[pa.Field] = []
     for position, column in _columns_then(inlined, state, wanted, table).items():
-        columns.append(_with_id(column.field))
+        literals = inlined.struct_literals and column.type_name == "struct"
         try:
-            arrays.append(_array([row[position] for row in inlined.rows], column))
-        except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
-            raise UnsupportedFeatureError(
-                f"DuckLake table {table}: an inlined value cannot be converted: {error}",
+            array = _array([row[position] for row in inlined.rows], column, literals)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError, pa.ArrowException) as error:
+            unreadable[column.field.field_id] = UnsupportedFeatureError(
+                f"DuckLake table {table}: an inlined value cannot be represented: {error}",
                 column=column.field.name,
-                hint=_HINT,
-            ) from error
+                hint=OTHER_COLUMNS,
+            )
+        else:
+            arrays.append(array)
+            columns.append(_with_id(column.field))
     if not arrays:  # the table has none of the columns that the rows were written with
         arrays = [pa.nulls(len(inlined.rows), pa.int32())]
         columns = [_with_id(TableField(name="rows", type=pa.int32(), field_id=_NO_COLUMN))]
-    return DataFile(
+    file = DataFile(
         url=f"ducklake://{table}/{inlined.name}/{state.snapshot_id}",
         num_rows=len(inlined.rows),
         immutable=True,
         content=parquet_bytes(pa.table(arrays, schema=pa.schema(columns))),
     )
+    return file, unreadable
 
 
 def _with_id(field: TableField) -> pa.Field:
@@ -90,7 +94,7 @@ def _columns_then(
     for position, name in enumerate(inlined.names):
         matching = [row for row in state.columns if row["parent_column"] is None and row["column_name"] == name]
         if begin is not None:
-            matching = [row for row in matching if _covers(row, begin)]
+            matching = [row for row in matching if covers(row, begin)]
         if len(matching) != 1:
             raise CorruptFileError(
                 f"the catalog's {inlined.name} has a column {name!r} that matches {len(matching)} columns of the table",
@@ -98,30 +102,29 @@ def _columns_then(
             )
         if matching[0]["column_id"] in wanted:
             snapshot = matching[0]["begin_snapshot"] if begin is None else begin
-            parts = [row for row in state.columns if row["parent_column"] is not None and _covers(row, snapshot)]
+            parts = [row for row in state.columns if row["parent_column"] is not None and covers(row, snapshot)]
             (columns[position],) = columns_of_rows([matching[0], *parts], table)
     return columns
 
 
-def _covers(row: Row, snapshot: int) -> bool:
-    return row["begin_snapshot"] <= snapshot and (row["end_snapshot"] is None or row["end_snapshot"] > snapshot)
-
-
-def _array(values: Sequence[Any], column: DuckLakeColumn) -> pa.Array:
+def _array(values: Sequence[Any], column: DuckLakeColumn, literals: bool = False) -> pa.Array:
     """Convert a column's values to an Arrow array.
 
-    ``values``: the database's values; nested ones are text or Python objects. Raises ValueError, TypeError, KeyError or
-    pyarrow.ArrowException if a value has another type than the column.
+    ``values``: strings or bytes as they are, others as text; of a part of a nested column, as :func:`parse_nested`
+    returns them. ``literals``: scalars in the texts of structs are SQL literals. Raises ValueError, TypeError, KeyError
+    or pyarrow.ArrowException if a value has another type than the column.
     """
+    if column.field.unreadable is not None:
+        raise ValueError(column.field.unreadable.message)
     if not column.children:
         return pa.array([_scalar(value, column.type_name) for value in values], column.field.type)
-    nested = [parse_nested(value, column) if isinstance(value, str) else value for value in values]
+    nested = [parse_nested(value, column, literals) if isinstance(value, str) else value for value in values]
     arrow_type = _with_id(column.field).type
     is_null = pa.array([value is None for value in nested], pa.bool_())
     if column.type_name == "struct":
         parts = [_array([value and value[part.field.name] for value in nested], part) for part in column.children]
         return pa.StructArray.from_arrays(parts, fields=list(arrow_type), mask=is_null)
-    collections = [_entries(value) if column.type_name == "map" else value or () for value in nested]
+    collections = [value or () for value in nested]
     offsets = pa.array([0, *accumulate(map(len, collections))], pa.int32())
     if column.type_name == "list":
         element = _array([item for items in collections for item in items], column.children[0])
@@ -131,34 +134,22 @@ def _array(values: Sequence[Any], column: DuckLakeColumn) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, items, type=arrow_type, mask=is_null)
 
 
-def _entries(value: Any) -> Sequence[tuple[Any, Any]]:
-    return tuple(value.items()) if isinstance(value, Mapping) else value or ()
-
-
 def _scalar(value: Any, type_name: str) -> Any:
     if value is None:
         return None
-    if type_name in _TEXT:
-        return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
-    if type_name == "interval" and not isinstance(value, str):  # a timedelta has no months
-        raise ValueError("asyncpq does not support intervals inside lists, structs and maps of this database")
-    if isinstance(value, str):
-        value = value_of_text(value, type_name)
-    elif isinstance(value, dt.time) and value.tzinfo is not None:
-        value = value_of_text(value.isoformat(), type_name)
-    if isinstance(value, Timestamp):
-        return value.nanoseconds
-    return bool(value) if type_name == "boolean" else value
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).decode() if type_name in _TEXT else bytes(value)
+    return arrow_value(value, type_name)
 
 
-def parse_nested(text: str, column: DuckLakeColumn) -> Any:
+def parse_nested(text: str, column: DuckLakeColumn, is_literal: bool = False) -> Any:
     """Parse the text of a list, struct or map into a list, a dict, or a list of (key, value) pairs, with scalars as
-    texts.
+    texts. ``is_literal``: ``column`` is a struct, whose scalars are SQL literals.
 
     Raises ValueError for a text that DuckDB would not write, or that it would read back as another value.
     """
     parser = _NestedParser(text)
-    value = parser.value(column, is_literal=column.type_name == "struct")
+    value = parser.value(column, is_literal=is_literal)
     parser.end()
     return value
 

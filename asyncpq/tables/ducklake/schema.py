@@ -1,7 +1,8 @@
 """A DuckLake table's columns and types in Arrow, and the values and bounds that its catalog stores as text.
 
-Types are those of the table's files: uuid and json as Arrow extensions, 128-bit integers as doubles, intervals as 12
-bytes. Spec: "Data Types"; "ducklake_file_column_stats" for the text of bounds.
+Types are those of the table's files: uuid and json as Arrow extensions, intervals as 12 bytes. 128-bit integers, which
+files hold as doubles and catalogs as they are, have the type that DuckDB gives them in Arrow: decimals of 38 digits.
+Spec: "Data Types"; "ducklake_file_column_stats" for the text of bounds.
 
 Files match columns by field id. Files that were added to a DuckLake as they are match by name, through a mapping:
 their field ids are not the table's. Spec: ``ducklake_column_mapping``, ``ducklake_name_mapping``.
@@ -28,6 +29,7 @@ from asyncpq.expressions.scalars import Scalar, Timestamp, exact_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.column_paths import ColumnPaths
+from asyncpq.tables.ducklake.moments import is_moment, number_of_text
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
 
@@ -37,12 +39,12 @@ _PLAIN: dict[str, pa.DataType] = {
     "int16": pa.int16(),
     "int32": pa.int32(),
     "int64": pa.int64(),
-    "int128": pa.float64(),  # as in the files
+    "int128": pa.decimal128(38, 0),  # as DuckDB's Arrow; the longest have 39 digits
     "uint8": pa.uint8(),
     "uint16": pa.uint16(),
     "uint32": pa.uint32(),
     "uint64": pa.uint64(),
-    "uint128": pa.float64(),
+    "uint128": pa.decimal128(38, 0),
     "float32": pa.float32(),
     "float64": pa.float64(),
     "time": pa.time64("us"),
@@ -68,7 +70,7 @@ RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "tim
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
 _MAX_DIGITS = 38  # of a decimal
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
-_FLOAT = rf"-?inf|nan|{_NUMBER}"
+_FLOAT = rf"-?(?i:inf(?:inity)?)|(?i:nan)|{_NUMBER}"  # PostgreSQL writes Infinity and NaN
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"(?!24)\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0{0,3})?"
 _OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
@@ -127,6 +129,15 @@ def value_of_text(text: str, type_name: str) -> Scalar:
         return exact_decimal(value, *digits) if digits is not None and isinstance(value, Decimal) else value
     except ArithmeticError as error:
         raise ValueError(f"{shown(text)} is not a value of type {type_name}") from error
+
+
+def arrow_value(text: str, type_name: str) -> Any:
+    """Parse the text of a value into what pyarrow converts to the type of :func:`arrow_type`. Dates and times are
+    numbers, as in the table's files, and can be any that Arrow holds.
+
+    Raises ValueError if the text is not in DuckDB's format for the type.
+    """
+    return number_of_text(text, type_name) if is_moment(type_name) else value_of_text(text, type_name)
 
 
 def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) -> ColumnBounds | None:
@@ -199,6 +210,14 @@ def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | 
     return choose(value, single)
 
 
+def _wide_integer(text: str) -> Decimal:
+    """Parse a 128-bit integer. Raises ValueError if no decimal holds it."""
+    value = Decimal(text)
+    if value.adjusted() >= _MAX_DIGITS:
+        raise ValueError(f"{shown(text)} has more than {_MAX_DIGITS} digits, the most of a decimal")
+    return value
+
+
 def _single(text: str) -> float:
     (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
     return float(value)
@@ -259,7 +278,8 @@ def _parser(pattern: str, parse: Callable[[str], Scalar]) -> tuple[re.Pattern[st
 _PARSERS = {
     "boolean": _parser("true|false|1|0", _BOOLEANS.__getitem__),
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _parser(r"-?\d+", int)),
-    **dict.fromkeys(("int128", "uint128", "float64"), _parser(_FLOAT, float)),
+    **dict.fromkeys(("int128", "uint128"), _parser(r"-?\d+", _wide_integer)),
+    "float64": _parser(_FLOAT, float),
     "float32": _parser(_FLOAT, _single),
     "decimal": _parser(_NUMBER, Decimal),
     "date": _parser(_DAY, dt.date.fromisoformat),
@@ -295,6 +315,7 @@ def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
 
 _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in column order
 
+OTHER_COLUMNS = "The table's other columns can be read: name them in columns=."
 _NESTED = ("struct", "list", "map")
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -312,8 +333,8 @@ class DuckLakeColumn:
 def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ...]:
     """Decode a snapshot's rows of ``ducklake_column``.
 
-    Raises UnsupportedFeatureError, which names the column and ``table``, for an unsupported type or default;
-    CorruptFileError if two rows have one id.
+    A column with an unsupported type or default is unreadable: its error names ``table``. Raises CorruptFileError if
+    two rows have one id, UnsupportedFeatureError if columns are nested too deeply.
     """
     # each part once: two columns of one id would both have all of its parts, and their parts again
     if len({row["column_id"] for row in rows}) < len(rows):
@@ -361,18 +382,24 @@ def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
     children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
     fields = tuple(child.field for child in children)
     name, type_name = str(row["column_name"]), str(row["column_type"])
-    type_ = _type(type_name, fields)
+    type_, default, unreadable = _type(type_name, fields), None, None
     if type_ is None:
-        raise UnsupportedFeatureError(
-            f"DuckLake table {table}: asyncpq does not support columns of type {type_name}", column=name
-        )
+        message = f"DuckLake table {table}: asyncpq does not support columns of type {type_name}"
+        unreadable = UnsupportedFeatureError(message, column=name, hint=OTHER_COLUMNS)
+    else:
+        try:
+            default = _default(row, type_)
+        except (ValueError, pa.ArrowException) as error:
+            message = f"DuckLake table {table}: asyncpq cannot read an initial default of type {type_name}: {error}"
+            unreadable = UnsupportedFeatureError(message, column=name, hint=OTHER_COLUMNS)
     field = TableField(
         name=name,
-        type=type_,
+        type=pa.null() if type_ is None else type_,
         nullable=bool(row["nulls_allowed"]),
         field_id=row["column_id"],
-        default=_default(row, type_, table),
-        children=fields,
+        default=default,
+        children=() if type_ is None else fields,
+        unreadable=unreadable,
     )
     return DuckLakeColumn(field, type_name, children)
 
@@ -388,19 +415,11 @@ def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
     return arrow_type(name) if not children else None
 
 
-def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
+def _default(row: Row, type_: pa.DataType) -> pa.Scalar | None:
     """Parse the ``initial_default`` of a row of ``ducklake_column``: the value in files without the column. None is
-    null."""
+    null. Raises ValueError or pyarrow.ArrowException if it is no value of the type."""
     text = row["initial_default"]
-    if text is None:
-        return None
-    try:
-        return typed(str(text), str(row["column_type"]), type_)
-    except (ValueError, pa.ArrowException):
-        raise UnsupportedFeatureError(
-            f"DuckLake table {table}: asyncpq cannot read an initial default of type {row['column_type']}",
-            column=str(row["column_name"]),
-        ) from None
+    return None if text is None else typed(str(text), str(row["column_type"]), type_)
 
 
 def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
@@ -408,9 +427,8 @@ def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
 
     Raises ValueError or pyarrow.ArrowException if the text is not a value of the type.
     """
-    value = value_of_text(text, type_name)
     try:
-        return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
+        return pa.scalar(arrow_value(text, type_name), type_)
     except OverflowError as error:
         raise ValueError(f"{shown(text)} is not a value of type {type_name}") from error
 

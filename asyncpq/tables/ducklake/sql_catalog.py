@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,13 @@ from asyncpq.tables.ducklake.schema import Row, snapshot_time
 from asyncpq.tables.locations import TableStore
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, ColumnClause, Connection, Engine, Select, TableClause
+    from sqlalchemy import URL, ColumnClause, ColumnElement, Connection, Engine, Select, TableClause
 
 
 #: Versions of the format that are read. A newer one may store deleted rows in places that this module does not read.
 VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0", "1.1-dev1", "1.1")
 _STATISTICS = {"0.1": "ducklake_file_column_statistics", "0.2": "ducklake_file_column_statistics"}
+_JSON = re.compile(r'"(?:[^"]|"")*"|\bJSON\b(?! )')  # quoted names, and JSON as a type in the name of a DuckDB type
 _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their names differ between versions
 
 
@@ -41,7 +43,8 @@ class InlinedRows:
     name: str  # name of the catalog's table
     schema_version: int  # version of the table's schema that ``names`` belong to
     names: tuple[str, ...]  # of the columns
-    rows: tuple[tuple[Any, ...], ...]  # the rows in the snapshot
+    rows: tuple[tuple[Any, ...], ...]  # the rows in the snapshot: strings or bytes as they are, other values as text
+    struct_literals: bool  # the scalars in the texts of structs are SQL literals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +146,7 @@ class SqlCatalog:
             used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
             mappings = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
             columns = tables.rows("ducklake_column", table_id=table_id)
+            begins = _schema_begins(tables, table_id)
             return DuckLakeState(
                 version=version,
                 snapshot_id=snapshot_id,
@@ -154,8 +158,8 @@ class SqlCatalog:
                 data_files=data_files,
                 delete_files=tables.rows("ducklake_delete_file", **live),
                 inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
-                inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
-                schema_begins=_schema_begins(tables, table_id),
+                inlined=_inlined_rows(tables, table_id, snapshot_id, columns, begins),
+                schema_begins=begins,
                 mappings={row["mapping_id"]: str(row["type"]) for row in mappings if row["mapping_id"] in used},
                 names_by_mapping={
                     mapping: tables.rows("ducklake_name_mapping", mapping_id=mapping) for mapping in used
@@ -261,23 +265,47 @@ class _Tables:
             query = query.where(column("begin_snapshot") <= snapshot, or_(end.is_(None), end > snapshot))
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
-    def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """Return the column names and the rows of the catalog table ``name``. The database casts the columns
-        ``as_text`` to text."""
-        from sqlalchemy import String, cast, column, literal_column, select
+    @property
+    def has_structs(self) -> bool:
+        """Whether the database has lists, structs, maps and JSON of its own; the others keep them as text."""
+        return self._connection.dialect.name == "duckdb"
 
-        query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
-        result = self._connection.execute(query)
-        names = tuple(result.keys())
-        if not set(names).isdisjoint(as_text):
-            selected = [cast(column(key), String) if key in as_text else column(key) for key in names]
-            result = self._connection.execute(select(*selected).select_from(self._table(name)))
-        return names, [tuple(row) for row in result]
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the names of the columns of the catalog table ``name``."""
+        from sqlalchemy import literal_column, select
+
+        query: Select[Any] = select(literal_column("*")).select_from(self._table(name)).limit(0)
+        return tuple(self._connection.execute(query).keys())
+
+    def texts(self, name: str, columns: Sequence[str], plain: Collection[int]) -> Sequence[Sequence[Any]]:
+        """Return ``columns`` of the rows of the catalog table ``name``. The database casts them to text, all but those
+        at the positions ``plain``."""
+        from sqlalchemy import String, cast, column, func, literal_column, select
+
+        selected: list[ColumnElement[Any]] = []
+        types: Sequence[Any] = ()
+        if self.has_structs:
+            names = [func.typeof(column(key)) for key in columns]
+            types = self._connection.execute(select(*names).select_from(self._table(name)).limit(1)).first() or ()
+        for position, key in enumerate(columns):
+            expression: ColumnElement[Any] = column(key)
+            if types and _JSON.search(types[position]) and types[position] != "JSON":
+                # a list of JSON as text is a JSON list, whose nulls may be either kind of null
+                quoted = self._connection.dialect.identifier_preparer.quote(key)
+                expression = literal_column(f"CAST({quoted} AS {_JSON.sub(_as_text, types[position])})")
+            if position not in plain:
+                expression = cast(expression, String).label(f"column_{position}")
+            selected.append(expression)
+        return [tuple(row) for row in self._connection.execute(select(*selected).select_from(self._table(name)))]
 
     def _table(self, name: str) -> TableClause:
         from sqlalchemy import table
 
         return table(name, schema=self._schema)
+
+
+def _as_text(match: re.Match[str]) -> str:
+    return "VARCHAR" if match[0] == "JSON" else match[0]
 
 
 def _inlined_deletes(tables: _Tables, table_id: int, snapshot: int) -> dict[int, list[int]]:
@@ -291,12 +319,23 @@ def _inlined_deletes(tables: _Tables, table_id: int, snapshot: int) -> dict[int,
     return deletes
 
 
-def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequence[Row]) -> list[InlinedRows]:
-    intervals = {row["column_name"] for row in columns if row["column_type"] == "interval"}  # drivers drop the months
+def _inlined_rows(
+    tables: _Tables, table_id: int, snapshot: int, columns: Sequence[Row], begins: Mapping[int, int]
+) -> list[InlinedRows]:
+    as_they_are = ("varchar", "blob", "geometry") if tables.has_structs else ("varchar", "blob", "geometry", "json")
     inlined = []
     registered = tables.rows("ducklake_inlined_data_tables", table_id=table_id)
     for entry in sorted(registered, key=lambda row: row["schema_version"]):
-        names, rows = tables.all(entry["table_name"], intervals)
+        names, begin = tables.names(entry["table_name"]), begins.get(entry["schema_version"])
+        plain = {
+            row["column_name"]
+            for row in columns
+            if row["parent_column"] is None
+            and row["column_type"] in as_they_are
+            and (begin is None or covers(row, begin))
+        }
+        positions = [at for at, name in enumerate(names) if at < _INLINED_SYSTEM_COLUMNS or name in plain]
+        rows = tables.texts(entry["table_name"], names, positions)
         live = [
             row[_INLINED_SYSTEM_COLUMNS:]
             for row in sorted(rows, key=lambda row: row[0])
@@ -309,9 +348,15 @@ def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequen
                     schema_version=entry["schema_version"],
                     names=names[_INLINED_SYSTEM_COLUMNS:],
                     rows=tuple(map(tuple, live)),
+                    struct_literals=not tables.has_structs,
                 )
             )
     return inlined
+
+
+def covers(row: Row, snapshot: int) -> bool:
+    """Return whether ``snapshot`` contains the row of a catalog table."""
+    return row["begin_snapshot"] <= snapshot and (row["end_snapshot"] is None or row["end_snapshot"] > snapshot)
 
 
 def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:

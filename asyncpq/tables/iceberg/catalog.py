@@ -26,10 +26,19 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 
 from asyncpq.datasets.model import DataFile, Deletes, Reader, TableField
-from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, printable
+from asyncpq.errors import (
+    AsyncpqError,
+    CorruptFileError,
+    FormatError,
+    InvalidOptionError,
+    NotParquetError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+    printable,
+)
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.threads import call_each
-from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url, split_url
 from asyncpq.tables.iceberg.deletes import DeleteIndex
 from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg.manifests import (
@@ -38,12 +47,12 @@ from asyncpq.tables.iceberg.manifests import (
     PartitionFilter,
     decode_manifest,
     decode_manifest_list,
-    decode_table_metadata,
     store_url,
 )
+from asyncpq.tables.iceberg.metadata import decode_table_metadata
 from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
-from asyncpq.tables.locations import TableStore
+from asyncpq.tables.locations import TableStore, store_protocol
 from asyncpq.tables.own_store import OwnStore, iceberg_store
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -101,7 +110,8 @@ class IcebergCatalog:
         self._snapshot_id = snapshot_id
         self._ref = ref
         self._as_of = as_of
-        self._metadata: tuple[str, TableMetadata] | None = None  # with the url of its file, which never changes
+        # with the url of its file, which never changes, and the types that pyiceberg does not know, by field id
+        self._metadata: tuple[str, TableMetadata, Mapping[int, str]] | None = None
         self._entries: LRUCache[str, tuple[ManifestFileEntry, ...]] = LRUCache(
             _CACHED_ENTRIES, lambda entries: len(entries) + 1
         )
@@ -122,7 +132,7 @@ class IcebergCatalog:
             InvalidOptionError: the snapshot does not exist.
             UnsupportedFeatureError: the table has a feature that asyncpq does not support.
         """
-        metadata = await self._load(reader)
+        metadata, foreign = await self._load(reader)
         table = self._table
         name = safe_url(metadata.location) if isinstance(table, str) else ".".join(table.name())
         name = f"Iceberg table {name}"
@@ -141,7 +151,7 @@ class IcebergCatalog:
         others = [other for other in metadata.schemas if other.schema_id != schema.schema_id]
         return IcebergSnapshot(
             description=f"{name}, {'no snapshot' if snapshot is None else f'snapshot {snapshot.snapshot_id}'}",
-            fields=table_fields(schema, mapping, name),
+            fields=table_fields(schema, mapping, name, foreign),
             name=name,
             schema=schema,
             untrusted=untrusted_fields(metadata.schemas, mapping),
@@ -149,19 +159,40 @@ class IcebergCatalog:
             specs=metadata.specs(),
             store=TableStore.of(name, store_url(own)),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
+            moved=None if self._metadata is None else _moved(metadata.location, self._metadata[0]),
             entries=self._entries,
         )
 
-    async def _load(self, reader: Reader) -> TableMetadata:
+    async def _load(self, reader: Reader) -> tuple[TableMetadata, Mapping[int, str]]:
+        """Return the table's metadata, and the types in it that pyiceberg does not know, by field id."""
         if not isinstance(self._table, str):
-            return self._table.metadata
-        known, url = self._metadata, self._table
-        if not url.endswith(ICEBERG_METADATA):
-            url = await newest_metadata(url, reader)
+            return self._table.metadata, {}
+        if self._table.endswith(ICEBERG_METADATA):
+            return await self._decoded(self._table, reader)
+        url = await newest_metadata(self._table, reader)
+        try:
+            return await self._decoded(url, reader)
+        except (FormatError, ObjectNotFoundError):
+            # a writer may be at work on the newest file; by now it may have written it, or the next one
+            again = await newest_metadata(self._table, reader)
+        try:
+            return await self._decoded(again, reader)
+        except NotParquetError as error:  # still empty, so not committed: the table is as the file before it says
+            try:
+                url = await newest_metadata(self._table, reader, frozenset({again}))
+            except ObjectNotFoundError:
+                raise error from None
+            if url == again:  # version-hint.text names it
+                raise
+            logger.warning("%s is empty: a writer is at work on it, or has failed. %s is read", safe_url(again), url)
+            return await self._decoded(url, reader)
+
+    async def _decoded(self, url: str, reader: Reader) -> tuple[TableMetadata, Mapping[int, str]]:
+        known = self._metadata
         if known is None or known[0] != url:
             data = await reader.read_bytes(url)
-            self._metadata = known = url, await asyncio.to_thread(decode_table_metadata, data, url, reader.limits)
-        return known[1]
+            self._metadata = known = url, *await asyncio.to_thread(decode_table_metadata, data, url, reader.limits)
+        return known[1:]
 
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
         snapshot: TableSnapshot | None = None
@@ -183,6 +214,24 @@ class IcebergCatalog:
                 f"{name} has no {wanted}", hint="Choose another one from the table's history: it may have expired."
             )
         return snapshot
+
+
+def _moved(location: str, url: str) -> str | None:
+    """Return what to say of a table that names the ``location``, while its metadata file is at ``url``, if files are
+    missing; None if both are one place."""
+    folder = url.rpartition("/metadata/")[0]
+    if _place(location) == _place(folder):
+        return None
+    return (
+        f"The table was moved or copied: its metadata is in {safe_url(folder)}, and names files in "
+        f"{safe_url(location)}. Open the table where it was; or have its paths rewritten, as by Spark's procedure "
+        "rewrite_table_path."
+    )
+
+
+def _place(url: str) -> tuple[str, str]:
+    protocol, rest = split_url(url)
+    return store_protocol(protocol), f"/{rest.strip('/')}"
 
 
 def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
@@ -210,6 +259,7 @@ class IcebergSnapshot:
     specs: dict[int, PartitionSpec]
     store: TableStore  # in which all files must be
     manifest_list: str | None  # location of the manifest list; None for a table without a snapshot
+    moved: str | None  # what to say if files are missing; None if the metadata file is where the table says it is
     entries: LRUCache[str, tuple[ManifestFileEntry, ...]]  # cache of decoded manifests: their live files, by path
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
     _decoded: LRUCache[Hashable, _ManifestFiles] = field(
@@ -223,8 +273,12 @@ class IcebergSnapshot:
         manifests = self._manifests
         if manifests is None:
             url = store_url(self.manifest_list)
-            self.store.check(url)
-            data = await reader.read_bytes(url)
+            try:
+                self.store.check(url)
+                data = await reader.read_bytes(url)
+            except (UnsupportedFeatureError, ObjectNotFoundError) as error:
+                error.hint = self.moved or error.hint
+                raise
             self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url, reader.limits)
         leaves = struct_leaves(self.schema, self.untrusted)
         partitions = PartitionFilter(where, self.schema, leaves)

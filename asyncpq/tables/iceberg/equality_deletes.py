@@ -25,6 +25,7 @@ from pyiceberg.types import NestedField, PrimitiveType, StructType
 from asyncpq.datasets.model import ColumnBounds, Reader, TableField
 from asyncpq.errors import CorruptFileError, ExpressionError, ResourceLimitError, UnsupportedFeatureError, printable
 from asyncpq.expressions import And, Expression, col
+from asyncpq.pruning.literals import is_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
@@ -407,4 +408,4 @@ def _may_share(delete: ColumnBounds, data: ColumnBounds) -> bool:
 
 
 def _is_below(high: Any, low: Any) -> bool:
-    return high is not None and low is not None and bool(high < low)
+    return high is not None and low is not None and bool(high < low) and is_sure(low)

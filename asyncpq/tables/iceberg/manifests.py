@@ -11,13 +11,10 @@ caller prunes by column bounds.
 from __future__ import annotations
 
 import datetime as dt
-import io
-import json
 import logging
 import math
-import re
 import struct
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -36,20 +33,14 @@ from pyiceberg.manifest import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.serializers import FromByteStream
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import BucketTransform, TruncateTransform
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, located, printable
 from asyncpq.expressions import analysis, tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.options import LimitOptions
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.column_paths import ColumnPaths
 from asyncpq.tables.iceberg.avro import read_records
-from asyncpq.tables.iceberg.decompression import Inflater
 from asyncpq.tables.iceberg.projection import InclusiveProjection
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -61,7 +52,6 @@ _VERSION_3_POSITIONS = (17, 18, 19)  # in DataFile: referenced_data_file, conten
 _RECORDS: dict[int, Any] = {-1: ManifestEntry, 2: IcebergFile}  # by field id of the struct, -1 for the whole
 _LIST_SCHEMA = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
 _LIST_RECORDS: dict[int, Any] = {-1: ManifestFile, 508: PartitionFieldSummary}
-_COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")  # Java writes the first, and reads both
 #: What pyiceberg raises if it cannot evaluate a predicate on malformed metadata.
 _PYICEBERG_ERRORS = (
     ValueError,
@@ -74,11 +64,6 @@ _PYICEBERG_ERRORS = (
     struct.error,
 )
 _CHARACTERS_SHOWN = 200  # of an error's text, which may quote metadata of any length
-_VALUE_BYTES = 64  # of memory that a value of a JSON document takes, about
-_PRIMITIVE = re.compile(
-    r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
-    r"|geometry.*|geography.*"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,82 +99,8 @@ class ManifestFileEntry:
         return (self.spec_id, *("nan" if value != value else value for value in self.partition))
 
 
-def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> TableMetadata:
-    """Decode a metadata file, which is gzipped if its name says so."""
-    try:
-        with located(url=safe_url(url)):
-            text = _inflated(data, limits) if url.endswith(_COMPRESSED) else data
-            document = json.loads(text)
-            version = document["format-version"]
-            types = _column_types(document.get("schemas") or [document["schema"]])
-            unknown = next((pair for pair in types if _PRIMITIVE.fullmatch(pair[1]) is None), None)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
-        raise CorruptFileError(
-            f"the file is not the metadata of an Iceberg table: {_text(error)}", url=safe_url(url)
-        ) from error
-    if version not in range(1, _NEWEST_FORMAT + 1):
-        raise UnsupportedFeatureError(
-            f"asyncpq does not support Iceberg format version {str(version)[:_CHARACTERS_SHOWN]}", url=safe_url(url)
-        )
-    if unknown is not None:
-        raise UnsupportedFeatureError(
-            f"asyncpq does not support Iceberg type {unknown[1][:_CHARACTERS_SHOWN]}",
-            url=safe_url(url),
-            column=unknown[0],
-        )
-    try:
-        metadata = FromByteStream.table_metadata(io.BytesIO(text))
-    except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the metadata: {_text(error)}", url=safe_url(url)) from error
-    for part in (part for spec in metadata.partition_specs for part in spec.fields):
-        if (
-            isinstance(part.transform, (BucketTransform, TruncateTransform))
-            and not 0 < _parameter(part.transform) < 1 << 31
-        ):
-            raise CorruptFileError(
-                f"the table is partitioned by {part.transform}, which is impossible", url=safe_url(url)
-            )
-    return metadata
-
-
-def _parameter(transform: BucketTransform[Any] | TruncateTransform[Any]) -> int:
-    return transform.num_buckets if isinstance(transform, BucketTransform) else transform.width
-
-
 def _text(error: Exception) -> str:
     return str(error)[:_CHARACTERS_SHOWN]
-
-
-def _inflated(data: bytes, limits: LimitOptions) -> bytes:
-    """Decompress gzipped JSON. Raises ResourceLimitError if it, or what it describes, takes too much memory."""
-    budget = MetadataBudget(len(data), limits)
-    text = Inflater(budget).stream(data, "gzip")
-    budget.spend((text.count(b",") + text.count(b"[") + text.count(b"{")) * _VALUE_BYTES)
-    return text
-
-
-def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Iterate over names and types of the primitive parts of each schema, as pairs of texts."""
-    for schema in schemas:
-        yield from _types_of_fields(schema["fields"])
-
-
-def _types_of_fields(fields: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    paths = ColumnPaths()
-    parts = [("", part) for part in fields]
-    while parts:
-        parent, part = parts.pop()
-        name, column_type = paths.join(parent, part["name"]), part["type"]
-        if isinstance(column_type, str):
-            yield name, column_type
-        elif column_type["type"] == "struct":
-            parts += [(name, child) for child in column_type["fields"]]
-        elif column_type["type"] == "list":
-            parts.append((name, {"name": "element", "type": column_type["element"]}))
-        elif column_type["type"] == "map":
-            parts += [(name, {"name": side, "type": column_type[side]}) for side in ("key", "value")]
-        else:
-            yield name, str(column_type["type"])
 
 
 def decode_manifest_list(data: bytes, url: str, limits: LimitOptions) -> list[ManifestFile]:

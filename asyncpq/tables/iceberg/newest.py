@@ -19,8 +19,8 @@ _HINT: Final = "version-hint.text"
 _HINT_BYTES: Final = 64 << 10  # of a number or a name
 
 
-async def newest_metadata(folder: str, reader: Reader) -> str:
-    """Return the url of the newest metadata file in ``metadata/`` below ``folder``.
+async def newest_metadata(folder: str, reader: Reader, empty: frozenset[str] = frozenset()) -> str:
+    """Return the url of the newest metadata file in ``metadata/`` below ``folder``, other than those of ``empty``.
 
     Raises:
         ObjectNotFoundError: there is no such file.
@@ -29,9 +29,12 @@ async def newest_metadata(folder: str, reader: Reader) -> str:
     below = f"{folder.rstrip('/')}/metadata/"
     names = await reader.list_names(below)
     hinted = await _hinted(below, names, reader) if _HINT in names else None
-    if hinted is not None and _NAME.fullmatch(hinted) is None:
-        return below + hinted  # a name without a number
-    numbered = [(int(match[2]), name) for name in names if (match := _NAME.fullmatch(name)) is not None]
+    if hinted is not None and (_NAME.fullmatch(hinted) is None or below + hinted in empty):
+        return below + hinted  # a name without a number, or what a writer says that it has committed
+    matches = {
+        name: match for name in names if (match := _NAME.fullmatch(name)) is not None and below + name not in empty
+    }
+    numbered = [(int(match[2]), name) for name, match in matches.items()]
     if not numbered:
         raise ObjectNotFoundError(
             "there is no Iceberg table: the folder has no metadata/*.metadata.json",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -20,11 +21,14 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from asyncpq.datasets.model import ColumnBounds, TableField
-from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
 
-_REFUSED = (types.GeographyType, types.GeometryType, types.UnknownType)
+_REFUSED = (types.GeographyType, types.GeometryType)
+_WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)
+_OTHER_COLUMNS = "The table's other columns can be read: name them in columns=."
 _MAX_FIXED_BYTES = 16 << 20
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
@@ -75,7 +79,7 @@ def _leaves(
             continue
         if isinstance(field.field_type, types.StructType):
             yield from _leaves(f"{prefix}{field.name}.", field.field_type.fields, without)
-        elif isinstance(field.field_type, types.PrimitiveType):
+        elif isinstance(field.field_type, types.PrimitiveType) and not isinstance(field.field_type, _WITHOUT_BOUNDS):
             yield prefix + field.name, field
 
 
@@ -111,13 +115,19 @@ def _bound(iceberg_type: types.IcebergType, bounds: dict[int, bytes] | None, fie
         return None  # of an earlier type of the column, or too fine for a literal: unknown
 
 
-def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
-    """Convert the columns of ``schema`` to table fields.
+def table_fields(
+    schema: Schema, mapping: NameMapping | None, table: str, foreign: Mapping[int, str] = MappingProxyType({})
+) -> tuple[TableField, ...]:
+    """Convert the columns of ``schema`` to table fields. Columns of types that asyncpq does not read are unreadable.
 
-    ``mapping``: column names in files without field ids; None: such files are refused. ``table``: its name, for errors.
+    Args:
+        schema: the columns.
+        mapping: column names in files without field ids; None: such files are refused.
+        table: the table's name, for errors.
+        foreign: types that pyiceberg does not know, by the ids of their fields.
     """
     names = None if mapping is None else _by_id(mapping.root)
-    return tuple(_field(field, names, table) for field in schema.fields)
+    return tuple(_field(field, field.name, names, table, foreign) for field in schema.fields)
 
 
 def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
@@ -146,8 +156,18 @@ def _by_id(fields: list[MappedField]) -> dict[int, tuple[str, ...]]:
     return names
 
 
-def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None, table: str) -> TableField:
+def _field(
+    field: types.NestedField,
+    path: str,
+    names: Mapping[int, tuple[str, ...]] | None,
+    table: str,
+    foreign: Mapping[int, str],
+) -> TableField:
+    """Convert a column, or a part of one at the dotted ``path``."""
     iceberg_type = field.field_type
+    own_names = () if names is None else names.get(field.field_id) or _NO_NAME
+    unreadable: AsyncpqError | None = None
+    default = None
     parts: tuple[types.NestedField, ...] = ()
     if isinstance(iceberg_type, types.StructType):
         parts = iceberg_type.fields
@@ -155,19 +175,31 @@ def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None
         parts = (iceberg_type.element_field,)
     elif isinstance(iceberg_type, types.MapType):
         parts = (iceberg_type.key_field, iceberg_type.value_field)
-    elif isinstance(iceberg_type, _REFUSED):
-        raise UnsupportedFeatureError(
-            f"{table}: asyncpq does not support Iceberg type {iceberg_type}", column=field.name
+    children = tuple(_field(part, f"{path}.{part.name}", names, table, foreign) for part in parts)
+    type_name = foreign.get(field.field_id, str(iceberg_type))
+    if type_name == "variant":
+        arrow_type, children = VARIANT_TYPE, VARIANT_PARTS
+    elif field.field_id in foreign or isinstance(iceberg_type, _REFUSED):
+        arrow_type = pa.binary() if isinstance(iceberg_type, _REFUSED) else pa.null()
+        unreadable = UnsupportedFeatureError(
+            f"{table}: asyncpq does not support Iceberg type {type_name}", column=path, hint=_OTHER_COLUMNS
         )
-    children = tuple(_field(part, names, table) for part in parts)
+    else:
+        arrow_type = _arrow_type(iceberg_type, children, path, table)
+        try:
+            default = _default(field, table)
+        except UnsupportedFeatureError as error:
+            unreadable = error
     return TableField(
         name=field.name,
-        type=_arrow_type(iceberg_type, children, field.name, table),
+        type=arrow_type,
         nullable=field.optional,
         field_id=field.field_id,
-        names=() if names is None else names.get(field.field_id) or _NO_NAME,
-        default=_default(field, table),
+        names=own_names,
+        default=default,
         children=children,
+        is_variant=type_name == "variant",
+        unreadable=unreadable,
     )
 
 
@@ -211,7 +243,7 @@ def _default(field: types.NestedField, table: str) -> Any:
         raise UnsupportedFeatureError(
             f"{table}: asyncpq cannot represent the initial default {field.initial_default!r} of a column",
             column=field.name,
-            hint="Leave the column out, or rewrite the files that lack it.",
+            hint=f"{_OTHER_COLUMNS} Or rewrite the files that lack this one.",
         ) from error
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.caching.entry_format import Pointer
 from asyncpq.errors import StoreError
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import file_values as collecting
-from asyncpq.indexing.kinds import Keys, Text
+from asyncpq.indexing.build.index_source import FileTask
+from asyncpq.indexing.kinds import Bounds, Keys, Text
+from asyncpq.indexing.manifest.commits import IndexedFile
+from asyncpq.objects.source import Tail
 from asyncpq.options import BuildOptions
 from tests.lakes import write
 
@@ -55,3 +60,16 @@ async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
     assert sum(rows) == 2000
     assert max(rows) < 250
     assert max(pending) < 1 << 20
+
+
+async def test_files_that_are_read_once_are_not_kept(tmp_path: Path) -> None:
+    """Their tails would fill the memory cache, and push out what reads use."""
+    for number in range(30):
+        write(tmp_path / "lake" / f"{number}.parquet", number)
+    kinds = (Tail, Pointer, IndexedFile, FileTask)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path / "lake"), [Bounds("id")], at=MemoryBackend())
+        assert index.manifest.num_files == 30
+        gc.collect()
+        schema_comes_from = 1  # a file that is opened before the build
+        assert sum(isinstance(known, kinds) for known in gc.get_objects()) <= 2 * schema_comes_from

@@ -192,3 +192,16 @@ def test_a_stream_that_is_not_sorted_is_noticed() -> None:
     ]
     with pytest.raises(CorruptIndexError, match="not sorted"):
         list(merged([iter([batch]) for batch in batches]))
+
+
+def test_small_tables_are_joined(tmp_path: Path) -> None:
+    """Each table takes some KiB besides its data: the rows of 100,000 files took twice the memory of the budget."""
+    count = 10 * sorting._SMALL_TABLES + 5
+    with ExternalSort(_KEYS, 1 << 30, tmp_path) as sort:
+        for number in reversed(range(count)):
+            sort.add(_table([(number.to_bytes(4, "big"), number, 0, 1)]))
+        held = [*sort._pending, *sort._small]
+        assert len(held) <= 10 + sorting._SMALL_TABLES
+        assert max(len(table.column(0).chunks) for table in held) == 1
+        rows = _rows(list(sort.batches()))
+    assert [row[1] for row in rows] == list(range(count))

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
-from asyncpq.spark.types import calendars
 from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from tests.parquet_files import EditedFile
@@ -100,7 +99,7 @@ def test_files_that_do_not_say(spark: SparkSession, restored_conf: RuntimeConfig
         conf = replace(ReadConf.of(spark), jvm_time_zone=jvm_time_zone(spark))
         assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
     conf = ReadConf.of(spark)
-    with pytest.raises(UnsupportedFeatureError, match="their time zone") as raised:
+    with pytest.raises(UnsupportedFeatureError, match="the time zone of its writer") as raised:
         read_as_spark(path, conf)
     assert raised.value.column == "timestamp"
     for key in _READ:
@@ -109,15 +108,6 @@ def test_files_that_do_not_say(spark: SparkSession, restored_conf: RuntimeConfig
         read_as_spark(path, ReadConf.of(spark))
     with pytest.raises(Exception, match="READ_ANCIENT_DATETIME"):
         spark.read.parquet(str(path)).collect()
-
-
-def test_zones_without_a_table(
-    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _written(spark, restored_conf, tmp_path, "UTC", "TIMESTAMP_MICROS")
-    monkeypatch.setattr(calendars, "_zone_tables", dict)
-    with pytest.raises(UnsupportedFeatureError, match="no table"):
-        read_as_spark(path, ReadConf.of(spark))
 
 
 def test_int96_beside_other_timestamps_in_one_column() -> None:

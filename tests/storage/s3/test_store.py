@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from asyncpq.errors import InvalidOptionError, ObjectChangedError
-from asyncpq.storage.base import Guarantee, Store
+from asyncpq.storage.base import Guarantee, Store, writable
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, opened
 
@@ -103,3 +105,13 @@ async def test_a_bucket_of_a_tenant_is_read(server: ObjectServer) -> None:
             await store.open_object(url)
         assert "sec" not in str(caught.value).replace("secret in storage_options", "")
     await store.close()
+
+
+async def test_a_server_that_sends_no_date_has_a_clock(store: Store, server: ObjectServer) -> None:
+    """A build of an index asks for the time at its end, when its work would be lost."""
+    server.faults = [Fault(headers={"Date": None}, times=None)]
+    server.put("bucket/lake/a", b"1")
+    known = set(server.objects)
+    now = await writable(store, "s3://bucket/lake/").clock("s3://bucket/lake/", context=new_context())
+    assert abs(now - time.time()) < 60
+    assert set(server.objects) == known

@@ -27,7 +27,7 @@ from asyncpq.options import LimitOptions
 from asyncpq.tables import deleted_rows
 from asyncpq.tables.iceberg import deletes as iceberg_deletes
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
-from asyncpq.tables.iceberg.manifests import decode_table_metadata
+from asyncpq.tables.iceberg.metadata import decode_table_metadata
 from tests.iceberg_tables import (
     LocalReader,
     add_files,

@@ -33,23 +33,6 @@ def _version_4(document: dict[str, Any]) -> None:
     document["format-version"] = 4
 
 
-def _variant(document: dict[str, Any]) -> None:
-    element = {"type": "list", "element-id": 9, "element": "variant", "element-required": False}
-    document["schemas"][0]["fields"][1]["type"] = element
-
-
-def _geometry(document: dict[str, Any]) -> None:
-    document["schemas"][0]["fields"][1]["type"] = "geometry"
-    document["format-version"] = 3
-    document["next-row-id"] = 0
-
-
-def _unknown(document: dict[str, Any]) -> None:
-    document["schemas"][0]["fields"][1]["type"] = "unknown"
-    document["format-version"] = 3
-    document["next-row-id"] = 0
-
-
 def _no_schema(document: dict[str, Any]) -> None:
     document["current-schema-id"] = 7
 
@@ -67,9 +50,6 @@ def _no_manifest_list(document: dict[str, Any]) -> None:
     ("edit", "error", "message"),
     [
         (_version_4, UnsupportedFeatureError, "format version 4"),
-        (_variant, UnsupportedFeatureError, r"variant.*'name\.element'"),
-        (_geometry, UnsupportedFeatureError, r"geometry.*'name'"),
-        (_unknown, UnsupportedFeatureError, r"unknown.*'name'"),
         (_no_schema, CorruptFileError, "schema"),
         (_no_fields, CorruptFileError, "fields"),
         (_no_manifest_list, CorruptFileError, "manifest-list"),

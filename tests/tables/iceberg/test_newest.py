@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 import pytest
 
 import asyncpq
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
 from asyncpq.tables.iceberg.newest import newest_metadata
 from tests.iceberg_tables import make_table
@@ -124,3 +124,76 @@ async def test_a_catalog_of_a_folder_sees_later_commits(tmp_path: Path) -> None:
         table.append(id_name_rows(stop - 1, stop))
         async with asyncpq.open_dataset(catalog) as dataset:
             assert (await dataset.read()).num_rows == stop
+
+
+# -- a writer at work -----------------------------------------------------------------------------
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def test_a_newest_file_that_is_still_empty_is_not_committed(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = Path(urlparse(table.location()).path)
+    (folder / "metadata/00007-next.metadata.json").write_bytes(b"")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder), format="iceberg")
+        assert (await dataset.read()).num_rows == 5
+
+
+async def test_a_writer_ends_its_file_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = Path(urlparse(table.location()).path)
+    newest = Path(urlparse(table.metadata_location).path)
+    whole = _content(newest)
+    for begun in (b"", whole[:100]):
+        _write(newest, begun)
+        looks = []
+
+        async def look(*args: Any, looks: list[Any] = looks) -> str:
+            if looks:
+                _write(newest, whole)
+            looks.append(args)
+            return await newest_metadata(*args)
+
+        monkeypatch.setattr("asyncpq.tables.iceberg.catalog.newest_metadata", look)
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(str(folder), format="iceberg")
+            assert (await dataset.read()).num_rows == 5
+        assert len(looks) == 2
+
+
+async def test_an_empty_file_that_the_hint_names_or_that_is_alone_is_an_error(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    folder = Path(urlparse(table.location()).path)
+    (folder / "metadata/v7.metadata.json").write_bytes(b"")
+    (folder / "metadata/version-hint.text").write_bytes(b"7")
+    async with asyncpq.Session() as session:
+        with pytest.raises(NotParquetError, match="empty") as caught:
+            await session.open_dataset(str(folder), format="iceberg")
+        assert str(caught.value.url).endswith("v7.metadata.json")
+        for path in (folder / "metadata").iterdir():
+            if path.name != "v7.metadata.json":
+                path.unlink()
+        with pytest.raises(NotParquetError, match="empty"):
+            await session.open_dataset(str(folder), format="iceberg")
+
+
+async def test_a_table_that_was_moved_is_told_so(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = urlparse(table.location()).path
+    shutil.move(folder, tmp_path / "elsewhere")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path / "elsewhere"), format="iceberg")
+        with pytest.raises(ObjectNotFoundError, match="The table was moved or copied") as caught:
+            await dataset.read()
+        assert f"names files in file://{folder}" in str(caught.value)
+        assert f"is in {tmp_path}/elsewhere" in str(caught.value)

@@ -1,0 +1,61 @@
+"""What ``lint`` finds about a file as a whole: columns that cannot be read, and large Bloom filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from asyncpq.options import MIB
+from asyncpq.reports.cures import CURES
+from asyncpq.reports.documents import Cause
+from asyncpq.reports.inspection import ChunkStops, FileLayout
+from asyncpq.reports.units import plural, size_text
+from asyncpq.reports.unreadable_columns import unreadable_columns
+
+_LEAST_FILTER_BYTES: Final = MIB
+_LEAST_FILTER_SHARE: Final = 0.25  # of the file
+
+
+def file_findings(layout: FileLayout) -> Iterator[Cause]:
+    """Yield the findings that do not depend on the column by which rows are looked up."""
+    for column, reason in unreadable_columns(layout.version, layout.chunks).items():
+        yield _cause(
+            "unreadable-column",
+            "high",
+            "a column cannot be read",
+            f"{column}: {reason}. The other columns can be read.",
+            "Write the column with an encoding, a codec and a type that other programs read.",
+            column,
+        )
+    stops = ChunkStops(layout.version, layout.chunks.values())
+    spans = [(known.chunk, stops.bloom_filter(known.chunk)) for known in layout.chunks.values()]
+    sizes = [(chunk, span[1] - span[0]) for chunk, span in spans if span is not None]
+    total, size = sum(num_bytes for _, num_bytes in sizes), layout.version.size
+    if total >= max(_LEAST_FILTER_BYTES, _LEAST_FILTER_SHARE * size):
+        values = sum(chunk.num_values for chunk, _ in sizes)
+        yield _cause(
+            "large-bloom-filters",
+            "low",
+            "Bloom filters are large",
+            f"{size_text(total)} of the file's {size_text(size)} are Bloom filters of "
+            f"{plural(len(sizes), 'column chunk')}: {total * 8 / max(1, values):,.0f} bits for each value, of which 10 "
+            "are enough. No saving is predicted: a lookup fetches a filter only where that costs less than the data "
+            "that it may rule out.",
+            "Write Bloom filters of the columns that lookups are by, for as many distinct values as a row group has.",
+            None,
+        )
+
+
+def _cause(rule: str, severity: str, title: str, detail: str, cure: str, column: str | None) -> Cause:
+    return Cause(
+        id=rule,
+        severity="high" if severity == "high" else "low",
+        title=title,
+        detail=detail,
+        saves_requests=None,
+        saves_bytes=None,
+        saves_seconds=None,
+        column=column,
+        cure=cure,
+        snippets=CURES[rule](column or "") if rule in CURES else {},
+    )

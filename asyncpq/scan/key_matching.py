@@ -1,0 +1,80 @@
+"""Match the rows of a lookup with its keys, as the filter compares them, by Arrow's hash tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import join, null_scalar, plain_array, plain_scalar, take
+from asyncpq.decoding.typed_literals import aligned_array, between_values, converter, storage_type, storage_values
+from asyncpq.expressions.scalars import Scalar
+
+
+def matches(keys: Sequence[Sequence[Scalar]], columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, pa.Array] | None:
+    """Return the pairs of a row and a key that it has: the rows, ascending, and the positions of their keys, which
+    ascend for each row. The n-th key is the n-th value of each list in ``keys``, which has a list for each of
+    ``columns``.
+
+    None if the filter compares a column's values in a way that hash tables do not.
+    """
+    # Codes of the keys and of the rows: 0, 1, ... for the distinct keys, null for what is equal to nothing.
+    key_codes = row_codes = plain_array([], pa.int64())
+    num_codes = 0
+    for number, (values, column) in enumerate(zip(keys, columns, strict=True)):
+        comparable = _comparable(values, column)
+        if comparable is None:
+            return None
+        key_values, row_values, num_codes = _coded(*comparable)
+        if number:  # the pairs of the codes so far and these
+            factor = plain_scalar(num_codes, pa.int64())
+            key_values, row_values = (
+                pc.add(pc.multiply(before, factor), codes)
+                for before, codes in ((key_codes, key_values), (row_codes, row_values))
+            )
+            key_values, row_values, num_codes = _coded(key_values, row_values)
+        key_codes, row_codes = key_values, row_values
+    rows = pc.indices_nonzero(pc.is_valid(row_codes))
+    in_lists = take(_positions_of_codes(key_codes), take(row_codes, rows))
+    return take(rows, pc.list_parent_indices(in_lists)), in_lists.flatten()
+
+
+def _coded(keys: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array, int]:
+    """Return the codes of the keys and of the rows, and their number."""
+    distinct = pc.drop_null(pc.unique(keys))
+    codes = [pc.cast(pc.index_in(array, value_set=distinct), pa.int64()) for array in (keys, rows)]
+    return codes[0], codes[1], len(distinct)
+
+
+def _positions_of_codes(codes: pa.Array) -> pa.LargeListArray:
+    """Return, for each code, its positions in ``codes``, ascending."""
+    positions = pc.indices_nonzero(pc.is_valid(codes))
+    known = take(codes, positions)
+    order = pc.array_sort_indices(known)  # a stable sort
+    ascending = take(known, order)
+    changes = pc.indices_nonzero(pc.not_equal(ascending.slice(1), ascending.slice(0, max(0, len(ascending) - 1))))
+    starts = pc.add(pc.cast(changes, pa.int64()), plain_scalar(1, pa.int64()))
+    first = plain_array([0] if len(ascending) else [], pa.int64())
+    offsets = pa.concat_arrays([first, starts, plain_array([len(ascending)], pa.int64())])
+    return pa.LargeListArray.from_arrays(offsets, pc.cast(take(positions, order), pa.int64()))
+
+
+def _comparable(values: Sequence[Scalar], column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array] | None:
+    """Return the keys and the column's values as arrays of one type in which equal values have equal bytes; null for a
+    key that equals nothing. None if the filter compares them in another way."""
+    type_ = storage_type(column.type)
+    if converter(type_) is None:
+        return None
+    keys, others = aligned_array(values, type_)
+    if any(between_values("==", value, type_) is not False for value in others):
+        return None
+    rows = join(column.chunks, column.type)
+    while isinstance(rows, pa.DictionaryArray):
+        rows = rows.dictionary_decode()
+    rows = storage_values(rows)
+    if pa.types.is_floating(type_):
+        zero = plain_scalar(0.0, type_)  # 0.0 equals -0.0, to which it adds up to 0.0
+        keys, rows = pc.add(keys, zero), pc.add(rows, zero)
+        keys = pc.if_else(pc.equal(keys, keys), keys, null_scalar(type_))  # NaN equals nothing
+    return keys, rows
