@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import functools
 import io
 import subprocess
@@ -217,6 +218,37 @@ def test_reads_load_no_pandas(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", READS, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "pandas" not in done.stdout.split()
+
+
+INDEXED = """
+import asyncio, sys, asyncpq
+async def read(folder):
+    async with asyncpq.Session() as session:
+        for view in (None, "snapshot"):
+            dataset = await session.open_dataset(folder + "/lake/", index=folder + "/index", view=view)
+            assert (await dataset.lookup({"id": 5})).num_rows == 1
+            assert (await dataset.lookup({"id": [5, 6, 77]})).num_rows == 2
+            assert await dataset.count() == 30
+            assert await dataset.count(asyncpq.col("id") < 7) == 7
+asyncio.run(read(sys.argv[1]))
+print("pandas" in sys.modules)
+"""
+
+
+def test_reads_through_an_index_load_no_pandas(tmp_path: Path) -> None:
+    """pyarrow imports it for an array that is made of Python values: on the event loop, for some tenths of a second."""
+    (tmp_path / "lake").mkdir()
+    for file in range(3):
+        pq.write_table(pa.table({"id": range(10 * file, 10 * file + 10)}), tmp_path / "lake" / f"{file}.parquet")
+
+    async def build() -> None:
+        async with asyncpq.Session() as session:
+            kinds = [indexing.Bounds("id"), indexing.Keys("id")]
+            await session.build_index(str(tmp_path / "lake"), kinds, at=str(tmp_path / "index"))
+
+    asyncio.run(build())
+    done = subprocess.run([sys.executable, "-c", INDEXED, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
 
 
 def test_every_public_name_can_be_imported() -> None:

@@ -104,13 +104,14 @@ class MemoryCache:
         """Return the value of each key in order, None for a missing one, as :meth:`get` does; take the lock once."""
         values: list[Any] = []
         with self._lock:
-            main = self._main.entries
+            main, probation = self._main.entries, self._probation.entries
             for key in keys:
-                if key in main:
+                value = main.get(key)
+                if value is not None:
                     main.move_to_end(key)
-                    values.append(main[key])
-                else:
-                    values.append(self._get(key, scan))
+                elif key in probation:
+                    value = self._get(key, scan)
+                values.append(value)
         return values
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
@@ -157,15 +158,16 @@ class MemoryCache:
 
     def _get(self, key: Hashable, scan: bool) -> Any:
         main, probation = self._main.entries, self._probation
-        if key in main:
+        value = main.get(key)
+        if value is not None:
             main.move_to_end(key)
-            return main[key]
+            return value
         if scan:
             if key in probation.entries:
                 probation.entries.move_to_end(key)
                 return probation.entries[key]
             return None
-        entry = probation.pop(key)
+        entry = probation.pop(key) if key in probation.entries else None
         if entry is None:
             return None
         self._main.put(key, *entry)  # a lookup uses it
@@ -174,7 +176,8 @@ class MemoryCache:
     def _put(self, key: Hashable, value: Any, weight: int, scan: bool) -> None:
         main = self._main
         on_probation = False
-        if self._probation.pop(key) is not None:
+        if key in self._probation.entries:
+            self._probation.pop(key)
             on_probation = scan
         elif scan and key not in main.entries:
             on_probation = not self._recall(key)
@@ -183,7 +186,8 @@ class MemoryCache:
                 self._remember(key, weight)
                 self._make_room(0)
             return
-        main.pop(key)
+        if key in main.entries:
+            main.pop(key)
         if weight <= self.max_bytes:
             self._make_room(weight)
             main.put(key, value, weight)

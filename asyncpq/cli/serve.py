@@ -15,6 +15,9 @@ def serve(
         str | None, typer.Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve data that is made for it.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Open all datasets, check the rights of all tokens, and end.")
+    ] = False,
     new_token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its sha256, and end.")] = False,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen at, instead of that of the configuration.")
@@ -23,9 +26,9 @@ def serve(
         int | None, typer.Option("--port", help="Port to listen at, instead of that of the configuration.")
     ] = None,
 ) -> None:
-    """Serve datasets over HTTP: lookups, scans and counts as JSON, NDJSON, Arrow and Parquet."""
+    """Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."""
     try:
         from asyncpq.serve.__main__ import start
     except UsageError as error:  # its packages are not installed
         fail(str(error), WRONG_USAGE)
-    raise typer.Exit(start(configuration, demo=demo, new_token=new_token, host=host, port=port))
+    raise typer.Exit(start(configuration, demo=demo, check=check, new_token=new_token, host=host, port=port))

@@ -141,6 +141,8 @@ class CatalogReader:
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
         memory = self._runtime.memory
+        if self._runtime.scope:  # other tables of the session may have the same urls in another store
+            key = (self._runtime.scope, key)
         kept: T | None = memory.get(key)
         if kept is not None:
             return kept

@@ -366,7 +366,7 @@ class SizeEstimate:
                 num_values, size, indexed, delta = content
             elif isinstance(value, Dictionary):
                 self._largest[item.column] = value.largest
-                total += value.values.nbytes  # is part of the output if the column comes as dictionary arrays
+                total += value.num_bytes  # is part of the output if the column comes as dictionary arrays
                 continue
             elif isinstance(value, PackedPage):
                 num_values, size, indexed = item.num_rows, len(value.content), value.value_bytes < 0

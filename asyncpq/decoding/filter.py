@@ -193,6 +193,10 @@ class _Compiler:
         self.cost = 0.0
 
     def compile(self, expr: Expression) -> Evaluate:
+        make = self._OF_ATOMS.get(type(expr))
+        if make is not None:
+            self.cost += _ATOM_COST
+            return make(self, expr)
         if isinstance(expr, tree.Constant):
             constant = plain_scalar(expr.value, pa.bool_())
             return lambda _: constant
@@ -203,10 +207,6 @@ class _Compiler:
             return self._junction(expr.args, pc.and_kleene, neutral=True)
         if isinstance(expr, tree.Or):
             return self._junction(expr.args, pc.or_kleene, neutral=False)
-        make = self._OF_ATOMS.get(type(expr))
-        if make is not None:
-            self.cost += _ATOM_COST
-            return make(self, expr)
         raise PredicateTypeError(f"{expr!r} is a {type(expr).__name__}, expected a predicate")
 
     def _column(self, name: str) -> _Column:

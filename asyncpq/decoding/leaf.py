@@ -175,7 +175,8 @@ class LeafDecoder:
         if decoded is None:
             values = self._read_dictionary(chunk, header, payload, limits)
             decoded = values, largest_value(values)
-        return Dictionary(decoded[0], identity_dictionary(chunk.codec, len(decoded[0])), decoded[1])
+        values, largest = decoded
+        return Dictionary(values, identity_dictionary(chunk.codec, len(values)), largest, int(values.nbytes))
 
     def _read_dictionary(
         self, chunk: ColumnChunk, header: PageHeader, payload: bytes | memoryview, limits: DecodeLimits
@@ -331,13 +332,15 @@ class LeafDecoder:
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """Decompress a page, so that single rows can be picked from it; None if it has to be decoded whole."""
         header = self._data_header(page, chunk, limits) if self.picks else None
-        if header is not None and header.encoding == Encoding.ALP:
+        if header is None:
+            return None
+        if header.encoding == Encoding.ALP:
             if not self._layout.plain_width or header.num_values > limits.max_decoded_bytes:
                 return None
             from asyncpq.decoding import alp  # few files need it
 
             return alp.open_page(page, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
-        if header is None or not self._may_pack(header):
+        if not self._may_pack(header):
             return None
         values = present_values(
             page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc, prefixes=self._prefixes
@@ -388,6 +391,13 @@ class LeafDecoder:
             return None
         return PackedPage(page.data, page.first_row, page.stop_row, content, start, length, LENGTH_BYTES)
 
+    def pick_alp(self, packed: PackedPage, positions: Sequence[int]) -> pa.Array:
+        """Return the values at ascending ``positions`` of an ALP page."""
+        from asyncpq.decoding import alp  # few files need it
+
+        picked = alp.pick(packed, positions, self.leaf)
+        return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
+
     def join_picked(self, pieces: Sequence[pa.Array | Picked], dictionary: Dictionary | None) -> list[pa.Array]:
         """Return ``pieces`` in their order as arrays in the column's own type; values picked from pages that follow one
         another become one array. Raises CorruptFileError if an index is outside the dictionary."""
@@ -416,13 +426,6 @@ class LeafDecoder:
                     array = take(dictionary.values, plain_array(indices, pa.int32()))
             arrays.append(in_structs(array, self.arrow_type, self.depth) if self.depth else array)
         return arrays
-
-    def pick_alp(self, packed: PackedPage, positions: Sequence[int]) -> pa.Array:
-        """Return the values at a few ascending ``positions`` in a page of ALP, in the column's own type."""
-        from asyncpq.decoding import alp  # few files need it
-
-        picked = alp.pick(packed, positions, self.leaf)
-        return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
         """Return whether a filter takes less time on the values of ``dictionary`` than on ``num_rows`` rows."""

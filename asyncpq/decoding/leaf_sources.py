@@ -128,14 +128,13 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         few = needed.num_rows <= max(FEW_ROWS, len(pages) * _PICKED_ROWS)
         apart = () if few else self._partly_read(pages, needed, limits)
         runs: list[_Run] = [*pages] if few or len(pages) == 1 else _runs(pages, apart)
-        opened: deque[PackedPage | None] = deque()  # the next of ``pages``, while they are picked from
+        opened: deque[PackedPage | None] = deque()  # the next of ``runs``, while they are picked from
         picks = False
         number = 0
         while number < len(runs):
             run = runs[number]
             if not isinstance(run, (LeafArray, list)) and (few or run.first_row in apart):
-                following = pages[number : number + _OPENED_PAGES] if few else (run,)
-                picked = self._pick(following, opened, needed, limits)
+                picked = self._pick(runs, number, opened, needed, limits)
                 if picked is not None:
                     pieces.append(picked)
                     picks = True
@@ -145,7 +144,6 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                 if one_by_one and not few:  # adjacent pages are decoded together from here on
                     runs = [*runs[:number], *_runs(pages[number:])]
                     run = runs[number]
-                    opened.clear()
             number += 1
             arrays = self._decode(run, limits)
             placed: Iterable[tuple[LeafArray, RowRanges]]
@@ -206,17 +204,14 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             yield array._replace(first_row=0), RowRanges.from_sorted(spans)
 
     def _pick(
-        self,
-        pages: Sequence[DataPage | LeafArray | PackedPage],
-        opened: deque[PackedPage | None],
-        rows: RowRanges,
-        limits: DecodeLimits,
+        self, runs: Sequence[_Run], number: int, opened: deque[PackedPage | None], rows: RowRanges, limits: DecodeLimits
     ) -> Picked | pa.Array | None:
-        """Return the values of ``rows`` on the first of ``pages``, without decoding the other values. None if the page
-        has to be decoded whole. ``opened``, which is updated, has the first of ``pages`` that are open already."""
-        page = pages[0]
+        """Return the values of ``rows`` on the page ``runs[number]``, without decoding the other values. None if the
+        page has to be decoded whole. ``opened``, which is updated, has the pages from there on that are open
+        already."""
+        page = runs[number]
         if isinstance(page, DataPage):
-            packed = self._open(pages, opened, limits)
+            packed = self._open(runs, number, opened, limits)
         else:
             packed = page if isinstance(page, PackedPage) else None
         if packed is None or not self._decoder.picks:
@@ -235,11 +230,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             self.pages_decoded += packed is not page
             return self._decoder.pick_alp(packed, positions)
         if packed.value_bytes >= 0:
-            content, length = packed.content, packed.value_bytes
-            first, stride = packed.start + packed.prefix_bytes, length + packed.prefix_bytes
-            for position in positions:
-                start = first + position * stride
-                data += content[start : start + length]
+            data = packed.plain(positions)
         else:
             indices = None if self.dictionary is None else packed.indices(positions)
             if indices is None:
@@ -248,13 +239,13 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return indices, data, len(positions), packed.value_bytes if packed.prefix_bytes else -1
 
     def _open(
-        self, pages: Sequence[DataPage | LeafArray | PackedPage], opened: deque[PackedPage | None], limits: DecodeLimits
+        self, runs: Sequence[_Run], number: int, opened: deque[PackedPage | None], limits: DecodeLimits
     ) -> PackedPage | None:
-        """Open the first of ``pages``, and some after it at once, unless they are kept."""
+        """Open the page ``runs[number]``, and some after it at once, unless they are kept."""
         if not opened:
             checkpoint()
             some: list[DataPage] = []
-            for page in pages[:1] if self._keep is not None else pages:
+            for page in runs[number : number + (1 if self._keep is not None else _OPENED_PAGES)]:
                 if not isinstance(page, DataPage):
                     break
                 some.append(page)

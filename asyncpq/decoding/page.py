@@ -47,10 +47,11 @@ class Dictionary(NamedTuple):
     values: pa.Array  # in the leaf's Arrow type
     identity_page: bytes  # replaces the file's own dictionary page when indices are decoded
     largest: int  # bytes of the largest value if values differ in size, else 0
+    num_bytes: int  # of ``values``
 
     @property
     def weight(self) -> int:
-        return len(self.identity_page) + int(self.values.nbytes)
+        return len(self.identity_page) + self.num_bytes
 
 
 class LeafArray(NamedTuple):
@@ -162,6 +163,16 @@ class PackedPage(NamedTuple):
                 return None
             indices.append(index)
         return indices
+
+    def plain(self, positions: Sequence[int]) -> bytes:
+        """Return the bytes of the PLAIN values at ``positions`` (rows of the page), without their lengths, one after
+        the other."""
+        content, length, data = self.content, self.value_bytes, b""
+        first, stride = self.start + self.prefix_bytes, length + self.prefix_bytes
+        for position in positions:
+            start = first + position * stride
+            data += content[start : start + length]
+        return data
 
 
 # Values picked from one page: their indices into the dictionary, or None; the bytes of PLAIN values; the number of
@@ -300,6 +311,7 @@ def common_length(data: bytes, begin: int, count: int, end: int) -> int | None:
     stride = length + LENGTH_BYTES
     if begin + stride * count != end:
         return None
-    firsts = range(begin, begin + LENGTH_BYTES)
-    prefixes_agree = all(data[first:end:stride] == data[first : first + 1] * count for first in firsts)
-    return length if prefixes_agree else None
+    for first in range(begin, begin + LENGTH_BYTES):
+        if data[first:end:stride] != data[first : first + 1] * count:
+            return None
+    return length

@@ -89,8 +89,12 @@ def decode_plain(
     content = present_values(page, header, leaf, codec, verify_crc=verify_crc)
     if content is None or len(content.data) != content.start + count * width:
         return None
-    values = content.data[content.start :] if content.start else content.data  # a bytes object is aligned
-    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)], 0)
+    # Arrow wants values aligned, as the start of a bytes object is. Levels of 8192 to a million rows take 8 bytes.
+    if content.start % width:
+        buffer = pa.py_buffer(content.data[content.start :])
+    else:
+        buffer = pa.py_buffer(content.data).slice(content.start)
+    return pa.Array.from_buffers(arrow_type, count, [None, buffer], 0)
 
 
 def decode_plain_run(

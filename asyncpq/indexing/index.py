@@ -277,7 +277,7 @@ class Index(Unpicklable):
                 options=self._options,
             )
             verified = await verify(
-                self._runtime,
+                source.runtime or self._runtime,
                 self._backend,
                 manifest,
                 pairs,

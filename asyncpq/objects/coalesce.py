@@ -66,6 +66,8 @@ def coalesce(
         merged = _close_gaps(merged, _fewer(merged, gap_bytes, wave, wave_bytes))
     if max_requests is not None and len(merged) > max_requests:
         merged = _close_gaps(merged, max_requests)
+    if sum([stop - start for start, stop in merged]) <= part_bytes:
+        return merged
     return [part for item in merged for part in cut(item, part_bytes)]
 
 

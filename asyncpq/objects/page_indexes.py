@@ -135,11 +135,12 @@ class PageIndexes:
             keys.append(chunk.locations)
             if request.bounds and chunk.bounds is not None:
                 keys.append(chunk.bounds)
-        known = dict(zip(keys, self.source.runtime.memory.get_many(keys), strict=True))
+        known = iter(self.source.runtime.memory.get_many(keys))
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
         bounded: list[tuple[IndexRequest, IndexedChunk, Any]] = []
         for request, chunk in wanted:
-            parsed = known[chunk.locations]
+            parsed = next(known)
+            zones = next(known) if request.bounds and chunk.bounds is not None else None
             if chunk.has_index and isinstance(parsed, OffsetIndex):
                 metrics.cache_hits += 1
                 self.offsets[request.row_group, request.leaf] = parsed
@@ -147,7 +148,6 @@ class PageIndexes:
                 continue
             if not request.bounds:
                 continue  # bounds without locations are of no use
-            zones = None if chunk.bounds is None else known[chunk.bounds]
             if isinstance(zones, PageZones) and not chunk.faults:
                 metrics.cache_hits += 1
                 self.zones[request.row_group, request.leaf] = zones

@@ -292,8 +292,9 @@ def _start_fetches(
     admit: bool,
 ) -> None:
     """Start to fetch the groups, and add each fetch to ``joined`` once it runs."""
-    for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
-        members = [key for group in some for key in group]
+    tasks: Iterable[Sequence[list[ContentKey]]] = _together(groups) if is_here(source.handle) else zip(groups)
+    for some in tasks:
+        members = some[0] if len(some) == 1 else [key for group in some for key in group]
         work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
         flight = source.runtime.flights.start(members, work)
         flight.join()
@@ -402,14 +403,15 @@ def _cut_out(
     ``admit`` is not None, pages are also kept in memory."""
     parts: dict[ContentKey, bytes | memoryview]
     if len(results) == 1:
-        (result,) = results
-        views = {members[0]: result.data}
+        data, start = results[0].data, members[0].start
         if len(members) > 1:
-            data, start = memoryview(result.data), members[0].start
-            views = {key: data[key.start - start : key.stop - start] for key in members}
+            data = memoryview(data)
         # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
         used_once = ("part",) if admit is not None else ("part", "page")
-        parts = {key: part if key.kind in used_once else bytes(part) for key, part in views.items()}
+        parts = {}
+        for key in members:
+            part = data if len(members) == 1 else data[key.start - start : key.stop - start]
+            parts[key] = part if key.kind in used_once else bytes(part)
     else:
         parts = {key: _joined(results, key) for key in members}
     if admit is not None:
@@ -430,6 +432,9 @@ def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes | memoryvi
 def _keep_pages(source: ObjectSource, parts: Mapping[ContentKey, bytes | memoryview], context: RequestContext) -> None:
     """Put the pages among ``parts`` into the memory cache. The callers put parts of other kinds there, once parsed or
     decoded."""
-    pages = {key: bytes(value) for key, value in parts.items() if key.kind == "page"}
+    pages: dict[ContentKey, bytes] = {}
+    for key, value in parts.items():
+        if key.kind == "page":
+            pages[key] = bytes(value)
     if pages:
         source.runtime.memory.put_many(pages, scan=context.probation)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from copy import copy
+from dataclasses import field
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -18,13 +18,15 @@ from asyncpq.caching.entry_format import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
-from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError, closed_while_reading
+from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.deadlines import Deadline, Deadlines
 from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.loop_turns import LoopTurns
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
+from asyncpq.records import dataclass
 from asyncpq.storage import client_module, open_store, place_of
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import import_whole, is_imported
@@ -103,24 +105,19 @@ class TailSizes:
     def __init__(self, default: int) -> None:
         self._default = default
         self._seen: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()  # sizes, and the guesses made of them
-        self._own: LRUCache[str, int] = LRUCache(self._MAX_FOLDERS)  # by url
+        self._own: LRUCache[str, tuple[int, int]] = LRUCache(self._MAX_FOLDERS)  # by url
 
     def guess(self, tail_hint: str, url: str = "") -> int:
         """Return how many bytes to fetch from the end of the object ``url``, which has the hint ``tail_hint``."""
         seen: Collection[tuple[int, int]] = self._seen.get(tail_hint, ())
         if (own := self._own.get(url)) is not None:
-            seen = ((own, self._guess_of(own)),)
-        elif len(seen) <= 1 and max([size for size, _ in seen], default=self._default) >= self._default:
+            seen = (own,)
+        elif len(seen) <= 1 and all(size >= self._default for size, _ in seen):
             return self._default
         guesses = {guess for _, guess in seen}
         # mostly there is one, as the files of a folder have similar footers
         guess = guesses.pop() if len(guesses) == 1 else min(guesses, key=lambda guess: (self._cost(guess, seen), guess))
         return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
-
-    @staticmethod
-    def _guess_of(size: int) -> int:
-        """Return the guess that a tail of ``size`` bytes suggests: a quarter more, in blocks of 4 KiB."""
-        return -(-size * 5 // 4 // 4096) * 4096
 
     def _cost(self, guess: int, seen: Iterable[tuple[int, int]]) -> int:
         """Return what the tails of the sizes ``seen`` would have cost with this guess."""
@@ -128,10 +125,11 @@ class TailSizes:
 
     def learn(self, tail_hint: str, needed: int, url: str = "") -> None:
         """Record that footer and indexes of the object ``url``, with this hint, were in its last ``needed`` bytes."""
+        sized = (needed, -(-needed * 5 // 4 // 4096) * 4096)
         if url:
-            self._own[url] = needed
+            self._own[url] = sized
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
-        seen.append((needed, self._guess_of(needed)))
+        seen.append(sized)
         self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)
@@ -151,6 +149,18 @@ def _running_loop() -> asyncio.AbstractEventLoop:
             hint="Run the coroutine with asyncio.run(...); under trio or without an event loop, use asyncpq.blocking "
             "(with trio, in a thread).",
         ) from None
+
+
+@dataclass(slots=True, eq=False)
+class _Life:
+    """What a session's runtime and those that :meth:`Runtime.scoped` made of it know of each other."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    process: int = field(default_factory=os.getpid)
+    closed: bool = False
+    ended: bool = False  # closing has ended
+    threads: FairThreads | None = None
+    scoped: dict[str, Runtime] = field(default_factory=dict)
 
 
 class Runtime:
@@ -186,39 +196,37 @@ class Runtime:
         self.plain_folders: LRUCache[str, bool] = LRUCache(_MAX_PLAIN_FOLDERS)
         self._stores: dict[str, Store] = {}
         self._namespaces: dict[str, str] = {}
-        self._threads: FairThreads | None = None
         self.turns: LoopTurns = LoopTurns()
         self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = os.getpid()
-        self._closed = False
-        self._ended = False  # closing has ended
-        self._deadlines = _Deadlines(options.retry.read_timeout_s)
+        self._life: _Life = _Life()
+        self.scope: str = ""  # of :meth:`scoped`
+        self.takes_table_options: bool = True  # loaded tables are read with their own storage options
+        self._deadlines = Deadlines(options.retry.read_timeout_s)
 
     # -- life -------------------------------------------------------------------------------------
 
     def enter(self) -> None:
         """Bind the session to the running event loop."""
-        if self._closed:
+        if self._life.closed:
             raise UsageError("the session is closed", hint="Make a new Session.")
         loop = _running_loop()
-        if self._loop is None:
-            self._process = os.getpid()
-        if self._loop is not None and self._loop is not loop:
+        if self._life.loop is None:
+            self._life.process = os.getpid()
+        if self._life.loop is not None and self._life.loop is not loop:
             raise UsageError(
                 "a Session belongs to the event loop it was entered in", hint="Make one Session for each event loop."
             )
-        self._loop = loop
+        self._life.loop = loop
 
     def check(self) -> None:
         """Raise UsageError unless the session is open, and the caller runs in its event loop and process."""
-        if self._closed:
+        if self._life.closed:
             raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
-        if self._loop is not _running_loop() or self._process != os.getpid():
+        if self._life.loop is not _running_loop() or self._life.process != os.getpid():
             raise UsageError(
                 "a Session belongs to the event loop and process it was entered in"
-                if self._loop is not None
+                if self._life.loop is not None
                 else "the session has not been entered",
                 hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it; in a notebook, "
                 "`session = await asyncpq.Session()`.",
@@ -227,9 +235,11 @@ class Runtime:
     def check_place(self, what: str, block: str) -> None:
         """Raise UsageError if ``what``, which ``block`` closes, is closed in another event loop or process than the
         session's, while the session is open."""
-        if self._ended:
+        if self._life.ended:
             return
-        if self._loop is not None and (self._loop is not _running_loop() or self._process != os.getpid()):
+        if self._life.loop is not None and (
+            self._life.loop is not _running_loop() or self._life.process != os.getpid()
+        ):
             raise UsageError(
                 f"{what} belongs to the event loop and process it was entered in",
                 hint=f"Close it there: `{block}` does.",
@@ -239,12 +249,12 @@ class Runtime:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the session, for other threads. Raises UsageError if the session is not open in this
         process."""
-        if self._loop is None or self._closed or self._process != os.getpid():
+        if self._life.loop is None or self._life.closed or self._life.process != os.getpid():
             raise UsageError(
-                "the session is closed" if self._closed else "the session has not been entered in this process",
+                "the session is closed" if self._life.closed else "the session has not been entered in this process",
                 hint="Use files and scans inside `async with Session()`.",
             )
-        return self._loop
+        return self._life.loop
 
     async def close(self) -> None:
         """End every scan, fetch, thread and connection. Idempotent. A step that fails does not stop the others, and a
@@ -252,21 +262,22 @@ class Runtime:
 
         Raises UsageError in another event loop or process than the session's, unless it was closed in its own.
         """
-        if self._ended:
+        if self._life.ended:
             return
         self.check_place("a Session", "async with asyncpq.Session() as session:")
-        self._closed = True
+        self._life.closed = True
         self._deadlines.close()
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
             stack.push_async_callback(self._close_threads)
             stack.push_async_callback(self.tiers.close)
-            for store in self._stores.values():
-                stack.push_async_callback(store.close)
+            for runtime in (self, *self._life.scoped.values()):
+                for store in runtime._stores.values():  # noqa: SLF001
+                    stack.push_async_callback(store.close)
             stack.push_async_callback(self.flights.close)
             stack.push_async_callback(self._close_tasks)
             for close_owner in list(self._closers.values()):
                 stack.push_async_callback(close_owner)
-        self._ended = True
+        self._life.ended = True
 
     async def _close_tasks(self) -> None:
         tasks = list(self._tasks)
@@ -276,8 +287,8 @@ class Runtime:
             await asyncio.wait(tasks)
 
     async def _close_threads(self) -> None:
-        if self._threads is not None:
-            await self._threads.close()
+        if self._life.threads is not None:
+            await self._life.threads.close()
 
     def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Register ``closer``, which the session calls when it closes, to end the work of ``owner``."""
@@ -316,7 +327,20 @@ class Runtime:
     def deadline(self, url: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that raises DeadlineExceededError after ``read_timeout_s``. The error names ``url``
         and the option."""
-        return _Deadline(self._deadlines, url)
+        return Deadline(self._deadlines, url)
+
+    def scoped(self, scope: str, storage_options: Mapping[str, Any]) -> Runtime:
+        """Return a runtime with ``storage_options`` and stores of its own, which shares all else with this one. Caches
+        keep what is read through it apart, under ``scope``. The runtime of a ``scope`` is made once.
+        """
+        made = self._life.scoped.get(scope)
+        if made is None:
+            self._life.scoped[scope] = made = copy(self)
+            made.storage_options = dict(storage_options)
+            made.scope = scope
+            made.plain_folders = LRUCache(_MAX_PLAIN_FOLDERS)
+            made._stores, made._namespaces = {}, {}  # noqa: SLF001
+        return made
 
     # -- shared resources ---------------------------------------------------------------------------
 
@@ -351,7 +375,11 @@ class Runtime:
                 place=place,
             )
             self._stores[key] = store
-            self._namespaces[key] = self.options.cache_namespace or storage_namespace(protocol, {**options, **place})
+            shared = self.options.cache_namespace
+            if self.scope:
+                self._namespaces[key] = f"{shared}:{self.scope}" if shared else self.scope
+            else:
+                self._namespaces[key] = shared or storage_namespace(protocol, {**options, **place})
         return store, self._namespaces[key]
 
     async def load(self, module: str) -> None:
@@ -359,7 +387,7 @@ class Runtime:
         was closed meanwhile."""
         if not is_imported(module):
             await self.in_thread(partial(import_whole, module))
-            if self._closed:
+            if self._life.closed:
                 raise closed_while_reading()
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
@@ -379,11 +407,11 @@ class Runtime:
         threads = self.options.limits.decode_threads
         if threads == 0 or small:
             return work()
-        if self._closed:
+        if self._life.closed:
             raise closed_while_reading()
-        if self._threads is None:
-            self._threads = FairThreads(threads, "asyncpq-decode")
-        return await self._threads.run(work)
+        if self._life.threads is None:
+            self._life.threads = FairThreads(threads, "asyncpq-decode")
+        return await self._life.threads.run(work)
 
     async def in_threads(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]:
         """Run ``works`` in up to ``threads`` decode threads, started in their order; return their results in order. If
@@ -407,85 +435,3 @@ class Runtime:
         if errors:
             raise errors[min(errors)]
         return [results[number] for number in range(len(works))]
-
-
-class _Deadlines:
-    """One timer for all deadlines of a session. All deadlines are equally long, so they expire in order.
-
-    ``asyncio.timeout`` is not used because it sets a timer for each read. That takes about 20 Python calls, a tenth of
-    the calls of a lookup in memory.
-    """
-
-    __slots__ = ("running", "timeout_s", "timer")
-
-    def __init__(self, timeout_s: float | None) -> None:
-        self.timeout_s = timeout_s
-        self.running: dict[_Deadline, float] = {}  # when they end, by time.monotonic(); in the order of their ends
-        self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
-
-    def arm(self) -> None:
-        """Start the timer for the first deadline. The timer must not be running."""
-        if self.running:
-            ends = next(iter(self.running.values()))
-            self.timer = asyncio.get_running_loop().call_later(max(0.0, ends - time.monotonic()), self._ring)
-
-    def _ring(self) -> None:
-        self.timer = None
-        now = time.monotonic()
-        for deadline in [deadline for deadline, ends in self.running.items() if ends <= now]:
-            del self.running[deadline]
-            deadline.expire()
-        self.arm()
-
-    def close(self) -> None:
-        """Stop the timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-
-class _Deadline:
-    """The context manager that :meth:`Runtime.deadline` returns.
-
-    On expiry it cancels the task, and converts the cancellation to DeadlineExceededError, as ``asyncio.timeout`` does
-    to TimeoutError.
-    """
-
-    __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "_url")
-
-    def __init__(self, deadlines: _Deadlines, url: str) -> None:
-        self._deadlines = deadlines
-        self._url = url
-        self._expired = False
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-
-    def expire(self) -> None:
-        """Cancel the task whose deadline has passed."""
-        self._expired = True
-        if self._task is not None:
-            self._task.cancel()
-
-    async def __aenter__(self) -> None:
-        self._task = task = asyncio.current_task()
-        deadlines = self._deadlines
-        if task is not None and deadlines.timeout_s is not None:
-            self._cancelling = task.cancelling()
-            deadlines.running[self] = time.monotonic() + deadlines.timeout_s
-            if deadlines.timer is None:
-                deadlines.arm()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._deadlines.running.pop(self, None)
-        task, self._task = self._task, None  # its error's frames have this deadline
-        if not self._expired or task is None:
-            return
-        ended = task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
-        if ended or (isinstance(error, TimeoutError) and not isinstance(error, AsyncpqError)):
-            raise DeadlineExceededError(
-                f"the call did not end within {self._deadlines.timeout_s} s",
-                url=self._url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
-            ) from error

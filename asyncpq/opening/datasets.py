@@ -29,8 +29,9 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import RENEWAL, options_for, safe_url
 from asyncpq.tables import Format, Version
+from asyncpq.tables.own_options import VendedCredentials, with_table_options
 from asyncpq.tables.own_store import OwnStore, check_store
 
 if TYPE_CHECKING:  # loaded where an index is found or passed
@@ -97,7 +98,7 @@ async def open_table(
     """
     store = getattr(catalog, "store", None)
     if isinstance(store, OwnStore):
-        check_store(store, runtime.storage_options)
+        runtime = _with_own_options(runtime, store)
     async with runtime.deadline(operation.url):
         snapshot = await catalog.snapshot(providers.CatalogReader(runtime, operation))
     url = url or snapshot.description.partition(", ")[0]
@@ -111,6 +112,23 @@ async def open_table(
         schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
     state.columns = DatasetColumns(schema, fields, object())
     return Dataset(state)
+
+
+def _with_own_options(runtime: Runtime, store: OwnStore) -> Runtime:
+    """Return the runtime that reads a loaded table of ``store``: with the table's options, where the session names no
+    others. Raises InvalidOptionError if the session's options contradict the table's."""
+    options = None
+    if runtime.takes_table_options:
+        options = with_table_options(store.protocol, store.options, runtime.storage_options)
+    check_store(store, runtime.storage_options if options is None else options)
+    if options is None:
+        return runtime
+    scoped = runtime.scoped(store.scope(options), options)
+    newer = store.options.get(RENEWAL)
+    older = options_for(store.protocol, scoped.storage_options).get(RENEWAL)
+    if isinstance(newer, VendedCredentials) and isinstance(older, VendedCredentials) and newer is not older:
+        older.update(newer)
+    return scoped
 
 
 async def open_files(

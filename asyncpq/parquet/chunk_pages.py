@@ -269,14 +269,15 @@ def check_page_header(
     size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
     each other. Fields of the chunk that reads can do without are checked by :func:`header_contradiction` instead.
     """
-    page_size, is_data = header.page_size, header.is_data
+    page_size = header.header_size + header.compressed_size
+    is_data = header.type is PageType.DATA_PAGE or header.type is PageType.DATA_PAGE_V2
     if expected_size is not None and page_size != expected_size:
         raise CorruptFileError(f"a page has {page_size} bytes, but the OffsetIndex says {expected_size} bytes")
     if is_data and header.encoding not in chunk.encodings and not _may_have_encoding(header.encoding, chunk):
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
-    reason = unsupported((header.encoding,) if header.is_data else (), chunk.codec)
+    reason = unsupported((header.encoding,) if is_data else (), chunk.codec)
     if reason is not None:
         raise UnsupportedFeatureError(f"the column has {reason}")
     if header.type is PageType.INDEX_PAGE:

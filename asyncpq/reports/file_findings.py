@@ -1,14 +1,15 @@
-"""What ``lint`` finds about a file as a whole: columns that cannot be read, and large Bloom filters."""
+"""What ``lint`` finds about whole files: columns that asyncpq or other programs cannot read, large Bloom filters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from asyncpq.options import MIB
-from asyncpq.reports.cures import CURES
+from asyncpq.parquet.column_chunk import Encoding
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.inspection import ChunkStops, FileLayout
+from asyncpq.reports.lint_subject import listed
 from asyncpq.reports.units import plural, size_text
 from asyncpq.reports.unreadable_columns import unreadable_columns
 
@@ -26,6 +27,18 @@ def file_findings(layout: FileLayout) -> Iterator[Cause]:
             f"{column}: {reason}. The other columns can be read.",
             "Write the column with an encoding, a codec and a type that other programs read.",
             column,
+        )
+    leaves = layout.version.metadata.schema.leaves
+    alp = dict.fromkeys(leaf for (_, leaf), known in layout.chunks.items() if Encoding.ALP in known.chunk.encodings)
+    if alp:
+        yield _cause(
+            "few-readers",
+            "low",
+            "few programs read an encoding",
+            f"{listed([leaves[leaf].dotted for leaf in alp])}: pages have the encoding ALP, which asyncpq and the Rust "
+            "crate parquet 60 read, and pyarrow 26, DuckDB 2.0 and Polars 2.1 do not. Lookups are not slower.",
+            "If other programs read the file, write these columns as BYTE_STREAM_SPLIT with zstd.",
+            None,
         )
     stops = ChunkStops(layout.version, layout.chunks.values())
     spans = [(known.chunk, stops.bloom_filter(known.chunk)) for known in layout.chunks.values()]
@@ -46,10 +59,12 @@ def file_findings(layout: FileLayout) -> Iterator[Cause]:
         )
 
 
-def _cause(rule: str, severity: str, title: str, detail: str, cure: str, column: str | None) -> Cause:
+def _cause(
+    rule: str, severity: Literal["high", "low"], title: str, detail: str, cure: str, column: str | None
+) -> Cause:
     return Cause(
         id=rule,
-        severity="high" if severity == "high" else "low",
+        severity=severity,
         title=title,
         detail=detail,
         saves_requests=None,
@@ -57,5 +72,5 @@ def _cause(rule: str, severity: str, title: str, detail: str, cure: str, column:
         saves_seconds=None,
         column=column,
         cure=cure,
-        snippets=CURES[rule](column or "") if rule in CURES else {},
+        snippets={},
     )

@@ -42,15 +42,16 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
     the error. Raises InvalidOptionError if it is not such a list."""
     if columns is None:
         return None
-    if isinstance(columns, Mapping):
-        raise InvalidOptionError(
-            f"{argument}={columns!r}: must be a list of names",
-            hint="Keys belong to lookup(), or to lookup= of plan() and why().",
-        )
-    if type(columns) is not list and (isinstance(columns, str) or not isinstance(columns, Iterable)):
-        raise InvalidOptionError(
-            f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
-        )
+    if type(columns) is not list:
+        if isinstance(columns, Mapping):
+            raise InvalidOptionError(
+                f"{argument}={columns!r}: must be a list of names",
+                hint="Keys belong to lookup(), or to lookup= of plan() and why().",
+            )
+        if isinstance(columns, str) or not isinstance(columns, Iterable):
+            raise InvalidOptionError(
+                f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
+            )
     names = list(columns)
     for name in names:
         if not isinstance(name, (str, int)) or isinstance(name, bool):

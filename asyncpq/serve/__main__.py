@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import logging
 import os
@@ -21,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m asyncpq.serve", description="Serve datasets over HTTP.")
     made.add_argument("configuration", nargs="?", help="a TOML file (docs/serve.md)")
     made.add_argument("--demo", action="store_true", help="serve data that is made for it")
+    made.add_argument("--check", action="store_true", help="open all datasets, check all tokens, and end")
     made.add_argument("--new-token", action="store_true", help="print a new token and its sha256, and end")
     made.add_argument("--host", help="address to listen at, instead of that of the configuration")
     made.add_argument("--port", type=int, help="port to listen at, instead of that of the configuration")
@@ -52,6 +54,7 @@ def start(
     configuration: str | None,
     *,
     demo: bool = False,
+    check: bool = False,
     new_token: bool = False,
     host: str | None = None,
     port: int | None = None,
@@ -61,6 +64,7 @@ def start(
     Args:
         configuration: the configuration file, unless ``demo``.
         demo: serve data that is made for it.
+        check: only open all datasets and check the rights of all tokens; the exit code is 2 if anything is wrong.
         new_token: only print a new token and its sha256.
         host, port: address to listen at, instead of that of the configuration; None keeps it.
     """
@@ -72,6 +76,10 @@ def start(
     try:
         if demo == (configuration is not None):
             raise InvalidOptionError("name a configuration, or pass --demo")
+        if check:
+            if configuration is None:
+                raise InvalidOptionError("--check needs a configuration")
+            return _check(configuration)
         if configuration is not None:
             run(listening(load_configuration(configuration), host, port), configuration)
             return 0
@@ -85,6 +93,19 @@ def start(
         return 2
     except KeyboardInterrupt:
         return 130
+    return 0
+
+
+def _check(configuration: str) -> int:
+    from asyncpq.serve.checking import faults_of
+
+    loaded = load_configuration(configuration)
+    faults = asyncio.run(faults_of(loaded))
+    for fault in faults:
+        sys.stderr.write(f"asyncpq: {fault}\n")
+    if faults:
+        return 2
+    _print(f"Datasets that are open: {len(loaded.datasets)}; tokens whose rights fit them: {len(loaded.tokens)}.\n")
     return 0
 
 

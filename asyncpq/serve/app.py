@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from traceback import clear_frames
 from types import TracebackType
@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from asyncpq.dataset import Dataset
-from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
 from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
@@ -36,6 +36,7 @@ from asyncpq.session import Session
 from asyncpq.storage.threads import work_owner
 
 JSON: Final = "application/json"
+_READY_S: Final = 1.0  # that /readyz waits for datasets to be opened
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class Service:
         self._slots = Slots()
         self._session: Session | None = None
         self._datasets: dict[str, ServedDataset] = {}
+        self._opening: set[asyncio.Task[object]] = set()
+        self.is_draining: bool = False  # told to end: /readyz says so, and requests are still answered
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -112,6 +115,8 @@ class Service:
     ) -> None:
         """Cancel all reads and close the session."""
         session, self._session = self._session, None
+        for task in self._opening:
+            task.cancel()
         for served in self._datasets.values():
             await served.close()
         self._datasets = {}
@@ -173,6 +178,7 @@ class Service:
         ]
         if self.configuration.server.docs:
             pages.append(Route("/openapi.json", _Endpoint(self._openapi), methods=["GET"]))
+            pages.append(Route("/", _Endpoint(self._root), methods=["GET"]))
             pages.append(Route("/docs", _Endpoint(self._docs), methods=["GET"]))
         handlers: Mapping[Any, Any] = {404: _not_found, 405: _not_allowed}
         app = Starlette(routes=[*pages, *verbs], lifespan=self._lifespan, exception_handlers=handlers)
@@ -185,9 +191,28 @@ class Service:
         await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "alive"}')
 
     async def _ready(self, exchange: ServerExchange) -> None:
-        if self._session is None:
+        if self._session is None or self.is_draining:
             raise _not_running()
+        closed = [served for served in self._datasets.values() if not served.is_open]
+        if closed and not self._opening:
+            self._opening = {asyncio.create_task(_try_to_open(served)) for served in closed}
+            for task in self._opening:
+                task.add_done_callback(self._opening.discard)
+        if self._opening:
+            await asyncio.wait(set(self._opening), timeout=_READY_S)
+        missing = sum(not served.is_open for served in self._datasets.values())
+        if missing:  # no names: probes have no token
+            raise Problem(
+                503,
+                f"{missing} of {len(self._datasets)} datasets are not open",
+                hint="The service's log says why; `asyncpq serve --check` tries them all.",
+                headers={"retry-after": "1"},
+            )
         await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "ready"}')
+
+    async def _root(self, exchange: ServerExchange) -> None:
+        root = exchange.request.scope.get("root_path", "")
+        await exchange.reply.whole(307, {"location": f"{root}/docs", "content-type": "text/plain"}, b"See /docs.\n")
 
     async def _metrics_page(self, exchange: ServerExchange) -> None:
         token = authenticate(self.configuration.tokens, exchange.header("authorization"))
@@ -418,6 +443,12 @@ def _etag(identity: bytes, digest: str) -> str:
 
 def _headers(media_type: str) -> dict[str, str]:
     return {"content-type": media_type, "cache-control": "private, no-cache", "vary": "Accept, Authorization"}
+
+
+async def _try_to_open(served: ServedDataset) -> None:
+    """Open a dataset; why it cannot be opened is logged there."""
+    with suppress(AsyncpqError):
+        await served.dataset()
 
 
 def _not_running() -> Problem:

@@ -102,6 +102,7 @@ class ServerConfiguration:
     port: int = 8080
     concurrent: int = 256
     drain_s: float = 30.0  # for requests under way when the service is told to end
+    unready_s: float = 0.0  # before that, while /readyz says 503 and new requests are still answered
     docs: bool = True  # whether /docs and /openapi.json exist
 
 
@@ -193,7 +194,7 @@ class _Section:
         for one in fields(defaults):
             default = getattr(defaults, one.name)
             given[one.name] = value = self.take(one.name, type(default), default)
-            if type(value) in (int, float) and not value > 0:
+            if type(value) in (int, float) and not value > 0 and value != default:  # a default of 0 is a value, too
                 raise self.wrong(one.name, "must be more than 0")
         self.end()
         return replace(defaults, **given)

@@ -43,6 +43,11 @@ class ServedDataset:
         self._opened_at = -math.inf
         self._opening: asyncio.Task[Dataset] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the dataset was opened; if that is long ago, the next request opens it again."""
+        return self._dataset is not None
+
     async def dataset(self) -> Dataset:
         """Return the open dataset. If it is older than ``reopen_s``, start to open it again in the background. Raises
         AsyncpqError if it cannot be opened."""

@@ -45,7 +45,7 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
             "title": "asyncpq",
             "version": _version(),
             "summary": "Rows of Parquet files in object stores, by key or condition.",
-            "description": "Answers come as JSON, NDJSON, Arrow IPC stream or Parquet: `Accept` or `format` chooses.",
+            "description": "Answers are JSON, NDJSON, CSV, Arrow IPC stream or Parquet: `Accept` or `format` chooses.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": root_path or "/"}],
@@ -59,7 +59,12 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
             "/v1/{dataset}/count": _verb("count", _named("where"), _COUNT_BODY, rows=False),
             "/v1/{dataset}/explain": _verb("explain", _named("where", "columns", "limit"), _SCAN_BODY, rows=False),
             "/healthz": {"get": _page("health", "Whether the process lives.", {"status": "alive"})},
-            "/readyz": {"get": _page("ready", "Whether the service takes requests.", {"status": "ready"})},
+            "/readyz": {
+                "get": _page(
+                    "ready", "Whether the service takes requests and its datasets are open.", {"status": "ready"}
+                )
+            },
+            "/metrics": {"get": _metrics()},
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -320,6 +325,20 @@ def _schema() -> dict[str, Any]:
         "tags": ["rows"],
         "summary": "The columns.",
         "responses": {"200": _document_response("Schema", example), **failures},
+    }
+
+
+def _metrics() -> dict[str, Any]:
+    example = 'asyncpq_serve_requests_total{dataset="trips",status="200",verb="count"} 1.0\n'
+    content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
+    return {
+        "operationId": "metrics",
+        "tags": ["service"],
+        "summary": "Counters for Prometheus, for tokens that may read them.",
+        "responses": {
+            "200": {"description": "The counters.", "content": content},
+            **{status: _ref("responses", status) for status in ("401", "403")},
+        },
     }
 
 

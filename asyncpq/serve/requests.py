@@ -33,6 +33,7 @@ FORMATS: Final = {
     "ndjson": "application/x-ndjson",
     "arrow": "application/vnd.apache.arrow.stream",
     "parquet": "application/vnd.apache.parquet",
+    "csv": "text/csv",
 }
 _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "lookup": frozenset({"keys", "columns", "limit"}),

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.compact import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.row_writers import ArrowWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
+from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
@@ -102,6 +102,8 @@ def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema, *, 
             return NdjsonWriter(sink)
         if format_ == "arrow":
             return ArrowWriter(sink, schema, hidden_rows=hidden_rows)
+        if format_ == "csv":
+            return CsvWriter(sink, schema)
         return ParquetWriter(sink, schema, row_group_bytes=_ROW_GROUP_BYTES, hidden_rows=hidden_rows)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise Problem(

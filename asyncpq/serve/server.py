@@ -91,7 +91,7 @@ async def _run(configuration: Configuration, path: str | None) -> None:
         with contextlib.suppress(NotImplementedError, RuntimeError):  # a system without signals, or another thread
             loop.add_signal_handler(signal.SIGHUP, lambda: service.reload_file(path))
     _load()
-    running = _server(uvicorn.Server, settings, server.drain_s + END_S)
+    running = _server(uvicorn.Server, settings, service)
     giving = asyncio.create_task(_give_back_memory())
     try:
         await running.serve()
@@ -126,17 +126,25 @@ def _resident() -> int:
         return 0
 
 
-def _server(server_class: Any, settings: Any, seconds: float) -> Any:
-    """Return a uvicorn server whose process ends at most ``seconds`` after the first signal to end, whatever runs."""
+def _server(server_class: Any, settings: Any, service: Service) -> Any:
+    """Return a uvicorn server whose process ends after a signal: for ``unready_s`` it still answers, while /readyz says
+    503; then it ends in ``drain_s`` and ``END_S``, whatever runs. A second signal takes the first time away."""
+    loop, server = asyncio.get_running_loop(), service.configuration.server
+    unready_s, seconds = server.unready_s, server.drain_s + END_S
 
     class EndingServer(server_class):  # type: ignore[misc]  # uvicorn's
         _ending: threading.Timer | None = None
 
         def handle_exit(self, sig: int, frame: Any) -> None:
             if self._ending is None:
-                self._ending = threading.Timer(seconds, _end_process)
+                self._ending = threading.Timer(unready_s + seconds, _end_process)
                 self._ending.daemon = True
                 self._ending.start()
+                service.is_draining = True
+                if unready_s:
+                    end = super().handle_exit
+                    loop.call_soon_threadsafe(loop.call_later, unready_s, end, sig, frame)
+                    return
             super().handle_exit(sig, frame)
 
     return EndingServer(settings)

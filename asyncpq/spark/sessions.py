@@ -62,6 +62,7 @@ class ProcessSession:
             # values are rebased when they are converted to Spark's types, as Spark's settings say
             read=ReadOptions(int96_unit=settings.int96_unit, legacy_calendar="ignore"),
         )
+        self._session.runtime.takes_table_options = False  # tasks open files of a table with the settings alone
         self._portal = Portal(end=lambda: self._session.close())
         try:
             self._portal.call(self._session.__aenter__())

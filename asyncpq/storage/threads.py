@@ -211,16 +211,17 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
             item = calls.get(block=True)
         if item is None:
             break
-        call, work = item
+        call, *work = item  # the call takes it out: no frame of an error that it raises holds its arguments
+        del item
         if call.set_running_or_notify_cancel():
             try:
-                result = work()
+                result = work.pop()()
             except BaseException as error:  # noqa: BLE001  # every error is the caller's
                 call.set_exception(error)
             else:
                 call.set_result(result)
                 del result
-        del item, call, work  # a waiting thread holds no arguments
+        del call, work  # a waiting thread holds no arguments
     ended.set_result(None)
 
 

@@ -243,6 +243,9 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
     return dict(next((options[name] for name in aliases if options.get(name) is not None), {}))
 
 
+#: The storage option with which a table's catalog is asked for credentials anew, for asyncpq's own use: a coroutine
+#: function that takes the options whose credentials have expired, and returns those that replace them.
+RENEWAL: Final = "asyncpq.renewal"
 _ALIASES = {
     "s3": ("s3", "s3a"),
     "s3a": ("s3a", "s3"),

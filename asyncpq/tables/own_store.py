@@ -1,11 +1,11 @@
 """The store that a loaded table was opened in: a ``deltalake.DeltaTable`` and a pyiceberg ``Table`` have storage
-options of their own, but the session reads the table's files with its options.
+options of their own, which the session reads the table with where its own options name nothing else (``own_options``).
 
-Buckets of one name exist in many stores, so that the session would silently read another store's rows with the table's
-version. :func:`check_store` raises an error instead. Stores are told apart by endpoint and by Azure's account. An
-access key or a region that the table's own options name must be the session's, too: it is not dropped in silence. Keys
-with a session token are not compared: catalogs give out others every hour, for tables in the same store. Keys and
-regions that only the environment names are not compared either.
+Buckets of one name exist in many stores, so that the session's options could silently read another store's rows with
+the table's version. :func:`check_store` raises an error instead. Stores are told apart by endpoint and by Azure's
+account. An access key or a region that the table's own options name must be the session's, too: it is not dropped in
+silence. Keys with a session token are not compared: catalogs give out others every hour, for tables in the same store.
+Keys and regions that only the environment names are not compared either.
 
 Each library finds an endpoint in other places, so that the environment may name one for the table and another for the
 session: botocore (s3fs, pyiceberg's FsspecFileIO) reads AWS's variables and files; object_store (deltalake, obstore)
@@ -21,11 +21,13 @@ from dataclasses import field
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from asyncpq.caching.entry_format import storage_namespace
 from asyncpq.errors import InvalidOptionError
 from asyncpq.records import dataclass
 from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
-from asyncpq.storage.urls import mapping_option, options_for, safe_url, split_url
+from asyncpq.storage.urls import RENEWAL, mapping_option, options_for, safe_url, split_url
 from asyncpq.tables.locations import store_protocol
+from asyncpq.tables.own_options import VendedCredentials, delta_options, iceberg_options
 
 #: Names that object_store, and so deltalake and obstore, gives to settings, in lower case.
 _ENDPOINTS: Final = (("aws_endpoint_url_s3",), ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"))
@@ -50,6 +52,7 @@ _CONNECTION_ENDPOINT: Final = re.compile(r"(?:^|;)\s*BlobEndpoint=([^;]+)", re.I
 _AZURE: Final = re.compile(r"(?:.*\.)?(?:core\.windows\.net|fabric\.microsoft\.com)")
 _AMAZON: Final = re.compile(r"(?:.*\.)?amazonaws\.com")
 _THIS_MACHINE: Final = re.compile(r"(?:.*\.)?localhost(?:\.localstack\.cloud)?|::1")
+_VENDED: Final = frozenset({"key", "secret", "token", RENEWAL})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -72,12 +75,26 @@ class OwnStore:
         protocol: of the table's url, by :func:`asyncpq.tables.locations.store_protocol`.
         settings: what the table names.
         bucket: bucket or container in the table's url.
+        options: the table's options, as those of fsspec's filesystem.
+        owner: text that names the table and who has loaded it, if its credentials are a catalog's, given for some time;
+            else "".
     """
 
     table: tuple[str, str]
     protocol: str
     settings: Settings
     bucket: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    owner: str = field(default="", repr=False)
+
+    def scope(self, storage_options: Mapping[str, Any]) -> str:
+        """Return the namespace of what is read with ``storage_options``, which include the table's: one for all
+        credentials that a catalog gives a table, else one for these options."""
+        options = options_for(self.protocol, storage_options)
+        if self.owner and RENEWAL in options:
+            lasting = {name: value for name, value in options.items() if name not in _VENDED}
+            options = {**lasting, "owner": self.owner}
+        return storage_namespace(self.protocol, {"table": options})
 
 
 def delta_store(url: str, options: Mapping[str, Any] | None) -> OwnStore | None:
@@ -89,12 +106,19 @@ def delta_store(url: str, options: Mapping[str, Any] | None) -> OwnStore | None:
         return None
     if settings == Settings():
         return None
-    return OwnStore(("the DeltaTable", "the table's url, format='delta' and its version"), protocol, settings, bucket)
+    named = ("the DeltaTable", "the table's url, format='delta' and its version")
+    return OwnStore(named, protocol, settings, bucket, delta_options(protocol, options or {}))
 
 
-def iceberg_store(url: str, properties: Mapping[str, Any]) -> OwnStore | None:
+def iceberg_store(
+    url: str, properties: Mapping[str, Any], renew: VendedCredentials | None = None, owner: str = ""
+) -> OwnStore | None:
     """Return the store of a pyiceberg table at ``url`` whose ``io`` has these ``properties``; None if they name no
-    setting of such a store: a catalog may have loaded the table without a request to its store."""
+    setting of such a store: a catalog may have loaded the table without a request to its store.
+
+    ``renew``: asks the catalog for credentials that replace those in ``properties``; None if it cannot. ``owner``: see
+    :class:`OwnStore`.
+    """
     protocol, bucket = _protocol(url)
     prefixes = _ICEBERG_PREFIXES.get(protocol, ())
     if not any(name.startswith(prefixes) and value for name, value in properties.items()):
@@ -123,7 +147,10 @@ def iceberg_store(url: str, properties: Mapping[str, Any]) -> OwnStore | None:
     if settings == Settings():
         return None
     instead = "the url of its metadata file and format='iceberg'"
-    return OwnStore(("the properties of the Iceberg table's io", instead), protocol, settings, bucket)
+    options = iceberg_options(protocol, properties)
+    if protocol == "s3" and "token" in options and renew is not None:
+        options[RENEWAL] = renew
+    return OwnStore(("the properties of the Iceberg table's io", instead), protocol, settings, bucket, options, owner)
 
 
 def _file_io_endpoint(protocol: str, properties: Mapping[str, Any]) -> str | None:

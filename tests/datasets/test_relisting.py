@@ -19,7 +19,7 @@ import asyncpq
 from asyncpq import col, records
 from asyncpq.datasets import listed_folders, listing, relisting
 from asyncpq.indexing import Bounds
-from asyncpq.storage.s3 import direct, store
+from asyncpq.storage.s3 import direct_listing, store
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.answers import listing_query
 
@@ -223,7 +223,7 @@ async def test_large_listings_are_looked_through_in_threads(
 
         monkeypatch.setattr(module, name, call)
 
-    noted(direct, "parse_page")
+    noted(direct_listing, "parse_page")
     noted(store, "_objects_of")
     for name in ("_found", "find_table", "read_partitions"):
         noted(listing, name)

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.decoding.page import DataPage
-from asyncpq.decoding.plain import decode_plain, decode_plain_run, plain_width
+from asyncpq.decoding.plain import decode_plain, decode_plain_run, plain_width, present_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
-from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.column_chunk import Codec, ColumnChunk
 from asyncpq.parquet.metadata import FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.schema import Leaf
 
@@ -74,6 +74,39 @@ def test_taken_and_equal(kind: pa.DataType, codec: str, version: str, checksum: 
     assert found.equals(values)
     found.validate(full=True)
     assert found.buffers()[1].address % (kind.bit_width // 8) == 0
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 8191, 8192, 9001])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
+def test_values_behind_levels_of_any_length_are_aligned(kind: pa.DataType, count: int) -> None:
+    values = pa.array(range(count), kind)
+    found = decode(values, compression="zstd")
+    assert found is not None
+    assert found.equals(values)
+    width = kind.bit_width // 8
+    assert found.buffers()[1].address % width == 0
+    assert found.get_total_buffer_size() == count * width
+
+
+@pytest.mark.parametrize(
+    ("levels", "is_taken"),
+    [
+        (b"\x02\0\0\0\x06\x01", True),
+        (b"\x03\0\0\0\x86\x00\x01", True),  # the same run, its length in two bytes
+        (b"\x02\0\0\0\x10\x01", True),  # a longer run
+        (b"\x02\0\0\0\x04\x01", False),
+        (b"\x02\0\0\0\x06\x00", False),
+        (b"\x04\0\0\0\x04\x01\x02\x00", False),
+        (b"\x02\0\0\0\x03\xff", False),  # bit-packed
+    ],
+)
+def test_pages_are_taken_if_their_levels_are_one_run(levels: bytes, is_taken: bool) -> None:
+    _, known, leaf, _ = first_page(pa.array([1, 2, 3], pa.int32()), compression="none")
+    content = levels + bytes(range(12))
+    header = known._replace(uncompressed_size=len(content), compressed_size=len(content), crc=None)
+    found = present_values(bytes(header.header_size) + content, header, leaf, Codec.UNCOMPRESSED, verify_crc=True)
+    assert (found is not None) == is_taken
+    assert found is None or found.data[found.start :] == bytes(range(12))
 
 
 @pytest.mark.parametrize(

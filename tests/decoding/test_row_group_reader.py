@@ -239,3 +239,14 @@ def test_matching_rows_are_those_of_the_mask(numbers: list[int], data: st.DataOb
     assert matched.matching_rows() == RowRanges.from_rows(
         [number for number, flag in zip(numbers, flags, strict=True) if flag]
     )
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_matching_row_of_a_lookup_is_that_of_the_mask(count: int, data: st.DataObject) -> None:
+    """Also where the mask has nulls, or is a part of a longer one, whose other rows do not count."""
+    row, null = data.draw(st.integers(0, count - 1)), data.draw(st.none() | st.integers(0, count - 1))
+    flags = [None if at == null and at != row else at == row for at in range(count)]
+    front = data.draw(st.integers(0, 9))
+    mask = pa.array([*[True] * front, *flags, *[True] * 9], pa.bool_())[front : front + count]
+    matched = Matched(RowRanges.single(100, 100 + count), mask, {}, 1000, 1, count)
+    assert matched.matching_rows() == RowRanges.single(100 + row, 101 + row)

@@ -20,6 +20,7 @@ from asyncpq.parquet.row_group import RowGroup
 
 ROWS_PER_GROUP = 20
 HOT_CALLS = 154  # of the own functions of asyncpq, for one column
+COLD_CALLS = 516  # for four columns, from a local file
 
 
 class CountedGroups(tuple[RowGroup, ...]):
@@ -157,6 +158,24 @@ async def test_a_hot_lookup_takes_few_python_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str], most: int
 ) -> None:
     """Its pages are in memory, decoded: what is left is Python's own work, which each call makes slower."""
+    metrics, calls = await _calls_of_a_lookup(tmp_path, monkeypatch, columns, [41_000, 77_000, 42_000, 42_000], 42_000)
+    assert metrics.requests == metrics.pages_read == 0
+    assert calls <= most
+
+
+async def test_a_lookup_that_reads_its_pages_takes_few_python_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ["word", "price", "count"]
+    metrics, calls = await _calls_of_a_lookup(tmp_path, monkeypatch, columns, [*range(1000, 100_000, 10_000)], 97_000)
+    assert metrics.pages_read == 4
+    assert calls <= COLD_CALLS
+
+
+async def _calls_of_a_lookup(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str], before: list[int], key: int
+) -> tuple[ReadMetrics, int]:
+    """Look up the keys ``before``, then ``key``; return what the last lookup cost, and its calls."""
     monkeypatch.delitem(sys.modules, tracing.API, raising=False)  # that another test traces
     rows = 100_000
     table = pa.table(
@@ -167,19 +186,18 @@ async def test_a_hot_lookup_takes_few_python_calls(
             "count": pa.array([row % 50 for row in range(rows)], pa.int32()),
         }
     )
-    path = str(tmp_path / "hot.parquet")
+    path = str(folder / "hot.parquet")
     pq.write_table(table, path, use_dictionary=["word"], max_rows_per_page=5000, write_page_index=True)
     requests = asyncpq.RequestOptions(tail_bytes=1 << 14)
     async with asyncpq.Session(cache_policy=asyncpq.immutable(), requests=requests) as session:
         file = await session.open_file(path)
-        for key in (41_000, 77_000, 42_000, 42_000):
-            found = await file.lookup({"id": key}, columns=columns)
-            assert found.to_pylist() == table.slice(key, 1).select(columns).to_pylist()
+        for known in before:
+            found = await file.lookup({"id": known}, columns=columns)
+            assert found.to_pylist() == table.slice(known, 1).select(columns).to_pylist()
         calls = Calls()
         sys.setprofile(calls)
         try:
-            await file.lookup({"id": 42_000}, columns=columns)
+            await file.lookup({"id": key}, columns=columns)
         finally:
             sys.setprofile(None)
-    assert file.metrics.requests == file.metrics.pages_read == 0
-    assert calls.count <= most
+        return file.metrics, calls.count

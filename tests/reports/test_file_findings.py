@@ -68,6 +68,8 @@ def test_alp_is_named_and_readable() -> None:
     assert inspection["unreadable"] == {}
     assert "ALP" in inspection["columns"][1]["encodings"]
     assert "unreadable-column" not in [each["id"] for each in findings]
+    (finding,) = [each for each in findings if each["id"] == "few-readers"]
+    assert finding["detail"].startswith("x: pages have the encoding ALP")
 
 
 def _with_filters(num_bytes: int) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,48 @@ async def test_health_readiness_and_metrics(lake: str) -> None:
     assert 'asyncpq_serve_requests_total{dataset="trips",status="200",verb="count"} 1.0' in text
     assert 'asyncpq_serve_requests_total{dataset="trips",status="400",verb="count"} 1.0' in text
     assert "asyncpq_serve_requests_in_flight 0.0" in text
+
+
+async def test_a_service_is_ready_when_its_datasets_are_open(lake: str, tmp_path: Path) -> None:
+    missing = tmp_path / "later"
+    service = Service(configuration(f"{missing}/"))
+    transport = httpx.ASGITransport(service.app)
+    async with service, httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        found = problem(await client.get("/readyz"), 503)
+        assert found["detail"] == "1 of 1 datasets are not open"
+        assert str(missing) not in str(found)  # probes have no token
+        shutil.copytree(lake, missing)
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_service_that_drains_answers_and_is_not_ready(lake: str) -> None:
+    service = Service(configuration(lake))
+    transport = httpx.ASGITransport(service.app)
+    async with (
+        service,
+        httpx.AsyncClient(transport=transport, base_url="http://service", headers=bearer(TOKEN)) as client,
+    ):
+        assert (await client.get("/readyz")).status_code == 200
+        service.is_draining = True
+        problem(await client.get("/readyz"), 503)
+        assert (await client.get("/v1/trips/count")).status_code == 200
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_the_root_leads_to_the_documentation(lake: str) -> None:
+    async with client_of(configuration(lake)) as client:
+        answer = await client.get("/", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+
+
+async def test_rows_as_csv(lake: str) -> None:
+    async with client_of(configuration(lake)) as client:
+        answer = await client.get("/v1/trips/lookup?id=5&columns=id,user&format=csv")
+        assert answer.headers["content-type"].startswith("text/csv")
+        (row,) = (await client.get("/v1/trips/lookup?id=5&columns=id,user")).json()["rows"]
+        assert list(csv.DictReader(io.StringIO(answer.text))) == [{name: str(value) for name, value in row.items()}]
+        chosen = await client.get("/v1/trips/lookup?id=5", headers={"accept": "text/csv"})
+        assert chosen.headers["content-type"].startswith("text/csv")
 
 
 FIVE_COLUMNS = ("id", "user", "region", "price", "secret")

@@ -31,7 +31,7 @@ NULL = (
     121,
     256,
 )  # of the rows seen; the rows beside them are hidden, or come from a decoder that leaves values there
-FORMATS = ("json", "ndjson", "arrow", "parquet")
+FORMATS = ("json", "ndjson", "arrow", "parquet", "csv")
 
 NARROW = pa.dictionary(pa.int8(), pa.string())
 

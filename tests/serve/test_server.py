@@ -20,8 +20,10 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from asyncpq.serve import Service
+from asyncpq.serve import server as server_module
 from asyncpq.serve.__main__ import main
-from asyncpq.serve.configuration import token_digest
+from asyncpq.serve.configuration import Configuration, ServerConfiguration, token_digest
 from asyncpq.testing import Fault, ObjectServer
 from tests.serve.services import (
     ROWS,
@@ -270,3 +272,35 @@ async def test_20_000_lookups_at_64_at_once_with_faults_behind_them(capsys: pyte
     assert wrong == []
     assert len(seconds) == total
     assert memory[-1] - memory[2] < 24 << 20
+
+
+class _Ended:
+    """Stands in for uvicorn's server."""
+
+    def __init__(self, settings: object) -> None:
+        self.ended = False
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self.ended = True
+
+
+@pytest.mark.parametrize(("unready_s", "signals"), [(0.0, 1), (10.0, 1), (10.0, 2)])
+async def test_the_port_stays_open_while_readyz_says_no(
+    unready_s: float, signals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(Configuration(server=ServerConfiguration(unready_s=unready_s)))
+    later: list[Any] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *call: later.append(call))
+    running = server_module._server(_Ended, None, service)
+    try:
+        for _ in range(signals):
+            running.handle_exit(signal.SIGTERM, None)
+    finally:
+        running._ending.cancel()  # it would end this process
+    assert service.is_draining
+    assert running.ended == (unready_s == 0 or signals == 2)
+    if unready_s:
+        ((_, seconds, end, *arguments),) = later
+        assert seconds == unready_s
+        end(*arguments)
+        assert running.ended

@@ -46,18 +46,12 @@ def _filled(server: ObjectServer, folder: Path, name: str) -> None:
             server.put(f"bucket/t/{path.relative_to(folder)}", path.read_bytes())
 
 
-@pytest.mark.parametrize("by_environment", [False, True])
-async def test_a_delta_table_of_another_endpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool
-) -> None:
+async def test_a_delta_table_of_another_endpoint(tmp_path: Path) -> None:
     async with ObjectServer() as production, ObjectServer() as staging:
         _filled(production, tmp_path / "production", "production")
         _filled(staging, tmp_path / "staging", "staging")
         table = await asyncio.to_thread(DeltaTable, URL, None, _deltalake_options(production))
         options: dict[str, Any] = dict(staging.storage_options)
-        if by_environment:
-            del options["endpoint_url"]
-            monkeypatch.setenv("AWS_ENDPOINT_URL", staging.endpoint)
         async with asyncpq.Session({"s3": options}) as session:
             with pytest.raises(InvalidOptionError) as caught:
                 await session.open_dataset(table)
@@ -71,6 +65,24 @@ async def test_a_delta_table_of_another_endpoint(
         async with asyncpq.Session(production.storage_options) as session:
             rows = await (await session.open_dataset(table)).read()
             assert rows.to_pylist() == [{"name": "production"}]
+
+
+async def test_a_tables_endpoint_counts_before_the_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ObjectServer() as production, ObjectServer() as staging:
+        _filled(production, tmp_path / "production", "production")
+        _filled(staging, tmp_path / "staging", "staging")
+        table = await asyncio.to_thread(DeltaTable, URL, None, _deltalake_options(production))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", staging.endpoint)
+        async with asyncpq.Session() as session:
+            rows = await (await session.open_dataset(table)).read()
+            assert rows.to_pylist() == [{"name": "production"}]
+            built = await session.build_index(table, [Bounds()], at=str(tmp_path / "index"))
+            indexed = await session.open_dataset(table, index=str(tmp_path / "index"))
+            assert (await indexed.lookup({"name": "production"})).num_rows == 1
+            assert built.url
+        assert staging.log == []
 
 
 async def test_an_iceberg_table_of_another_endpoint(tmp_path: Path) -> None:

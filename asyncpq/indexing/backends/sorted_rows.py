@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
@@ -85,7 +86,7 @@ class SortedRows:
             rows = pa.Table.from_batches(batches, schema=rows.schema)
         if at_least is not None and rows.num_rows:
             name, least = at_least
-            rows = rows.filter(pc.greater_equal(rows.column(name), pa.scalar(least, pa.binary())))
+            rows = rows.filter(pc.greater_equal(rows.column(name), plain_scalar(least, pa.binary())))
         if limit is not None and rows.num_rows > limit:
             return None
         return rows if columns is None else rows.select(list(columns))

@@ -95,6 +95,7 @@ async def build(
         StaleSnapshotError: the build expired, or the index was dropped.
         StoreError: a store failed. The next build continues from what was committed.
     """
+    runtime = source.runtime or runtime
     if index_tables is not None:
         index_tables = list(dict.fromkeys((FILES, *index_tables)))
         backend.check([index_table.kind for index_table in index_tables])

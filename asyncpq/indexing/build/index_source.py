@@ -68,6 +68,7 @@ class IndexSource:
     required: bool = False  # the files were written for this index: each must exist, with the index's columns
     alone: bool = False  # no other file is live after the commit, even if committed meanwhile; its columns change too
     as_of: datetime  # time of the listing, with a zone
+    runtime: Runtime | None = None  # reads the files, if not the session's: a table may have its own storage options
 
     def path(self, url: str) -> str:
         """Return the path by which the index names the file at ``url``; "" if the dataset is a single file, whose
@@ -301,6 +302,7 @@ async def dataset_source(
         partitions=tuple(name for name in partitions if name in schema.names),
         files=files,
         as_of=began,
+        runtime=state.runtime,
     )
 
 

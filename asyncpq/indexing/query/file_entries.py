@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry, urls_of
 from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import plain_array
 from asyncpq.decoding.paths import top_level
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
@@ -150,14 +151,14 @@ class FileDirectory:
     @classmethod
     def empty(cls) -> FileDirectory:
         """Return a directory without files."""
-        return cls(_DIRECTORY.empty_table())
+        return cls(pa.Table.from_batches([], _DIRECTORY))
 
     def match(self, files: Sequence[DataFile], manifest: Manifest) -> ListingMatch:
         """Look up the listed ``files`` in the directory by url and version, and return which entries they match.
         ``manifest`` is the directory's snapshot."""
         count = self._rows.num_rows
         checks, versions, sizes, ids, counts = map(self._numbers, ("check", "version", "size", "id", "num_rows"))
-        urls = pa.array(list(map(hash, urls_of(files))), pa.int64())
+        urls = plain_array(list(map(hash, urls_of(files))), pa.int64())
         places = pc.index_in(urls, value_set=self._rows["url"]).to_pylist()
         positions = array("q", [-1]) * count  # of the listed file of each row
         unversioned, unknown = array("q"), array("q")
@@ -226,7 +227,7 @@ def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
             record = (file.id, hash(url), _check(url), version, size, num_rows)
             for column, number in zip(columns, record, strict=True):
                 column.append(number)
-    return pa.Table.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=_DIRECTORY)
+    return pa.Table.from_arrays([plain_array(column, pa.int64()) for column in columns], schema=_DIRECTORY)
 
 
 def _check(url: str) -> int:
@@ -249,7 +250,8 @@ async def load_directory(read: SnapshotRead) -> FileDirectory:
         return directory
     segments = manifest.segments_of(FILES)
     parts = await together(read.operation, [partial(_directory_part, read, segment) for segment in segments])
-    rows = pa.concat_tables([_DIRECTORY.empty_table(), *chain.from_iterable(parts)])
+    batches = chain.from_iterable(table.to_batches() for table in chain.from_iterable(parts))
+    rows = pa.Table.from_batches(batches, _DIRECTORY)  # empty_table() would import pandas
     directory = await worked(read.runtime, rows.num_rows, partial(FileDirectory, rows))
     memory.put(key, directory, directory.weight)
     return directory

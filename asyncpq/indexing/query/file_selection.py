@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.decoding import kernels as pc
-from asyncpq.decoding.arrow import plain_scalar
+from asyncpq.decoding.arrow import plain_array, plain_scalar
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -188,7 +188,7 @@ def _are_in(files: pa.ChunkedArray, ids: RowRanges) -> pa.ChunkedArray:
     if ids.num_ranges == 1:
         return pc.and_(pc.greater_equal(files, ids.start), pc.less(files, ids.stop))
     kept = [file for file in pc.unique(files).to_pylist() if file in ids]
-    return pc.is_in(files, pa.array(kept, pa.int64()))
+    return pc.is_in(files, plain_array(kept, pa.int64()))
 
 
 _ALL = AccessPlan.all()
@@ -373,7 +373,7 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
         if least.as_py() in ranges[0] and greatest.as_py() in ranges[0]:
             return table
     points = [low for low, high in ranges if high == low + b"\x00"]
-    mask = pc.is_in(keys, pa.array(points, pa.binary()))
+    mask = pc.is_in(keys, plain_array(points, pa.binary()))
     for low, high in ranges:
         if high != low + b"\x00":
             inside = pc.greater_equal(keys, plain_scalar(low, pa.binary()))
@@ -390,7 +390,7 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
         return table
     lows, highs = table.column("key"), table.column("max")
     if len(ranges) > _FEW_RANGES:
-        return table.filter(pa.array(_meet(lows.to_pylist(), highs.to_pylist(), ranges), pa.bool_()))
+        return table.filter(plain_array(_meet(lows.to_pylist(), highs.to_pylist(), ranges), pa.bool_()))
     mask: pa.ChunkedArray | None = None
     for low, high in ranges:
         meets = pc.greater_equal(highs, plain_scalar(low, pa.binary()))

@@ -19,6 +19,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.partitioning import folders_of, read_partitions
 from asyncpq.datasets.providers import FileSet
 from asyncpq.decoding import kernels as pc
+from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
@@ -256,7 +257,7 @@ def _in_order(read: SnapshotRead, num_files: int, tables: Sequence[pa.Table]) ->
         raise CorruptIndexError("the index's list of files lacks some of its files", url=read.backend.description)
     if by_file is not None:
         paths = (path for chunk in rows["path"].chunks for path in chunk.to_pylist())
-        rows = rows.filter(pa.array([url_in(manifest, path) in by_file for path in paths], pa.bool_()))
+        rows = rows.filter(plain_array([url_in(manifest, path) in by_file for path in paths], pa.bool_()))
     # sort_by makes one array of each column, for which 2 GiB of text are too many
     texts = [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in rows.schema]
     return rows.cast(pa.schema(texts)).sort_by("path" if manifest.root else "key")

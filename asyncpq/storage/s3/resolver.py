@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from asyncpq.errors import CredentialsError, InvalidOptionError
@@ -26,9 +26,13 @@ from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.threads import import_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from asyncpq.storage.s3.client import S3Client
+
+#: Takes options whose credentials have expired, and returns those that replace them.
+Renew: TypeAlias = "Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,10 +124,16 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
 
 
 class S3Resolver(Unpicklable):
-    """Resolves credentials and bucket addresses for one store, and loads botocore and s3fs when they are needed."""
+    """Resolves credentials and bucket addresses for one store, and loads botocore and s3fs when they are needed.
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    ``renew``: replaces the credentials in ``options`` when they have expired (see
+    :data:`asyncpq.storage.urls.RENEWAL`); None if nothing does.
+    """
+
+    def __init__(self, options: Mapping[str, Any], renew: Renew | None = None) -> None:
         self._options = options
+        self._renew = renew
+        self._replaced: list[S3Client] = []  # with options of expired credentials
         self._config: S3Config | None = None
         self._reason: str | None = None  # to use botocore
         self._remote_keys: tuple[Credentials, float] | None = None
@@ -168,6 +178,11 @@ class S3Resolver(Unpicklable):
         ``again``: search anew, since the last ones expired. Raises CredentialsError if none are found.
         """
         if again:
+            if self._renew is not None:
+                self._options = {**self._options, **await self._renew(self._options)}
+                if self._client is not None:
+                    self._replaced.append(self._client)
+                    self._client = None
             self._config = self._reason = self._remote_keys = None
         config = self._configuration()
         if config is not None and config.remote is not None:
@@ -176,7 +191,7 @@ class S3Resolver(Unpicklable):
             except NeedsBotocoreError as problem:
                 self._use_botocore(str(problem))
         elif config is not None:
-            if again and config.source == "storage_options":
+            if again and config.source == "storage_options" and self._renew is None:
                 raise CredentialsError("the credentials in storage_options have expired", hint="Pass new credentials.")
             return config.keys
         return await (await self.client()).fetch_credentials(again)
@@ -230,8 +245,8 @@ class S3Resolver(Unpicklable):
 
     async def close(self) -> None:
         """Close the connections of s3fs. Idempotent."""
-        if self._client is not None:
-            await self._client.close()
+        for client in (*self._replaced, *([] if self._client is None else [self._client])):
+            await client.close()
 
     def _configuration(self) -> S3Config | None:
         """Return the configuration; None if botocore must resolve it."""

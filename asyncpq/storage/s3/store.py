@@ -47,6 +47,7 @@ from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (
     END_OF_KEY,
+    RENEWAL,
     bucket_url,
     check_s3_names,
     is_tenant_bucket,
@@ -240,13 +241,14 @@ class S3Store(Unpicklable):
         self._options = {
             name: value
             for name, value in storage_options.items()
-            if name not in ("asynchronous", "loop", "skip_instance_cache")
+            if name not in ("asynchronous", "loop", "skip_instance_cache", RENEWAL)
         }
         check_s3_names(self._options)
         self._retry = retry_of(self._options, retry)
         self._version_aware = bool(self._options.get("version_aware"))
         self._customer_key = customer_key(self._options)
-        self._resolver = S3Resolver(self._options)
+        self._renews = RENEWAL in storage_options
+        self._resolver = S3Resolver(self._options, storage_options.get(RENEWAL))
         self._signers = Signers(
             self._resolver.fetch_credentials, requester_pays=bool(self._options.get("requester_pays"))
         )
@@ -400,8 +402,11 @@ class S3Store(Unpicklable):
         return await time_of_probe(self, url, context, modified_s)
 
     async def credential_identity(self, url: str) -> str:
-        """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``."""
+        """Return a digest of the current access key id, the same for all urls; "anonymous" with ``anon=True``;
+        "renewed" if a catalog replaces expired keys."""
         self._check_open()
+        if self._renews:  # the namespace says whose they are
+            return "renewed"
         return await self._signers.identity()
 
     async def settings(self, url: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ class DeltaCatalog:
 
         Args:
             table: url or path of the table's folder, or a ``deltalake.DeltaTable``, which also gives the default
-                ``version``. The session's storage options apply, and must name the store of the ``DeltaTable``.
+                ``version``, and its storage options. Those of the session must not contradict them.
             version: as for the class.
 
         Raises:

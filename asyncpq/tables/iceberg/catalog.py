@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from cachetools import LRUCache
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -53,6 +54,7 @@ from asyncpq.tables.iceberg.metadata import decode_table_metadata
 from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 from asyncpq.tables.locations import TableStore, store_protocol
+from asyncpq.tables.own_options import VendedCredentials, iceberg_options
 from asyncpq.tables.own_store import OwnStore, iceberg_store
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -71,8 +73,8 @@ class IcebergCatalog:
     Args:
         table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), the url of a
             ``.metadata.json`` or ``.metadata.json.gz`` file, or the url of the table's folder, whose newest such file
-            is then read (see ``newest``). The session's stores read the files, with its ``storage_options``, which
-            must name the store that the properties of the table's ``io`` name.
+            is then read (see ``newest``). The session's stores read the files, with its ``storage_options`` and the
+            properties of the table's ``io``, which must not contradict each other.
         snapshot_id, ref, as_of: at most one; selects a snapshot by its id, by branch or tag, or by time. The read then
             uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
 
@@ -121,9 +123,20 @@ class IcebergCatalog:
         """The store that the loaded table names; None for a url."""
         if isinstance(self._table, str):
             return None
-        return iceberg_store(
-            self._table.metadata_location or self._table.metadata.location, getattr(self._table.io, "properties", {})
-        )
+        table = self._table
+        properties = getattr(table.io, "properties", {})
+        url = table.metadata_location or table.metadata.location
+        catalog, name = table.catalog, table.name()
+        if isinstance(catalog, NoopCatalog):
+            return iceberg_store(url, properties)
+
+        def load() -> Mapping[str, Any]:
+            return _vended(catalog.load_table(name).io.properties)
+
+        # who has loaded the table may not see what others see
+        owner = repr((catalog.name, sorted(map(str, catalog.properties.items())), name, table.metadata.location))
+        renew = VendedCredentials(_vended(properties), load, f"Iceberg table {'.'.join(name)}")
+        return iceberg_store(url, properties, renew, owner)
 
     async def snapshot(self, reader: Reader) -> IcebergSnapshot:
         """Return the selected snapshot, by default the current one.
@@ -214,6 +227,12 @@ class IcebergCatalog:
                 f"{name} has no {wanted}", hint="Choose another one from the table's history: it may have expired."
             )
         return snapshot
+
+
+def _vended(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the credentials that a catalog gives out for some time, in the properties of a table's ``io``."""
+    options = iceberg_options("s3", properties)
+    return {name: options[name] for name in ("key", "secret", "token") if name in options}
 
 
 def _moved(location: str, url: str) -> str | None:

@@ -155,7 +155,7 @@ async def test_a_writer_ends_its_file_between_two_looks(tmp_path: Path, monkeypa
     whole = _content(newest)
     for begun in (b"", whole[:100]):
         _write(newest, begun)
-        looks = []
+        looks: list[Any] = []
 
         async def look(*args: Any, looks: list[Any] = looks) -> str:
             if looks:

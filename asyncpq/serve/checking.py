@@ -1,0 +1,55 @@
+"""``asyncpq serve --check``: open every dataset, and hold the rights of every token to its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from asyncpq.dataset import Dataset
+from asyncpq.errors import AsyncpqError, nearest_column
+from asyncpq.serve.configuration import ANY_DATASET, Configuration, Grant
+from asyncpq.serve.datasets import ServedDataset
+from asyncpq.session import Session
+
+
+async def faults_of(configuration: Configuration) -> list[str]:
+    """Return what is wrong with a configuration, a line each: datasets that cannot be opened, columns that do not
+    exist, conditions that do not fit, rights on datasets that are not configured."""
+    faults: list[str] = []
+    opened: dict[str, Dataset] = {}
+    async with Session(**configuration.session) as session:
+        for name, one in configuration.datasets.items():
+            served = ServedDataset(session, one)
+            try:
+                opened[name] = await served.dataset()
+            except AsyncpqError as error:
+                faults.append(f"dataset {name}: {_line(error)}")
+            finally:
+                await served.close()
+        for token in configuration.tokens:
+            for name, grant in token.grants.items():
+                known = list(opened) if name == ANY_DATASET else [name]
+                if name != ANY_DATASET and name not in configuration.datasets:
+                    faults.append(f"token {token.name}: there is no dataset {name}")
+                for dataset in known:
+                    if dataset in opened:
+                        place = f"token {token.name}, dataset {dataset}"
+                        faults += [f"{place}: {fault}" for fault in _faults_of(opened[dataset], grant)]
+    return faults
+
+
+def _faults_of(dataset: Dataset, grant: Grant) -> Iterator[str]:
+    schema: pa.Schema = dataset.schema
+    for column in grant.columns or ():
+        if column not in schema.names:
+            yield f"columns: there is no column {column!r}. {nearest_column(column, schema.names) or ''}".rstrip()
+    if grant.rows is not None:
+        try:
+            dataset.bind(grant.rows)
+        except AsyncpqError as error:
+            yield f"rows: {_line(error)}"
+
+
+def _line(error: AsyncpqError) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,194 @@
+"""The storage options of a loaded table, as options of fsspec's filesystems: those of a pyiceberg table's ``io``
+(``s3.*``, ``gcs.*``, ``adls.*``), and those of a ``deltalake.DeltaTable`` (object_store's).
+
+A session reads such a table with them, so that its user does not write them a second time. What the session's own
+options name counts first; credentials of the two are never mixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from asyncpq.errors import CredentialsError
+from asyncpq.storage.urls import RENEWAL, mapping_option, options_for
+
+#: For each protocol, names of properties of pyiceberg's FileIO, the first that is set; and the option that they become.
+_ICEBERG: Final = {
+    "s3": (
+        (("s3.endpoint",), "endpoint_url"),
+        (("s3.access-key-id", "client.access-key-id"), "key"),
+        (("s3.secret-access-key", "client.secret-access-key"), "secret"),
+        (("s3.session-token", "client.session-token"), "token"),
+        (("s3.region", "client.region"), "region"),
+        (("s3.profile-name", "client.profile-name"), "profile"),
+        (("s3.anonymous",), "anon"),
+        (("s3.force-virtual-addressing",), "virtual"),
+    ),
+    "gs": (
+        (("gcs.oauth2.token",), "token"),
+        (("gcs.project-id",), "project"),
+        (("gcs.service.host", "gcs.endpoint"), "endpoint_url"),
+    ),
+    "az": (
+        (("adls.connection-string",), "connection_string"),
+        (("adls.account-name",), "account_name"),
+        (("adls.account-key",), "account_key"),
+        (("adls.sas-token",), "sas_token"),
+        (("adls.tenant-id",), "tenant_id"),
+        (("adls.client-id",), "client_id"),
+        (("adls.client-secret",), "client_secret"),
+        (("adls.account-host", "adls.blob-storage-authority"), "account_host"),
+        (("adls.anon",), "anon"),
+    ),
+}
+#: The same for names of object_store, in lower case.
+_OBJECT_STORE: Final = {
+    "s3": (
+        (("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"), "endpoint_url"),
+        (("aws_access_key_id", "access_key_id"), "key"),
+        (("aws_secret_access_key", "secret_access_key"), "secret"),
+        (("aws_session_token", "aws_token", "session_token", "token"), "token"),
+        (("aws_region", "region", "aws_default_region", "default_region"), "region"),
+        (("aws_skip_signature", "skip_signature"), "anon"),
+        (("aws_virtual_hosted_style_request", "virtual_hosted_style_request"), "virtual"),
+    ),
+    "gs": (
+        (
+            (
+                "google_service_account",
+                "google_service_account_path",
+                "google_application_credentials",
+                "service_account",
+                "service_account_path",
+                "application_credentials",
+            ),
+            "token",
+        ),
+        (("google_base_url", "base_url"), "endpoint_url"),
+    ),
+    "az": (
+        (("azure_storage_account_name", "account_name"), "account_name"),
+        (("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key"), "account_key"),
+        (("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key"), "sas_token"),
+        (("azure_storage_tenant_id", "azure_tenant_id", "tenant_id"), "tenant_id"),
+        (("azure_storage_client_id", "azure_client_id", "client_id"), "client_id"),
+        (("azure_storage_client_secret", "azure_client_secret", "client_secret"), "client_secret"),
+    ),
+}
+#: Options of a session that name credentials: none of the table's are then used.
+_CREDENTIALS: Final = frozenset(
+    {
+        *("key", "secret", "token", "username", "password", "profile", "session", "anon"),
+        *("account_key", "sas_token", "connection_string", "credential", "tenant_id", "client_id", "client_secret"),
+    }
+)
+_CLIENT_CREDENTIALS: Final = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
+_TRUE: Final = ("true", "1", "yes", "on", "t")
+_SAME: Final = {
+    "s3": ("s3", "s3a"),
+    "gs": ("gs", "gcs"),
+    "az": ("az", "abfs", "abfss"),
+    "abfs": ("az", "abfs", "abfss"),
+}
+
+
+def iceberg_options(protocol: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of fsspec's filesystem that ``properties`` of a pyiceberg FileIO name; {} for none."""
+    return _options(protocol, _ICEBERG, properties)
+
+
+def delta_options(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of fsspec's filesystem that ``options`` of object_store name; {} for none."""
+    return _options(protocol, _OBJECT_STORE, {name.lower(): value for name, value in options.items()})
+
+
+def _options(protocol: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for known, option in names.get("az" if protocol == "abfs" else protocol, ()):
+        value = next((given[name] for name in known if given.get(name)), None)
+        if value is not None:
+            options[option] = str(value)
+    for switch in ("anon", "virtual"):
+        if switch in options:
+            options[switch] = options[switch].lower() in _TRUE
+    if not options.get("anon"):
+        options.pop("anon", None)
+    if options.pop("virtual", False):
+        options["config_kwargs"] = {"s3": {"addressing_style": "virtual"}}
+    region = options.pop("region", None)
+    if region not in (None, "auto"):
+        options["client_kwargs"] = {"region_name": region}
+    if protocol == "s3" and not {"key", "secret"} <= options.keys():  # the other one is in the environment
+        for name in ("key", "secret", "token"):
+            options.pop(name, None)
+    return options
+
+
+def with_table_options(
+    protocol: str, own: Mapping[str, Any], storage_options: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return storage options with those of a table, ``own``, added to a session's ``storage_options``; None if the
+    session's alone count."""
+    session = options_for(protocol, storage_options)
+    if not own or "obstore" in session:
+        return None
+    client = mapping_option(session, "client_kwargs")
+    added = dict(own)
+    if not _CREDENTIALS.isdisjoint(session) or not _CLIENT_CREDENTIALS.isdisjoint(client):
+        added = {name: value for name, value in added.items() if name not in (*_CREDENTIALS, RENEWAL)}
+    if "endpoint_url" in client:
+        added.pop("endpoint_url", None)
+    merged = {**added, **session}
+    for name in ("client_kwargs", "config_kwargs"):
+        if name in added and name in session:
+            merged[name] = {**added[name], **mapping_option(session, name)}
+    if merged == session:
+        return None
+    return dict.fromkeys(_SAME.get(protocol, (protocol,)), merged)
+
+
+class VendedCredentials:
+    """Credentials that a catalog has given a table for some time. It is asked for others when they have expired.
+
+    Args:
+        options: the credentials as options of fsspec's filesystem.
+        load: asks the catalog; returns new ``options``. Blocks.
+        table: the table's name, for messages.
+    """
+
+    def __init__(self, options: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], table: str) -> None:
+        self._options = dict(options)
+        self._load = load
+        self._table = table
+        self._lock = asyncio.Lock()
+
+    def update(self, newer: VendedCredentials) -> None:
+        """Use the credentials of a table that was loaded later."""
+        self._options, self._load = newer._options, newer._load
+
+    async def __call__(self, expired: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the credentials that came after those of ``expired``, options of a filesystem.
+
+        Raises CredentialsError if the catalog fails, or has no others.
+        """
+        async with self._lock:
+            if self._is_in(expired):
+                try:
+                    self._options = dict(await asyncio.to_thread(self._load))
+                except Exception as error:
+                    raise CredentialsError(
+                        f"the credentials of {self._table} have expired, and its catalog gave no others: "
+                        f"{type(error).__name__}",
+                        hint="Load the table again, and open it.",
+                    ) from error
+            if self._is_in(expired):
+                raise CredentialsError(
+                    f"the credentials of {self._table} have expired, and its catalog gives the same ones",
+                    hint="Check the catalog's clock, and how long its credentials are valid.",
+                )
+            return self._options
+
+    def _is_in(self, options: Mapping[str, Any]) -> bool:
+        return all(options.get(name) == value for name, value in self._options.items())

@@ -1,0 +1,56 @@
+"""``asyncpq serve --check`` finds what is wrong before the service starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asyncpq.serve.__main__ import main
+from asyncpq.serve.checking import faults_of
+from asyncpq.serve.configuration import load_configuration
+from tests.serve.services import write_lake
+
+
+def written(folder: Path, url: str, rights: str) -> Path:
+    lines = [
+        "[datasets.trips]", f"url = {json.dumps(url)}", "[tokens.reader]", f'sha256 = "{"0" * 64}"',
+        f"datasets = {{ trips = {rights} }}",
+    ]  # fmt: skip
+    path = folder / "service.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    (tmp_path / "lake").mkdir()
+    write_lake(tmp_path / "lake")
+    return f"{tmp_path}/lake/"
+
+
+async def test_nothing_is_wrong(tmp_path: Path, lake: str) -> None:
+    path = written(tmp_path, lake, '{ columns = ["id", "user"], rows = "id > 5" }')
+    assert await faults_of(load_configuration(path)) == []
+
+
+async def test_a_missing_dataset(tmp_path: Path) -> None:
+    (fault,) = await faults_of(load_configuration(written(tmp_path, f"{tmp_path}/missing/", "{}")))
+    assert fault.startswith("dataset trips: ")
+
+
+async def test_misspelt_columns(tmp_path: Path, lake: str) -> None:
+    path = written(tmp_path, lake, '{ columns = ["idd"], rows = "usr = 5" }')
+    columns, rows = await faults_of(load_configuration(path))
+    assert columns.startswith("token reader, dataset trips: columns: there is no column 'idd'")
+    assert rows.startswith("token reader, dataset trips: rows: ")
+    assert "usr" in rows
+
+
+def test_the_exit_code(tmp_path: Path, lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(written(tmp_path, lake, "{}")), "--check"]) == 0
+    assert capsys.readouterr().out.startswith("Datasets that are open: 1;")
+    assert main([str(written(tmp_path, f"{tmp_path}/missing/", "{}")), "--check"]) == 2
+    assert capsys.readouterr().err.startswith("asyncpq: dataset trips: ")
+    assert main(["--check"]) == 2

@@ -1,0 +1,305 @@
+"""Loaded tables are read with their own storage options: those of a pyiceberg table's io, with credentials that a REST
+catalog may give for some time, and those of a DeltaTable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+import asyncpq
+from asyncpq import col
+from asyncpq.errors import CredentialsError, InvalidOptionError, StoreError
+from asyncpq.tables.own_options import delta_options, iceberg_options, with_table_options
+from asyncpq.testing import ObjectServer
+from asyncpq.testing.answers import Answer, LoggedRequest, error_answer
+
+LOCATION = "s3://bucket/t"
+
+
+def properties_of(server: ObjectServer) -> dict[str, str]:
+    keys = {"s3.access-key-id": "k", "s3.secret-access-key": "hidden", "s3.region": "us-east-1"}
+    return {"s3.endpoint": server.endpoint, "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **keys}
+
+
+def served_table(server: ObjectServer, folder: Path, name: str) -> Table:
+    """An Iceberg table that pyiceberg writes at LOCATION on a server. Its rows say ``name``."""
+    folder.mkdir(exist_ok=True)
+    server.buckets.add("bucket")
+    catalog = SqlCatalog("sql", uri=f"sqlite:///{folder}/catalog.db", **properties_of(server))
+    catalog.create_namespace("db")
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    table = catalog.create_table("db.events", schema, location=LOCATION)
+    table.append(pa.table({"id": range(10), "name": [name] * 10}))
+    return table
+
+
+class RestCatalog:
+    """A REST catalog with one table, which gives credentials with each load. The server takes the last ones only."""
+
+    def __init__(self, server: ObjectServer, metadata_url: str) -> None:
+        self.server = server
+        self.metadata_url = metadata_url
+        self.loads = 0
+        self.gives = True  # other credentials each time
+        self.fails = False
+        server.before = self.check
+        catalog = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                document: dict[str, Any] = {"defaults": {}, "overrides": {}}
+                status = 200
+                if "/tables/" in self.path:
+                    status, document = catalog.load()
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def load(self) -> tuple[int, dict[str, Any]]:
+        if self.fails:
+            return 500, {"error": {"message": "no", "type": "ServerError", "code": 500}}
+        self.loads += self.gives
+        metadata = json.loads(self.server.objects[self.metadata_url.removeprefix("s3://")].data)
+        config = {
+            "s3.endpoint": self.server.endpoint,
+            "s3.access-key-id": f"key{self.loads}",
+            "s3.secret-access-key": "hidden",
+            "s3.session-token": f"token{self.loads}",
+            "s3.region": "us-east-1",
+        }
+        return 200, {"metadata-location": self.metadata_url, "metadata": metadata, "config": config}
+
+    def expire(self) -> None:
+        """Let the credentials expire that were given so far."""
+        self.expired = self.loads
+
+    expired = 0
+
+    def check(self, request: LoggedRequest) -> Answer | None:
+        token = request.headers.get("x-amz-security-token", "")
+        if not token.startswith("token"):
+            return error_answer(403, "AccessDenied")
+        return error_answer(400, "ExpiredToken") if int(token[5:]) <= self.expired else None
+
+    def table(self) -> Table:
+        uri = f"http://127.0.0.1:{self._http.server_port}"
+        return load_catalog("rest", type="rest", uri=uri).load_table("db.events")
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[RestCatalog]:
+    with ObjectServer.in_thread() as server:
+        catalog = RestCatalog(server, served_table(server, tmp_path, "rest").metadata_location)
+        server.log.clear()
+        yield catalog
+        catalog.close()
+
+
+async def names(dataset: asyncpq.Dataset, where: Any = None) -> list[str]:
+    return list((await dataset.read(["name"], where=where))["name"].to_pylist())
+
+
+async def test_vended_credentials_are_the_tables(rest: RestCatalog) -> None:
+    table = await asyncio.to_thread(rest.table)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(table)
+        assert await names(dataset) == ["rest"] * 10
+        assert {request.headers["x-amz-security-token"] for request in rest.server.log} == {"token1"}
+        assert rest.loads == 1
+
+
+async def test_the_catalog_is_asked_again_when_credentials_expire(rest: RestCatalog) -> None:
+    table = await asyncio.to_thread(rest.table)
+    async with asyncpq.Session(memory_cache_bytes=0) as session:
+        dataset = await session.open_dataset(table)
+        for number in range(1, 4):
+            assert await names(dataset, col("id") >= number) == ["rest"] * (10 - number)
+            assert rest.loads == number
+            rest.expire()
+        # many reads at once ask once
+        found = await asyncio.gather(*[names(dataset, col("id") == number) for number in range(10)])
+        assert found == [["rest"]] * 10
+        assert rest.loads == 4
+        # the table of the user is as it was
+        assert table.io.properties["s3.session-token"] == "token1"
+
+
+async def test_a_table_that_was_loaded_later_brings_newer_credentials(rest: RestCatalog) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(await asyncio.to_thread(rest.table))
+        assert await names(dataset) == ["rest"] * 10
+        requests = len(rest.server.log)
+        rest.expire()
+        again = await session.open_dataset(await asyncio.to_thread(rest.table))
+        assert await names(again) == ["rest"] * 10  # what was read of the table is still in the cache
+        assert rest.loads == 2
+        assert [request.path for request in rest.server.log[requests:] if request.path.endswith(".parquet")] == []
+        assert (await again.lookup({"id": 5})).num_rows == 1
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_catalog_without_other_credentials(rest: RestCatalog, fails: bool) -> None:
+    table = await asyncio.to_thread(rest.table)
+    async with asyncpq.Session() as session:
+        rest.expire()
+        rest.fails, rest.gives = fails, False
+        dataset = await session.open_dataset(table)
+        with pytest.raises(CredentialsError, match=r"Iceberg table db\.events have expired") as caught:
+            await dataset.read()
+        assert "hidden" not in str(caught.value)
+        rest.fails, rest.gives = False, True
+        assert await names(dataset) == ["rest"] * 10
+
+
+async def test_the_sessions_own_credentials_count_first(rest: RestCatalog) -> None:
+    table = await asyncio.to_thread(rest.table)
+    options = {"key": "own", "secret": "s", "token": "token99"}
+    async with asyncpq.Session(options) as session:
+        dataset = await session.open_dataset(table)
+        assert await names(dataset) == ["rest"] * 10
+        assert {request.headers["x-amz-security-token"] for request in rest.server.log} == {"token99"}
+    async with asyncpq.Session({"endpoint_url": "http://127.0.0.1:1"}) as session:
+        with pytest.raises(InvalidOptionError, match="another store"):
+            await session.open_dataset(table)
+
+
+@pytest.mark.parametrize("cache_namespace", [None, "shared"])
+async def test_two_stores_with_the_same_urls_in_one_session(tmp_path: Path, cache_namespace: str | None) -> None:
+    """Iceberg and Delta tables of one url in two stores are apart, in reads at once and in caches."""
+    with ObjectServer.in_thread() as first, ObjectServer.in_thread() as second:
+        tables: dict[str, Any] = {}
+        for server, name in ((first, "first"), (second, "second")):
+            tables[f"iceberg {name}"] = served_table(server, tmp_path / name, name)
+            tables[f"delta {name}"] = delta(server, tmp_path / f"{name}-delta", name)
+        async with asyncpq.Session(cache_namespace=cache_namespace) as session:
+            for _ in range(2):
+                datasets = await asyncio.gather(*[session.open_dataset(table) for table in tables.values()])
+                found = await asyncio.gather(*[names(dataset) for dataset in datasets])
+                assert dict(zip(tables, found, strict=True)) == {
+                    name: [name.partition(" ")[2]] * len(rows) for name, rows in zip(tables, found, strict=True)
+                }
+                assert all(found)
+            with pytest.raises(StoreError):  # the session's own store is neither
+                await session.open_dataset("s3://bucket/t/", format="delta")
+
+
+def delta(server: ObjectServer, folder: Path, name: str) -> DeltaTable:
+    write_deltalake(folder, pa.table({"id": [1, 2], "name": [name, name]}))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            server.put(f"bucket/d/{path.relative_to(folder)}", path.read_bytes())
+    options = {
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": server.endpoint,
+    }
+    return DeltaTable("s3://bucket/d", storage_options=options)
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("protocol", "properties", "options"),
+    [
+        (
+            "s3",
+            {"s3.endpoint": "http://e", "client.access-key-id": "k", "s3.secret-access-key": "s", "s3.region": "r"},
+            {"endpoint_url": "http://e", "key": "k", "secret": "s", "client_kwargs": {"region_name": "r"}},
+        ),
+        ("s3", {"s3.access-key-id": "k", "s3.session-token": "t"}, {}),  # the secret is in the environment
+        ("s3", {"s3.anonymous": "true", "s3.region": "auto"}, {"anon": True}),
+        (
+            "s3",
+            {"s3.force-virtual-addressing": "True", "s3.profile-name": "p"},
+            {"config_kwargs": {"s3": {"addressing_style": "virtual"}}, "profile": "p"},
+        ),
+        ("s3", {"gcs.oauth2.token": "t"}, {}),
+        (
+            "gs",
+            {"gcs.oauth2.token": "t", "gcs.project-id": "p", "gcs.service.host": "http://g"},
+            {"token": "t", "project": "p", "endpoint_url": "http://g"},
+        ),
+        (
+            "abfs",
+            {"adls.account-name": "a", "adls.account-key": "k", "adls.account-host": "h"},
+            {"account_name": "a", "account_key": "k", "account_host": "h"},
+        ),
+        ("az", {"adls.connection-string": "c", "adls.sas-token": "s"}, {"connection_string": "c", "sas_token": "s"}),
+    ],
+)
+def test_names_of_pyicebergs_properties(protocol: str, properties: dict[str, str], options: dict[str, Any]) -> None:
+    assert iceberg_options(protocol, properties) == options
+
+
+@pytest.mark.parametrize(
+    ("protocol", "given", "options"),
+    [
+        (
+            "s3",
+            {"AWS_ACCESS_KEY_ID": "k", "aws_secret_access_key": "s", "AWS_SESSION_TOKEN": "t", "AWS_REGION": "r"},
+            {"key": "k", "secret": "s", "token": "t", "client_kwargs": {"region_name": "r"}},
+        ),
+        ("s3", {"skip_signature": "true", "endpoint": "http://e"}, {"anon": True, "endpoint_url": "http://e"}),
+        ("gs", {"google_service_account": "/key.json"}, {"token": "/key.json"}),
+        ("az", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "sas_token": "s"}, {"account_name": "a", "sas_token": "s"}),
+    ],
+)
+def test_names_of_object_store(protocol: str, given: dict[str, str], options: dict[str, Any]) -> None:
+    assert delta_options(protocol, given) == options
+
+
+@pytest.mark.parametrize(
+    ("session", "merged"),
+    [
+        ({}, {"key": "k", "secret": "s", "endpoint_url": "http://e", "client_kwargs": {"region_name": "r"}}),
+        ({"key": "o", "secret": "p"}, {"key": "o", "secret": "p", "endpoint_url": "http://e"}),
+        ({"s3": {"anon": True}}, {"anon": True, "endpoint_url": "http://e"}),
+        ({"s3": {"obstore": {}}}, None),
+        ({"client_kwargs": {"verify": False}}, {"key": "k", "client_kwargs": {"region_name": "r", "verify": False}}),
+    ],
+)
+def test_a_sessions_options_count_first(session: Mapping[str, Any], merged: dict[str, Any] | None) -> None:
+    own = {"key": "k", "secret": "s", "endpoint_url": "http://e", "client_kwargs": {"region_name": "r"}}
+    found = with_table_options("s3", own, session)
+    if merged is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found["s3"] == found["s3a"]
+        assert merged.items() <= found["s3"].items()
+        assert ("secret" in found["s3"]) is ("secret" in merged or "key" in merged)
+
+
+def test_nothing_of_the_table_is_needed() -> None:
+    assert with_table_options("s3", {}, {}) is None
+    assert with_table_options("s3", {"key": "k", "secret": "s"}, {"key": "o"}) is None
