@@ -12,10 +12,9 @@ import functools
 import re
 from array import array
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.parquet.alike_chunks import AlikeChunks
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
 from asyncpq.parquet.schema import ParquetSchema
 from asyncpq.parquet.thrift import (
@@ -36,6 +35,9 @@ from asyncpq.parquet.thrift import (
     optional,
 )
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from asyncpq.parquet.alike_chunks import AlikeChunks
 
 # parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
@@ -66,13 +68,16 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     append = positions.append
     pattern = usual_chunk(length)
     data, pos = reader.data, reader.pos
-    alike = AlikeChunks()
-    learns = pattern is not None and length >= _MANY_CHUNKS
+    alike: AlikeChunks | None = None
+    if pattern is not None and length >= _MANY_CHUNKS:
+        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
+
+        alike = AlikeChunks()
     for _ in range(length):
-        usual = None if alike.match is None else alike.match(data, pos)
+        usual = None if alike is None or alike.match is None else alike.match(data, pos)
         if usual is None and pattern is not None:
             usual = pattern.match(data, pos)
-            if usual is not None and learns:
+            if usual is not None and alike is not None:
                 alike.learn(data, pos, usual.end())
         if usual is not None:
             pos = usual.end()

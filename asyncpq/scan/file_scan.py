@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -29,9 +29,11 @@ from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, validation_ended
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.scan.early_decoding import Arrived, EarlyDecoding
 from asyncpq.scan.page_keeper import PageKeeper
 from asyncpq.storage.base import RequestContext
+
+if TYPE_CHECKING:
+    from asyncpq.scan.early_decoding import Arrived, EarlyDecoding
 
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
@@ -175,6 +177,7 @@ class FileScan:
             return None
         if unit.num_bytes < 2 * limits.inline_decode_bytes:
             return None
+        from asyncpq.scan.early_decoding import EarlyDecoding  # small reads do without
 
         def decode(piece: RowGroupPiece, arrived: Arrived) -> Coroutine[Any, Any, _Decoded]:
             allowance = SharedAllowance(self._shape.limits, threads)
