@@ -230,7 +230,11 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             self.pages_decoded += packed is not page
             return self._decoder.pick_alp(packed, positions)
         if packed.value_bytes >= 0:
-            data = packed.plain(positions)
+            content, length = packed.content, packed.value_bytes
+            begin, stride = packed.start + packed.prefix_bytes, length + packed.prefix_bytes
+            for position in positions:
+                start = begin + position * stride
+                data += content[start : start + length]
         else:
             indices = None if self.dictionary is None else packed.indices(positions)
             if indices is None:

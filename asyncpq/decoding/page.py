@@ -164,16 +164,6 @@ class PackedPage(NamedTuple):
             indices.append(index)
         return indices
 
-    def plain(self, positions: Sequence[int]) -> bytes:
-        """Return the bytes of the PLAIN values at ``positions`` (rows of the page), without their lengths, one after
-        the other."""
-        content, length, data = self.content, self.value_bytes, b""
-        first, stride = self.start + self.prefix_bytes, length + self.prefix_bytes
-        for position in positions:
-            start = first + position * stride
-            data += content[start : start + length]
-        return data
-
 
 # Values picked from one page: their indices into the dictionary, or None; the bytes of PLAIN values; the number of
 # values; the length of each PLAIN value, -1 if it is that of the type.

@@ -12,7 +12,7 @@ import functools
 import re
 from array import array
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
@@ -35,6 +35,9 @@ from asyncpq.parquet.thrift import (
     optional,
 )
 from asyncpq.records import dataclass
+
+if TYPE_CHECKING:
+    from asyncpq.parquet.alike_chunks import AlikeChunks
 
 # parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
@@ -65,9 +68,9 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     append = positions.append
     pattern = usual_chunk(length)
     data, pos = reader.data, reader.pos
-    alike = None
+    alike: AlikeChunks | None = None
     if pattern is not None and length >= _MANY_CHUNKS:
-        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files need it
+        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
 
         alike = AlikeChunks()
     for _ in range(length):
