@@ -181,7 +181,10 @@ class Runtime:
     ) -> None:
         self.options = options
         self.storage_options: dict[str, Any] = dict(storage_options)
-        self.memory: MemoryCache = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        whole = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        # footers, bounds and statistics are kept as these options have them read
+        form = (options.read.int96_unit, options.read.legacy_calendar)
+        self.memory: MemoryCache = whole if form == ("ns", "rebase") else whole.apart(form)
         self.tiers: Tiers = Tiers(tiers)
         self.metrics: ReadMetrics = ReadMetrics()
         self._on_event = on_event
