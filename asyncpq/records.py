@@ -157,11 +157,12 @@ _FROZEN = {
 
 
 class LazyRecords(Sequence[T_co]):
-    """The records ``make(row)`` of the rows, each made when it is read, but for few. ``rows`` does not change.
+    """A sequence of the records ``make(row)``, each made whenever it is read; of at most 1,000 rows, all are made at
+    once and kept. ``rows`` must not change.
 
-    A lake of 100,000 files would be some 100,000 objects, at which the garbage collector looks again and again: that
-    took half of a read's time, and stopped the event loop for as long. It looks once at a plain tuple of texts and
-    numbers, which is what rows should be. Two sequences are equal if their records are.
+    The records of a lake of 100,000 files would be some 100,000 objects, which the garbage collector walks over in each
+    full collection: that takes half of a read's time, and stops the event loop for as long. It ignores a tuple of texts
+    and numbers once it has seen it, so rows are such tuples. Two sequences are equal if their records are.
     """
 
     __slots__ = ("_made", "_make", "rows")

@@ -146,7 +146,7 @@ class LeafDecoder:
         self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
         self.searchable: bool = layout.packs_plain
-        self.picks: bool = not layout.gives_dictionary  # whether values are picked from packed pages
+        self.picks: bool = not layout.gives_dictionary  # whether single values may be picked from packed pages
         self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
