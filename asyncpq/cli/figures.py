@@ -94,14 +94,14 @@ def _shared(wanted: Sequence[int], width: int) -> list[int]:
     return [given[at] for at in range(len(wanted))]
 
 
-def print_facts(out: Console, facts: Iterable[tuple[str, str]], *, cut: bool = True) -> None:
-    """Print one line for each (name, value) pair whose value is not empty. Longer lines are cut to the width; without
-    ``cut``, they are whole."""
+def print_facts(out: Console, facts: Iterable[tuple[str, str]], *, cut: bool = True, width: int = 16) -> None:
+    """Print one line for each (name, value) pair whose value is not empty, names padded to ``width`` characters. Longer
+    lines are cut to the terminal's width; without ``cut``, they are whole."""
     from rich.text import Text
 
     for name, value in facts:
         if value:
-            line = Text.assemble((f"{name:16} ", "dim"), printable(value))
+            line = Text.assemble((f"{printable(name):{width}} ", "dim"), printable(value))
             out.print(line, overflow="ellipsis" if cut else "ignore", no_wrap=True, crop=cut)
 
 

@@ -126,8 +126,9 @@ def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: O
     print_facts(out, [("not used", reason) for reason in document["fallbacks"]])
 
 
-def print_file_facts(out: Console, document: Inspection) -> None:
-    """Print what a file is as a whole: size, rows, writer, footer, indexes."""
+def print_file_facts(out: Console, document: Inspection, *, pages: bool = True) -> None:
+    """Print what a file is as a whole: size, rows, writer, footer, indexes. Without ``pages``, the document has no
+    pages, and the order, which only their bounds show, is left out if it is unknown."""
     columns, groups = document["columns"], document["row_groups"]
     out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     facts = [size_text(document["size"]), plural(document["rows"], "row")]
@@ -138,7 +139,7 @@ def print_file_facts(out: Console, document: Inspection) -> None:
         [
             ("written by", document["writer"] or "unknown"),
             ("footer", size_text(footer) + (", encrypted" if document["footer_encrypted"] else "")),
-            ("sorted by", ", ".join(document["sorted_by"]) or "nothing that statistics show"),
+            ("sorted by", ", ".join(document["sorted_by"]) or ("nothing that statistics show" if pages else "")),
             ("page indexes", _having(columns, "offset_indexes", len(groups))),
             ("Bloom filters", _having(columns, "bloom_filters", len(groups)) + _filter_size(document)),
             ("legacy calendar", ", ".join(document["legacy_calendar"])),

@@ -21,6 +21,7 @@ from asyncpq.reports.units import size_text
 from asyncpq.session import Session
 
 _HEAD_ROWS = 10
+_KEY_WIDTH = 40  # of key-value metadata; longer keys stand out
 
 
 @with_session
@@ -76,8 +77,12 @@ async def meta(session: Session, url: Url, format_: ReportFormat = Format.TABLE)
 
 def _show(document: Inspection) -> None:
     out = console()
-    print_file_facts(out, document)
-    print_facts(out, document["key_value_metadata"].items(), cut=False)
+    print_file_facts(out, document, pages=False)
+    metadata = document["key_value_metadata"]
+    if metadata:  # a value may be empty, and its key say something, such as org.apache.spark.legacyDateTime
+        width = min(max(16, *(len(name) for name in metadata)), _KEY_WIDTH)
+        print_facts(out, [(name, value or '""') for name, value in metadata.items()], cut=False, width=width)
+        out.print()
     headings = [("column", "text"), ("type", "left"), ("codec", "left"), ("encodings", "text"), ("values", "right")]
     headings += [("size", "right"), ("plain", "right"), ("nulls", "right"), ("min", "text"), ("max", "text")]
     columns = document["columns"]

@@ -118,10 +118,13 @@ def _tell_usage(error: Any) -> int:
     return _tell(f"{message[:1].lower()}{message[1:]}{end} `{place} --help` describes it.", WRONG_USAGE)
 
 
+_FORMATS: Final = ("--json", "--csv", "--ndjson", "--parquet", "--arrow")
+
 #: What other tools call options and commands of this one.
 _OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--filter", "--filters", "--predicate", "--condition", "-w"), "--where"),
     **dict.fromkeys(("-n", "-l", "--rows", "--head", "--lines", "--max-rows", "--top"), "--limit"),
+    **dict.fromkeys(_FORMATS, "--format"),
     **dict.fromkeys(("-c", "--column", "--select", "--projection", "--fields"), "--columns"),
     **dict.fromkeys(("-k", "--keys", "--id"), "--key"),
     **dict.fromkeys(("-o", "--out", "--output-file"), "--output"),
@@ -132,9 +135,9 @@ _OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--metrics", "--timing", "--cost"), "--stats"),
 }
 _COMMANDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("select", "sql", "cat", "head", "read", "show", "print", "scan", "dump", "filter"), "query"),
+    **dict.fromkeys(("select", "sql", "cat", "read", "show", "print", "scan", "dump", "filter"), "query"),
     **dict.fromkeys(("get", "find"), "lookup"),
-    **dict.fromkeys(("schema", "info", "meta", "metadata", "describe", "stat", "footer"), "inspect"),
+    **dict.fromkeys(("info", "metadata", "describe", "stat", "footer"), "inspect"),
     **dict.fromkeys(("wc", "rows", "size"), "count"),
     **dict.fromkeys(("check", "validate"), "lint"),
     **dict.fromkeys(("rewrite", "compact", "sort"), "optimize"),
@@ -149,7 +152,10 @@ def _meant(error: Any) -> str | None:
     if option is not None and hasattr(error, "possibilities"):
         known = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
         meant = _OPTIONS.get(option)
-        return f"No such option: {option}. Did you mean {meant}?" if meant in known else None
+        if option == "--limit" and "--rows" in known:  # of head
+            meant = "--rows"
+        value = f" {option[2:]}" if meant == "--format" and option in _FORMATS else ""
+        return f"No such option: {option}. Did you mean {meant}{value}?" if meant in known else None
     named = _NO_COMMAND.match(error.message)
     if named is None:
         return None

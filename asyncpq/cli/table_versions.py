@@ -45,6 +45,6 @@ def version_of(version: str | None, at: str | None) -> Version | None:
         time = dt.datetime.fromisoformat(at)
     except ValueError:
         raise InvalidOptionError(
-            f"--at {at}: is not a time", hint="Write it in ISO 8601, such as 2026-05-01 or 2026-05-01T12:00:00+02:00."
+            f"--at {at} is not a time", hint="Write it in ISO 8601, such as 2026-05-01 or 2026-05-01T12:00:00+02:00."
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)

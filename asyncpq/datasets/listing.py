@@ -23,7 +23,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Store
 from asyncpq.storage.threads import results_of
-from asyncpq.storage.urls import END_OF_KEY, refuse_one_slash, safe_url, split_url
+from asyncpq.storage.urls import END_OF_KEY, names_bucket, refuse_one_slash, safe_url, split_url
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ def parse_target(target: object) -> Target:
     found = [_WILDCARD.search(text, begin) for text in patterns]
     if patterns == [url] and found == [None]:
         folder = url if url.endswith("/") else url + "/"
-        return Target(url, None, folder, (folder,), None, may_be_file=not url.endswith("/"))
+        return Target(url, None, folder, (folder,), None, may_be_file=not (url.endswith("/") or names_bucket(url)))
     starts = [text if at is None else text[: at.start()] for text, at in zip(patterns, found, strict=True)]
     folder = _shared_folder(starts)
     if len(folder) <= begin and protocol != "file":

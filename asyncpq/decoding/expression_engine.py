@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -196,6 +197,12 @@ class EngineAtom:
             return project.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
             types = [self._types[name] for name in self._names]
+            if _tests_nan(self.expr):
+                raise PredicateTypeError(
+                    f"the test for NaN needs a column of floats, but the column has the type {types[0]}",
+                    column=self._names[0],
+                    hint="Leave is_nan(), in SQL isnan(), out: no other type has NaN.",
+                ) from error
             detail = str(error).splitlines()[0]
             pair = _NO_KERNEL.search(detail)
             if pair is not None:
@@ -208,6 +215,11 @@ class EngineAtom:
 
 #: pyarrow's message for a comparison of two types that it does not have.
 _NO_KERNEL = re.compile(r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$")
+
+
+def _tests_nan(expr: tree.Atom) -> bool:
+    """Return whether ``expr`` is the comparison of :func:`asyncpq.expressions.tree.is_nan`."""
+    return isinstance(expr, tree.Comparison) and expr.op == "<=" and expr.value == math.inf
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:

@@ -309,7 +309,11 @@ def _is(node: Any) -> Expression:
         return tree.IsNull(path)
     if kind_of(node.expression) == "Boolean":
         return _never_null(path, bool(node.expression.this))
-    refuse(node, "is a test that asyncpq does not know", "Write IS NULL, IS NOT NULL, IS TRUE or IS FALSE.")
+    refuse(
+        node,
+        "is a test that asyncpq does not know",
+        "Write IS NULL, IS NOT NULL, IS TRUE or IS FALSE; isnan(x) tests for NaN.",
+    )
 
 
 def _never_null(path: str, value: Scalar) -> Expression:

@@ -293,6 +293,10 @@ _OPERAND_HINT: Final = "Compare a column with a literal: move calculations to th
 _CALCULATED: Final = "Only now() - INTERVAL '7' DAY is calculated. Text stands in single quotes: name = 'u-1'."
 _OPERAND_HINTS: Final = {
     "DateTrunc": "Compare it with a literal by =, <>, <, <=, >, >= or BETWEEN: date_trunc('day', ts) = '2024-05-01'.",
+    **dict.fromkeys(
+        ("Extract", "Year", "Quarter", "Month", "Week", "Day", "Date", "TsOrDsToDate"),
+        "Write a range of the column: date_trunc('month', ts) = '2024-05-01' is May 2024.",
+    ),
     "Lower": "lower() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
     "Upper": "upper() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
     "Mod": "Remainders are not supported: store x % n as a column of its own, and compare that.",

@@ -487,7 +487,10 @@ class Not(Expression):
         return (self.arg,)
 
     def __str__(self) -> str:
-        return f"not ({self.arg})"
+        arg = self.arg
+        if isinstance(arg, Comparison) and arg.op == "<=" and arg.value == math.inf:  # as is_nan() makes it
+            return f"is_nan({arg.column})"
+        return f"not ({arg})"
 
 
 class NamedColumn:

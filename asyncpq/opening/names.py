@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Final
 
-from asyncpq.storage.urls import ICEBERG_METADATA
-
-_BUCKET: Final = re.compile(r"(?:s3a?|gs|gcs|az|abfss?)://[^/]+")
+from asyncpq.storage.urls import ICEBERG_METADATA, names_bucket
 
 
 def names_many(url: str) -> bool:
@@ -16,4 +12,4 @@ def names_many(url: str) -> bool:
     or an Iceberg table's metadata."""
     if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
         return True
-    return _BUCKET.fullmatch(url) is not None or os.path.isdir(url)
+    return names_bucket(url) or os.path.isdir(url)

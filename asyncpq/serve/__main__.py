@@ -72,7 +72,7 @@ def start(
         token = secrets.token_urlsafe(32)
         _print(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
         return 0
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING if check else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         if demo == (configuration is not None):
             raise InvalidOptionError("name a configuration, or pass --demo")

@@ -36,6 +36,7 @@ from asyncpq.session import Session
 from asyncpq.storage.threads import work_owner
 
 JSON: Final = "application/json"
+_NOT_READY: Final = "The service is not ready"
 _READY_S: Final = 1.0  # that /readyz waits for datasets to be opened
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -205,6 +206,7 @@ class Service:
             raise Problem(
                 503,
                 f"{missing} of {len(self._datasets)} datasets are not open",
+                title=_NOT_READY,
                 hint="The service's log says why; `asyncpq serve --check` tries them all.",
                 headers={"retry-after": "1"},
             )
@@ -452,7 +454,7 @@ async def _try_to_open(served: ServedDataset) -> None:
 
 
 def _not_running() -> Problem:
-    return Problem(503, "the service is starting or ending", headers={"retry-after": "1"})
+    return Problem(503, "the service is starting or ending", title=_NOT_READY, headers={"retry-after": "1"})
 
 
 async def _not_found(request: Any, error: Exception) -> Any:

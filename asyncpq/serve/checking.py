@@ -20,13 +20,10 @@ async def faults_of(configuration: Configuration) -> list[str]:
     opened: dict[str, Dataset] = {}
     async with Session(**configuration.session) as session:
         for name, one in configuration.datasets.items():
-            served = ServedDataset(session, one)
             try:
-                opened[name] = await served.dataset()
+                opened[name] = await ServedDataset(session, one).open()
             except AsyncpqError as error:
                 faults.append(f"dataset {name}: {_line(error)}")
-            finally:
-                await served.close()
         for token in configuration.tokens:
             for name, grant in token.grants.items():
                 known = list(opened) if name == ANY_DATASET else [name]

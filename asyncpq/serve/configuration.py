@@ -18,6 +18,16 @@ VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
 ANY_DATASET: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHORTEST_TOKEN: Final = 16  # characters
+_LAST_PORT: Final = 65_535
+#: What messages call the types of TOML.
+_KINDS: Final[Mapping[type[Any], str]] = {
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 _SESSION_GROUPS: Final = {
     "requests": RequestOptions,
     "retry": RetryOptions,
@@ -105,6 +115,11 @@ class ServerConfiguration:
     unready_s: float = 0.0  # before that, while /readyz says 503 and new requests are still answered
     docs: bool = True  # whether /docs and /openapi.json exist
 
+    def __post_init__(self) -> None:
+        """Raise InvalidOptionError if there is no such port."""
+        if not 0 <= self.port <= _LAST_PORT:
+            raise InvalidOptionError(f"there is no port {self.port}", hint=f"Ports are 1 to {_LAST_PORT}.")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
@@ -126,7 +141,8 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
         with open(path, "rb") as file:
             values = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {why}") from error
     return parse_configuration(values)
 
 
@@ -153,7 +169,7 @@ class _Section:
 
     def __init__(self, name: str, values: object) -> None:
         if not isinstance(values, Mapping):
-            raise InvalidOptionError(f"[{name}] must be a table, not a {type(values).__name__}")
+            raise InvalidOptionError(f"[{name}] must be a table, not {_KINDS.get(type(values), 'a date or time')}")
         self.name = name
         self._left = dict(values)
         self._known: list[str] = []
@@ -176,7 +192,7 @@ class _Section:
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise self.wrong(key, f"must be a {kind.__name__}, not a {type(value).__name__}")
+            raise self.wrong(key, f"must be {_KINDS[kind]}, not {_KINDS.get(type(value), 'a date or time')}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:
@@ -195,7 +211,7 @@ class _Section:
             default = getattr(defaults, one.name)
             given[one.name] = value = self.take(one.name, type(default), default)
             if type(value) in (int, float) and not value > 0 and value != default:  # a default of 0 is a value, too
-                raise self.wrong(one.name, "must be more than 0")
+                raise self.wrong(one.name, "must be more than 0" if default else "must be 0 or more")
         self.end()
         return replace(defaults, **given)
 

@@ -54,16 +54,16 @@ class ServedDataset:
         if self._opening is not None and self._opening.done():
             self._opening = None
         if self._opening is None and time.monotonic() - self._opened_at >= self.configuration.reopen_s:
-            self._opening = asyncio.get_running_loop().create_task(self._open(), context=shared_context())
+            self._opening = asyncio.get_running_loop().create_task(self.open(), context=shared_context())
             self._opening.add_done_callback(self._opened)
         if self._dataset is not None:
             return self._dataset
         if self._opening is None:
-            return await self._open()
+            return await self.open()
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Dataset:
-        """Open the configured target as a dataset."""
+    async def open(self) -> Dataset:
+        """Open the configured target as a dataset, and keep it. Raises AsyncpqError if it cannot be opened."""
         target: Any = self.configuration.target
         options = dict(self.configuration.options)
         if isinstance(target, tuple):

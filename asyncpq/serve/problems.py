@@ -58,6 +58,7 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
 
     Args:
         status: HTTP status of the response.
+        title: what kind of error it is; None: the usual one of the status.
         detail: what happened, in one sentence.
         hint: what the client can do.
         error: name of the class of asyncpq's error that caused it.
@@ -70,6 +71,7 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
         status: int,
         detail: str,
         *,
+        title: str | None = None,
         hint: str | None = None,
         error: str | None = None,
         members: Mapping[str, Any] | None = None,
@@ -78,7 +80,8 @@ class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
         super().__init__(detail)
         self.status = status
         self.headers: dict[str, str] = dict(headers or {})
-        document = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": _shortened(detail)}
+        document: dict[str, Any] = {"type": "about:blank", "title": title or _TITLES[status]}
+        document |= {"status": status, "detail": _shortened(detail)}
         told = {key: _shortened(value) for key, value in (("hint", hint), ("error", error)) if value}
         self.document: dict[str, Any] = {**document, **told}
         for key, value in (members or {}).items():

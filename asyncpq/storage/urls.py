@@ -16,6 +16,7 @@ from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?|dbfs|hf|hdfs|wasbs?):/(?!/)", re.IGNORECASE)
+_BUCKET = re.compile(r"(?:s3a?|gs|gcs|az|abfss?)://[^/]+", re.IGNORECASE)
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _PORT_0 = re.compile(r"https?://[^/?#]*:0+(?:[/?#]|$)", re.IGNORECASE)
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
@@ -58,6 +59,11 @@ def chained_url(url: str) -> UnsupportedStoreError:
     if first.partition("://")[0].lower() in CACHING_PROTOCOLS and "::" not in rest:
         hint = f"Pass {safe_url(rest)}, and disk_cache= of the session to keep on disk what is read."
     return UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(url), hint=hint)
+
+
+def names_bucket(url: str) -> bool:
+    """Return whether ``url`` is that of a whole bucket or container, without a key: it names no single object."""
+    return _BUCKET.fullmatch(url) is not None
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:

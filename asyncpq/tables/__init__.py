@@ -41,7 +41,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
         from asyncpq.tables.delta.catalog import DeltaCatalog
 
         if isinstance(version, str):
-            raise InvalidOptionError(f"version={version!r}: for a Delta table it must be a number or a time")
+            raise InvalidOptionError(f"{version!r} is no version of a Delta table: it must be a number or a time")
         return DeltaCatalog.of(target, version=version)
     if format_ == "iceberg" or (home == "pyiceberg" and format_ is None):
         try:

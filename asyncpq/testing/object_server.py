@@ -233,6 +233,28 @@ class _Connections:
         await asyncio.sleep(0)  # the transports close their sockets in the loop's next step
 
 
+def _joined_chunks(data: bytes | bytearray, start: int) -> tuple[bytes, int] | None:
+    """Return the bytes of the chunks of a body that begins at ``start``, and where the body ends; None if ``data`` has
+    only a part of it. Extensions of chunks, such as signatures, and trailers, such as checksums, are left out."""
+    parts: list[bytes] = []
+    while (end := data.find(b"\r\n", start)) >= 0:
+        size = int(data[start:end].partition(b";")[0], 16)
+        start = end + 2
+        if size == 0:
+            return _after_trailers(data, start, b"".join(parts))
+        parts.append(bytes(data[start : start + size]))
+        start += size + 2
+    return None
+
+
+def _after_trailers(data: bytes | bytearray, start: int, body: bytes) -> tuple[bytes, int] | None:
+    while (end := data.find(b"\r\n", start)) >= 0:
+        if end == start:
+            return body, end + 2
+        start = end + 2
+    return None
+
+
 class _Connection(asyncio.Protocol):
     """One keep-alive connection, which answers its requests one after another."""
 
@@ -280,16 +302,25 @@ class _Connection(asyncio.Protocol):
             return
         line, *fields = self._buffer[:end].decode("latin-1").split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in fields)}
-        stop = end + 4 + int(headers.get("content-length", "0"))
-        if len(self._buffer) < stop:
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            found = _joined_chunks(self._buffer, end + 4)
+        else:
+            stop = end + 4 + int(headers.get("content-length", "0"))
+            found = (bytes(self._buffer[end + 4 : stop]), stop) if len(self._buffer) >= stop else None
+        if found is None:
             if headers.get("expect", "").lower() == "100-continue" and not self._sent_continue:
                 self._sent_continue = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
         self._sent_continue = False
         method, target, _ = line.split(" ", 2)
-        body = bytes(self._buffer[end + 4 : stop])
+        body, stop = found
         del self._buffer[:stop]
+        if "aws-chunked" in headers.get("content-encoding", ""):  # AWS's own chunks, inside those of HTTP or without
+            own = _joined_chunks(body, 0)
+            if own is None:
+                raise ValueError(f"the aws-chunked body of {line} has no end")
+            body, _ = own
         request = LoggedRequest(method, unquote(target.partition("?")[0]), target, headers, body)
         self._busy = True
         fault, latency = self._accept(request)

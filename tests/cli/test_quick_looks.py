@@ -60,6 +60,22 @@ def test_head_of_rows_that_match() -> None:
     assert lines.splitlines() == ['"id"', "51", "52"]
 
 
+def test_meta_says_nothing_of_an_order_that_only_pages_show() -> None:
+    """``meta`` reads no page indexes; ``inspect`` says that this file is sorted by its only column."""
+    pq.write_table(pa.table({"id": range(100)}), "b.parquet", write_page_index=True, max_rows_per_page=10)
+    assert "sorted by        id" in invoke("inspect", "b.parquet").stdout
+    assert "sorted by" not in invoke("meta", "b.parquet").stdout
+    assert "sorted by        id" in invoke("meta", "a.parquet").stdout  # row groups show it
+
+
+def test_meta_shows_keys_without_a_value() -> None:
+    metadata = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+    pq.write_table(pa.table({"id": [1]}).replace_schema_metadata(metadata), "b.parquet")
+    text = invoke("meta", "b.parquet").stdout
+    assert 'org.apache.spark.version        3.5.0\norg.apache.spark.legacyDateTime ""\nARROW:schema ' in text
+    assert "\n\nRow group 0: 1 row" in text
+
+
 def test_meta() -> None:
     text = invoke("meta", "a.parquet").stdout
     assert "by hand" in text

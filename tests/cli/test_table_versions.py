@@ -49,7 +49,14 @@ def test_a_delta_table(tmp_path: Path) -> None:
     assert len(invoke("lookup", tmp_path / "t", "--key", "id=1", "--version", 0, "--format", "ndjson").stdout) > 0
     assert "1 row" in invoke("why", tmp_path / "t", "--key", "id=1", "--version", 0).stdout
     assert invoke("explain", tmp_path / "t", "--version", 0).stdout
-    assert "99" in invoke("count", tmp_path / "t", "--version", 99, code=2).stderr
+    for option, value, says in (
+        ("--version", 99, "version 99 does not exist: the newest version of the table is 1"),
+        ("--version", "x", "'x' is no version of a Delta table"),
+        ("--at", "2020-01-01", "all commits in the log are newer than 2020-01-01"),
+    ):
+        said = invoke("count", tmp_path / "t", option, value, code=2).stderr
+        assert says in said
+        assert "version=" not in said  # as Python writes it
 
 
 def test_an_iceberg_table(tmp_path: Path) -> None:
@@ -63,6 +70,11 @@ def test_an_iceberg_table(tmp_path: Path) -> None:
     assert invoke("count", url).stdout == "4\n"
     assert invoke("count", url, "--version", first).stdout == "3\n"
     assert invoke("count", url, "--version", "main").stdout == "4\n"
+    table.manage_snapshots().create_tag(first, "first").commit()
+    url = table.metadata_location.removeprefix("file://")
+    assert "Did you mean 'first'?" in invoke("count", url, "--version", "frist", code=2).stderr
+    assert "Its branches and tags are 'first', 'main'." in invoke("count", url, "--version", "x", code=2).stderr
+    assert "has no snapshot 12. Choose" in invoke("count", url, "--version", 12, code=2).stderr
 
 
 def test_a_ducklake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,7 @@ def new_context() -> RequestContext:
 def test_nothing_there() -> None:
     for target, names, words in (
         ("s3://b/t", [], "nothing is at the dataset's url; s3://b/t"),
+        ("s3://b", [], "nothing is at the dataset's url; s3://b"),  # an empty bucket
         ("s3://b/t/", ["s3://b/t2"], "nothing is at the dataset's url; s3://b/t/"),
         ("s3://b/t", ["s3://b/t/_x"], "only hidden files"),
         ("s3://b/*.x", ["s3://b/y"], "no file matches the pattern"),

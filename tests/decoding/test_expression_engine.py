@@ -17,7 +17,9 @@ from asyncpq.decoding import expression_engine, kernels
 from asyncpq.decoding import filter as filter_module
 from asyncpq.decoding.expression_engine import in_slices
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Contains, Expression, Has, HasPhrase, HasTokens, Like, Not
+from asyncpq.expressions.sql import parse_sql
 from asyncpq.expressions.tokens import tokens
 from tests import words
 from tests.example_counts import examples
@@ -222,3 +224,14 @@ def test_null_lists_that_hold_elements() -> None:
     lists = pa.ListArray.from_arrays([0, 1, 3, 4], pa.array([1, 2, 2, 3]), mask=pa.array([False, True, False]))
     assert results(Has("s", 2), lists, lists.type) == [False, None, False]
     assert results(Has("s", 3), lists, lists.type) == [False, None, True]
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.date32(), pa.timestamp("us"), pa.bool_(), pa.binary()])
+def test_a_test_for_nan_names_the_columns_type(type_: pa.DataType) -> None:
+    for where in (col("x").is_nan(), ~col("x").is_nan(), parse_sql("isnan(x)")):
+        with pytest.raises(
+            PredicateTypeError, match=f"NaN needs a column of floats.*type {type_}".replace("[", ".")
+        ) as caught:
+            compile_filter(where, {"x": type_})
+        assert caught.value.column == "x"
+        assert "isnan()" in str(caught.value)

@@ -102,5 +102,18 @@ def test_the_rest_is_refused_with_a_hint(text: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "text", ["year(ts) = 2024", "EXTRACT(MONTH FROM ts) = 5", "month(ts) = 5", "day(ts) = 1", "date(ts) = '2024-05-01'"]
+)
+def test_parts_of_times_get_a_hint_of_ranges(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"date_trunc\('month', ts\)"):
+        parse_sql(text)
+
+
+def test_is_nan_gets_a_hint() -> None:
+    with pytest.raises(ExpressionError, match=r"isnan\(x\) tests for NaN"):
+        parse_sql("x IS NAN")
+
+
 def test_a_null_literal_is_null() -> None:
     assert str(parse_sql("date_trunc('day', ts) = NULL")) == "null"

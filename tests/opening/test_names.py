@@ -34,3 +34,12 @@ async def test_a_bucket_is_opened_as_all_of_its_files() -> None:
         async with asyncpq.Session(server.storage_options) as session:
             dataset = await session.open_dataset("s3://bucket")
             assert await dataset.count() == 3
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "S3://bucket"])
+async def test_an_empty_bucket_has_nothing(url: str) -> None:
+    async with ObjectServer() as server:
+        server.buckets.add("bucket")
+        async with asyncpq.Session(server.storage_options) as session:
+            with pytest.raises(asyncpq.ObjectNotFoundError, match="nothing is at the dataset's url"):
+                await session.open_dataset(url)

@@ -102,6 +102,7 @@ async def test_a_service_is_ready_when_its_datasets_are_open(lake: str, tmp_path
     async with service, httpx.AsyncClient(transport=transport, base_url="http://service") as client:
         found = problem(await client.get("/readyz"), 503)
         assert found["detail"] == "1 of 1 datasets are not open"
+        assert found["title"] == "The service is not ready"  # "The store does not answer" is of other errors
         assert str(missing) not in str(found)  # probes have no token
         shutil.copytree(lake, missing)
         assert (await client.get("/readyz")).status_code == 200
@@ -116,7 +117,7 @@ async def test_a_service_that_drains_answers_and_is_not_ready(lake: str) -> None
     ):
         assert (await client.get("/readyz")).status_code == 200
         service.is_draining = True
-        problem(await client.get("/readyz"), 503)
+        assert problem(await client.get("/readyz"), 503)["title"] == "The service is not ready"
         assert (await client.get("/v1/trips/count")).status_code == 200
         assert (await client.get("/healthz")).status_code == 200
 

@@ -79,11 +79,14 @@ def test_session_and_datasets() -> None:
     [
         ({"sever": {}}, "Did you mean 'server'"),
         ({"server": {"prot": 1}}, "Did you mean 'port'"),
-        ({"server": {"port": "80"}}, "port must be a int"),
-        ({"server": {"port": True}}, "port must be a int"),
+        ({"server": {"port": "80"}}, "port must be an integer, not a text"),
+        ({"server": {"port": True}}, "port must be an integer, not true or false"),
         ({"limits": {"rows": 0}}, "must be more than 0"),
         ({"limits": {"seconds": float("nan")}}, "must be more than 0"),
-        ({"server": 1}, "must be a dict"),
+        ({"server": 1}, "must be a table, not an integer"),
+        ({"server": {"port": 65_536}}, "there is no port 65536"),
+        ({"server": {"unready_s": -1}}, "unready_s must be 0 or more"),
+        ({"server": {"drain_s": "3"}}, "drain_s must be a number, not a text"),
         ({"session": {"limits": {"max_connection": 1}}}, "limits is wrong"),
         ({"datasets": {"a/b": {"url": "x"}}}, "cannot stand in a url"),
         ({"datasets": {"a": {}}}, "needs either url or urls"),
@@ -120,7 +123,7 @@ def test_a_token_is_never_shown(tmp_path: Path) -> None:
 
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "service.toml"
-    with pytest.raises(InvalidOptionError, match="cannot be read"):
+    with pytest.raises(InvalidOptionError, match="cannot be read: No such file"):
         load_configuration(path)
     path.write_text("[server")
     with pytest.raises(InvalidOptionError, match="cannot be read"):

@@ -98,6 +98,45 @@ async def test_a_body_waits_for_100_continue() -> None:
         await writer.wait_closed()
 
 
+@pytest.mark.parametrize("framed", [True, False])
+@pytest.mark.parametrize("signed", [True, False])
+async def test_bodies_in_chunks(framed: bool, signed: bool) -> None:
+    """AWS's clients, pyarrow's among them, send uploads so, the checksum or signatures inside the body."""
+    extension = b";chunk-signature=ab12" if signed else b""
+    end = b"" if signed else b"x-amz-checksum-crc64nvme:AAAAAAAAAAA=\r\n"
+    body = b"3%s\r\nabc\r\na%s\r\n0123456789\r\n0%s\r\n%s\r\n" % (extension, extension, extension, end)
+    head = b"PUT /bucket/key HTTP/1.1\r\nContent-Encoding: aws-chunked\r\nExpect: 100-continue\r\n"
+    if framed:
+        head += b"Transfer-Encoding: chunked\r\n\r\n"
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        head += b"Content-Length: %d\r\n\r\n" % len(body)
+    async with ObjectServer() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        client = Client(reader, writer)
+        writer.write(head)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        for first in range(0, len(body), 7):
+            writer.write(body[first : first + 7])
+            await writer.drain()
+        assert (await client.answer())[0] == 200
+        assert server.objects["bucket/key"].data == b"abc0123456789"
+        assert (await client.send("GET /bucket/key HTTP/1.1"))[2] == b"abc0123456789"  # the body's end was found
+        await client.close()
+
+
+def test_pyarrow_uploads() -> None:
+    import pyarrow.fs as fs
+
+    with ObjectServer.in_thread() as server:
+        server.buckets.add("bucket")
+        options = {"access_key": "a", "secret_key": "b", "region": "us-east-1", "scheme": "http"}
+        store = fs.S3FileSystem(endpoint_override=server.endpoint, **options)
+        with store.open_output_stream("bucket/key") as out:
+            out.write(b"0123456789" * 100)
+        assert server.objects["bucket/key"].data == b"0123456789" * 100
+
+
 async def test_closing_drops_connections_that_wait() -> None:
     server = ObjectServer()
     await server.start()

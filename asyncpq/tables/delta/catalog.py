@@ -179,7 +179,9 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
         stamp = info.get("inCommitTimestamp", info.get("timestamp"))
         if type(stamp) is not int:
             raise InvalidOptionError(
-                f"version={time}: commit {version} has no timestamp", url=listing.url, hint="Pass a version number."
+                f"no version is known for {time}: commit {version} has no timestamp",
+                url=listing.url,
+                hint="Pass a version number.",
             )
         previous_ms = max(stamp, previous_ms + 1)
         if previous_ms > latest_ms:
@@ -187,7 +189,7 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
         chosen = version
     if chosen is None:
         raise InvalidOptionError(
-            f"version={time}: all commits in the log are newer", url=listing.url, hint="Choose a later time."
+            f"all commits in the log are newer than {time}", url=listing.url, hint="Choose a later time."
         )
     return chosen
 

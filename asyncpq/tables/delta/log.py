@@ -112,7 +112,7 @@ class DeltaListing:
         """
         if version > self.latest:
             raise InvalidOptionError(
-                f"version={version} does not exist: the newest version of the table is {self.latest}", url=self.url
+                f"version {version} does not exist: the newest version of the table is {self.latest}", url=self.url
             )
         base = max((number for number in self.checkpoints if number <= version), default=-1)
         needed = range(base + 1, version + 1)

@@ -35,7 +35,9 @@ from asyncpq.errors import (
     NotParquetError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
+    nearest,
     printable,
+    shown,
 )
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.threads import call_each
@@ -61,6 +63,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _CONCURRENT_MANIFESTS = 16
 _CACHED_ENTRIES = 50_000  # live files of decoded manifests
+_REFS_SHOWN = 8  # names of branches and tags in a message
 _CACHED_SELECTIONS = 4  # sets of manifests and columns
 _METADATA_HINT = (
     "Pass its folder, or the newest metadata/*.metadata.json; or load the table from its catalog with pyiceberg."
@@ -211,12 +214,14 @@ class IcebergCatalog:
 
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
         snapshot: TableSnapshot | None = None
+        hint: str | None = "Choose another one from the table's history: it may have expired."
         if self._snapshot_id is not None:
             snapshot = metadata.snapshot_by_id(self._snapshot_id)
             wanted = f"snapshot {self._snapshot_id}"
         elif self._ref is not None:
             snapshot = metadata.snapshot_by_name(self._ref)
             wanted = f"branch or tag {self._ref!r}"
+            hint = nearest(self._ref, metadata.refs, _all_refs(metadata))
         elif self._as_of is not None:
             latest_ms = self._as_of.timestamp() * 1000
             past = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= latest_ms]
@@ -225,10 +230,14 @@ class IcebergCatalog:
         else:
             return metadata.current_snapshot()
         if snapshot is None:
-            raise InvalidOptionError(
-                f"{name} has no {wanted}", hint="Choose another one from the table's history: it may have expired."
-            )
+            raise InvalidOptionError(f"{name} has no {wanted}", hint=hint)
         return snapshot
+
+
+def _all_refs(metadata: TableMetadata) -> str:
+    names = sorted(metadata.refs)
+    rest = f", ... {len(names)} in all" if len(names) > _REFS_SHOWN else ""
+    return f"Its branches and tags are {', '.join(map(shown, names[:_REFS_SHOWN]))}{rest}." if names else "It has none."
 
 
 def _vended(properties: Mapping[str, Any]) -> dict[str, Any]:
