@@ -19,7 +19,7 @@ READER_TIMEOUT_S = 600
 
 NAMES = {
     "asyncpq": "asyncpq",
-    "pyarrow": "pyarrow.dataset",
+    "pyarrow": "pyarrow",
     "duckdb": "DuckDB",
     "datafusion": "DataFusion",
     "polars": "Polars",
@@ -34,7 +34,7 @@ writes this page ([how](../tests/others/README.md)); it fails if an answer of as
 
 A cell has the ids of the rows that come back, which count from 0 over the row groups; `none` for no row. **Bold**: the
 answer without statistics, then that with them. Where readers differ also without statistics, they compare otherwise:
-the text above the table says which values do that.
+the text above the table says which values do that. pyarrow is asked through `pyarrow.dataset`.
 """
 
 
