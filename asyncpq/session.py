@@ -187,7 +187,7 @@ class Session(Unpicklable):
     @property
     def memory_cache(self) -> MemoryCache:
         """The session's memory cache, which can be inspected, cleared, or shared with another session."""
-        return self._runtime.memory
+        return self._runtime.memory.whole
 
     @property
     def runtime(self) -> Runtime:

@@ -90,6 +90,15 @@ class MemoryCache:
         with self._lock:
             return self._used()
 
+    @property
+    def whole(self) -> MemoryCache:
+        """The cache that :meth:`apart` was called on; else the cache itself."""
+        return self
+
+    def apart(self, form: Hashable) -> MemoryCache:
+        """Return a view of this cache, with the same budget, whose entries only views of the same ``form`` see."""
+        return _Apart(self.whole, form)
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._main.entries) + len(self._probation.entries)
@@ -243,6 +252,50 @@ class MemoryCache:
     def _forget_oldest(self) -> None:
         _, weight = self._remembered.popitem(last=False)
         self._remembered_weight -= weight
+
+
+class _Apart(MemoryCache):
+    """See :meth:`MemoryCache.apart`. Each key stands in the cache with the form in front."""
+
+    def __init__(self, cache: MemoryCache, form: Hashable) -> None:
+        self.max_bytes = cache.max_bytes
+        self._cache = cache
+        self._form = form
+
+    @property
+    def current_bytes(self) -> int:
+        return self._cache.current_bytes
+
+    @property
+    def whole(self) -> MemoryCache:
+        return self._cache
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def get(self, key: Hashable, *, scan: bool = False) -> Any:
+        return self._cache.get((self._form, key), scan=scan)
+
+    def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
+        return self._cache.get_many([(self._form, key) for key in keys], scan=scan)
+
+    def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
+        self._cache.put((self._form, key), value, weight, scan=scan)
+
+    def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
+        self._cache.put_many({(self._form, key): value for key, value in entries.items()}, scan=scan)
+
+    def offer(self, key: Hashable, value: Any, weight: int) -> None:
+        self._cache.offer((self._form, key), value, weight)
+
+    def discard(self, key: Hashable) -> None:
+        self._cache.discard((self._form, key))
+
+    def discard_if(self, predicate: Callable[[Hashable], bool]) -> int:
+        return self._cache.discard_if(lambda key: isinstance(key, tuple) and key[0] == self._form and predicate(key[1]))
+
+    def clear(self) -> None:
+        self._cache.clear()
 
 
 # A fork copies a cache while another thread may change it and hold its lock, so it waits for all locks.

@@ -152,6 +152,11 @@ WORDS: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("; ReadOptions(validate_arrow_schema=False) reads it with the types of its Parquet schema.", "."),
     (
+        'Pass ReadOptions(legacy_calendar="ignore") to read them as they are stored, or write the file again with a '
+        "current Spark.",
+        "Write the file again with a current Spark, or leave the column out, with --columns.",
+    ),
+    (
         "Give open_file its decryption_properties=.",
         "In Python, open_file takes decryption_properties=; the command line has no keys.",
     ),

@@ -9,7 +9,7 @@ import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from operator import eq, itemgetter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -238,6 +238,10 @@ def partitions_of(files: Sequence[DataFile]) -> list[Mapping[str, Any]]:
 def urls_of(files: Sequence[DataFile]) -> list[str]:
     """Return the urls of the files, without making an object of each file of a listing."""
     return [row[0] for row in files.rows] if isinstance(files, DataFiles) else [file.url for file in files]
+
+
+#: The hint of errors about a column that cannot be read (:attr:`TableField.unreadable`).
+OTHER_COLUMNS: Final = "The table's other columns can be read: name them in columns=."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

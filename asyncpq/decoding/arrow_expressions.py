@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.checkpoints import checkpoint
-from asyncpq.decoding.arrow_tree import Call, Field, Literal, Node, read_tree
+from asyncpq.decoding.arrow_tree import Call, FieldRef, Literal, Node, read_tree
 from asyncpq.decoding.paths import type_in
 from asyncpq.decoding.typed_literals import exact_scalar, is_exact_cast, storage_type
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, ExpressionError, ambiguous_path
@@ -134,7 +134,7 @@ class _Translation:
             if value is None or isinstance(value, bool):
                 return Constant(value)
             _refuse("a value as a condition, except true, false and null")
-        if isinstance(node, Field) or node.function == "struct_field":
+        if isinstance(node, FieldRef) or node.function == "struct_field":
             name, type_ = self._column(node)
             if type_ == pa.bool_():
                 return Comparison(name, "==", True)
@@ -241,7 +241,7 @@ class _Translation:
             _refuse(f"a cast of {type_} that may change its values, or their order")
         return name, type_
 
-    def _column(self, node: Field | Call) -> tuple[str, pa.DataType]:
+    def _column(self, node: FieldRef | Call) -> tuple[str, pa.DataType]:
         """Return the dotted name and the type of a column or a field of structs."""
         path, type_ = self._found(node)
         dotted = ".".join(path)
@@ -250,7 +250,7 @@ class _Translation:
         return dotted, type_
 
     def _found(self, node: Node) -> tuple[tuple[str, ...], pa.DataType]:
-        if isinstance(node, Field):
+        if isinstance(node, FieldRef):
             return node.path, self._type_at(node.path)
         if isinstance(node, Literal) or node.function != "struct_field":
             _refuse("fields of calculations and values: only fields of columns can be compared")

@@ -42,7 +42,7 @@ class Call(NamedTuple):
     options: pa.StructArray | None = None  # one row
 
 
-class Field(NamedTuple):
+class FieldRef(NamedTuple):
     """A reference to a column by name, or to a field of structs by the names of its path."""
 
     path: tuple[str, ...]
@@ -54,7 +54,7 @@ class Literal(NamedTuple):
     value: object
 
 
-Node: TypeAlias = Call | Field | Literal
+Node: TypeAlias = Call | FieldRef | Literal
 
 
 def read_tree(expression: pc.Expression) -> Node:
@@ -101,9 +101,9 @@ def read_tree(expression: pc.Expression) -> Node:
             case b"literal":
                 node = Literal(batch.column(int(value))[0])
             case b"field_ref":
-                node = Field((value.decode(),))
+                node = FieldRef((value.decode(),))
             case b"nested_field_ref":
-                node = Field(tuple([_name(*next(entries)) for _ in range(int(value))]))
+                node = FieldRef(tuple([_name(*next(entries)) for _ in range(int(value))]))
             case _:
                 raise KeyError(key)
         calls[-1].args.append(node)

@@ -140,13 +140,13 @@ class LeafDecoder:
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[bool, int, tuple[int, ...]], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
-        self._prefixes: KnownLevels = {}  # see present_values
+        self._prefixes: KnownLevels = {}  # seen in pages so far, in any thread
         # whether many rows are decoded at once with the file's own dictionary page: 10 million integers take 45 ms,
         # their indices and the values of these 90 ms
         self.expands_at_once: bool = leaf.physical_type != PhysicalType.BYTE_ARRAY and not layout.gives_dictionary
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
         self.searchable: bool = layout.packs_plain
-        self.picks: bool = not layout.gives_dictionary  # whether values are picked from packed pages
+        self.picks: bool = not layout.gives_dictionary  # whether single values may be picked from packed pages
         self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
 
@@ -264,7 +264,16 @@ class LeafDecoder:
         width, codec = self._layout.plain_width, chunk.codec
         if headers[0].encoding != Encoding.PLAIN or not (self._joins_plain and (width or self._packs_plain)):
             return None
-        values = decode_plain_run(run, headers, self.leaf, codec, self._value_type, width, verify_crc=limits.verify_crc)
+        values = decode_plain_run(
+            run,
+            headers,
+            self.leaf,
+            codec,
+            self._value_type,
+            width,
+            verify_crc=limits.verify_crc,
+            prefixes=self._prefixes,
+        )
         if values is not None:
             return LeafArray(run[0].first_row, in_structs(values, self.arrow_type, self.depth), None)
         self._joins_plain = False

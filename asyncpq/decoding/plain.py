@@ -106,12 +106,14 @@ def decode_plain_run(
     width: int,
     *,
     verify_crc: bool,
+    prefixes: KnownLevels,
 ) -> pa.Array | None:
     """Return the values of ``pages`` as one array; None if pyarrow has to decode them.
 
     The leaf column is not repeated. ``width`` is from :func:`plain_width`; if it is 0, the values are byte arrays, of
-    which those are decoded that all have the same length. Raises CorruptFileError if a CRC does not match, or a page
-    cannot be decompressed.
+    which those are decoded that all have the same length. ``prefixes``, which is updated, has the levels that other
+    pages of the leaf column began with. Raises CorruptFileError if a CRC does not match, or a page cannot be
+    decompressed.
     """
     if any(header.encoding != Encoding.PLAIN for header in headers):
         return None
@@ -119,7 +121,6 @@ def decode_plain_run(
         return None
     gathered = _Gathered(sum([header.num_values for header in headers]), width)
     room = sum([header.uncompressed_size for header in headers])
-    prefixes: KnownLevels = {}
     for some in _batches(pages, headers):
         parts: list[PageParts] = []
         for page, header in some:

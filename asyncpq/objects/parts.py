@@ -40,13 +40,13 @@ class _Group(NamedTuple):
 
 
 class Arrivals(Protocol):
-    """Is told of parts as they come from the store, while others are still fetched."""
+    """Receives parts as they come from the store, while others are still fetched."""
 
     def begin(self, missing: Collection[ContentKey]) -> None:
-        """``missing`` are fetched; all other parts are known."""
+        """Prepare for the parts, of which ``missing`` are fetched; all others follow at once."""
 
     def landed(self, parts: Mapping[ContentKey, Any]) -> None:
-        """``parts`` have come. Parts may be named again."""
+        """Take ``parts``, which have come. A later call may have some of them again."""
 
 
 class Parts(NamedTuple):
@@ -83,7 +83,7 @@ async def fetch_parts(
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: the bytes of the whole read; see :func:`share_pages`.
         prices: decide which misses become one request; by default the server's current prices.
-        arrivals: is told of the parts as they come, unless all are known at once.
+        arrivals: receives the parts as they come, unless all are known at once.
 
     Raises:
         ObjectChangedError: the object has another version now.

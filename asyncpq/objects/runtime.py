@@ -92,9 +92,9 @@ class TailSizes:
 
     Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is one of
     the recent tails with that hint plus a quarter: that with which these would have cost least, in bytes fetched and
-    second requests. So one large footer does not make all others fetch as much: files that are opened at once would do
-    so even before the first of them is known, hence one alone makes no guess above the option's default, which is that
-    for a new hint. An object that was opened before is guessed by its own tail.
+    second requests. So one large footer does not make all others fetch as much. For a new hint the guess is the
+    option's default. After one tail it is at most that, since files that are opened at once would all fetch as much
+    before the second tail is known. An object that was opened before is guessed by its own tail.
     """
 
     MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
@@ -153,7 +153,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 @dataclass(slots=True, eq=False)
 class _Life:
-    """What a session's runtime and those that :meth:`Runtime.scoped` made of it know of each other."""
+    """The state that the runtime of a session shares with its copies (:meth:`Runtime.scoped`)."""
 
     loop: asyncio.AbstractEventLoop | None = None
     process: int = field(default_factory=os.getpid)
@@ -181,7 +181,10 @@ class Runtime:
     ) -> None:
         self.options = options
         self.storage_options: dict[str, Any] = dict(storage_options)
-        self.memory: MemoryCache = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        whole = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        # footers, bounds and statistics are kept as these options have them read
+        form = (options.read.int96_unit, options.read.legacy_calendar)
+        self.memory: MemoryCache = whole if form == ("ns", "rebase") else whole.apart(form)
         self.tiers: Tiers = Tiers(tiers)
         self.metrics: ReadMetrics = ReadMetrics()
         self._on_event = on_event

@@ -2,8 +2,8 @@
 
 ``locate_structs`` finds the positions of the chunks' structs without decoding them. One compiled pattern matches the
 usual form of a ColumnChunk about ten times faster than a Python loop; :mod:`alike_chunks` makes one of the chunks of a
-wide row group that is faster still. Other chunks are skipped field by field. So are
-the first few chunks of a process, since compiling the pattern takes 5 ms.
+wide row group that is faster still. Other chunks are skipped field by field. So are the first few chunks of a process,
+since making and compiling the pattern takes 5 ms.
 """
 
 from __future__ import annotations

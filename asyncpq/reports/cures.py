@@ -215,7 +215,7 @@ def bloom_filters(column: str) -> Snippets:
 
 
 def text_index(column: str) -> Snippets:
-    """Return the snippets that build an index of a column's words or of its parts."""
+    """Return the snippet that builds an index of a column's n-grams, or of its words."""
     return {"asyncpq": f"asyncpq index build URL --kind ngrams:{column}  # or, for words: --kind text:{column}"}
 
 

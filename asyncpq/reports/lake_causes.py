@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpq.reports import cures
 from asyncpq.reports.lake_lint import FILE_BYTES, MANY_FILES, SMALL_FILE
-from asyncpq.reports.read_model import METADATA, Facts, ReadModel, Rounds, fetched, pieces_of, rounds_of, wanted
+from asyncpq.reports.read_model import (
+    METADATA,
+    TAIL_BYTES,
+    Facts,
+    ReadModel,
+    Rounds,
+    fetched,
+    pieces_of,
+    rounds_of,
+    wanted,
+)
 from asyncpq.reports.units import plural, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Cause
 
-_TAIL: Final = 64 * 1024  # bytes that find the footer of a file with few columns
 _KNOWS: Final = re.compile(r"knows (\d+) of (\d+) files as they are")
 
 
@@ -54,7 +63,7 @@ def no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     if not facts.files_total or facts.index or not facts.filters or needless < 3 or needless < len(matched):
         return
     # a slice of the index, then the footers of the files that have matching rows
-    metadata: Rounds = {1: [_TAIL], 2: [_TAIL] * len(matched)}
+    metadata: Rounds = {1: [TAIL_BYTES], 2: [TAIL_BYTES] * len(matched)}
     name = facts.filters[0]
     yield from model.cause(
         "no-index",

@@ -16,7 +16,17 @@ from asyncpq.reports import cures
 from asyncpq.reports.cpu_work import decode_work, dictionary_work
 from asyncpq.reports.encoding_rules import LARGE_DICTIONARY
 from asyncpq.reports.file_shapes import has_large_pages, page_count
-from asyncpq.reports.read_model import METADATA, Facts, ReadModel, fetched, paged, pieces_of, rounds_of, wanted
+from asyncpq.reports.read_model import (
+    METADATA,
+    TAIL_BYTES,
+    Facts,
+    ReadModel,
+    fetched,
+    paged,
+    pieces_of,
+    rounds_of,
+    wanted,
+)
 from asyncpq.reports.story import ColumnRead
 from asyncpq.reports.units import plural, size_text
 
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from asyncpq.expressions import Expression
     from asyncpq.reports.documents import Cause
 
-_TAIL: Final = 64 * 1024  # bytes that find the footer of a file with few columns
 _LARGE_FOOTER: Final = 512 * 1024
 
 
@@ -293,8 +302,8 @@ def big_footer(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     instead = rounds_of(record for record in facts.log if record.purpose in METADATA and record.purpose != "footer")
     tails = {record.round for record in facts.log if record.purpose == "tail"}
     for number in tails:
-        instead[number] = [min(size, _TAIL) for size in instead[number]]
-    small = sum([min(size, _TAIL) for size in facts.footers])
+        instead[number] = [min(size, TAIL_BYTES) for size in instead[number]]
+    small = sum([min(size, TAIL_BYTES) for size in facts.footers])
     yield from model.cause(
         "big-footer",
         f"Footers are large: {size_text(max(facts.footers))}",

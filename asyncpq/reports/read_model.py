@@ -51,8 +51,10 @@ class Facts:
 
 
 Rounds = dict[int, list[int]]  # bytes of each request, by round
-_AT_LEAST_S: Final = 0.005  # that planning and decoding may take, however small their work is,
-_AT_MOST_TIMES: Final = 10  # and how many times as long as their work
+TAIL_BYTES: Final = 64 * 1024  # they hold the footer of a file with few columns
+# The most that planning, or decoding, explains of its seconds: some milliseconds, and so many times its work.
+_EXPLAINED_S: Final = 0.005
+_EXPLAINED_TIMES: Final = 10
 
 
 class ReadModel:
@@ -81,10 +83,10 @@ class ReadModel:
         self._requests = sum(map(len, self.now.values()))
 
     def _take_unexplained(self) -> float:
-        """Return what planning and decoding took more than their work explains, such as loading modules. It is no part
-        of their seconds any more."""
-        decode_s = min(self.decode_s, _AT_LEAST_S + _AT_MOST_TIMES * self.decode_work)
-        planning_s = min(self.planning_s, _AT_LEAST_S + _AT_MOST_TIMES * self.planning_work)
+        """Return the seconds of planning and decoding that their work does not explain, such as those of loading
+        modules, and subtract them from the seconds of both."""
+        decode_s = min(self.decode_s, _EXPLAINED_S + _EXPLAINED_TIMES * self.decode_work)
+        planning_s = min(self.planning_s, _EXPLAINED_S + _EXPLAINED_TIMES * self.planning_work)
         unexplained_s = self.decode_s + self.planning_s - decode_s - planning_s
         self.decode_s, self.planning_s = decode_s, planning_s
         return unexplained_s

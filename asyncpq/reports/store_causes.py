@@ -125,8 +125,7 @@ def slow_tier(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _is_check(record: RequestRecord) -> bool:
-    """Whether a request only checks whether there is a newer version of the object, or a newer snapshot of the
-    index."""
+    """Return whether a request only asks for a newer version of the object, or a newer snapshot of the index."""
     return record.purpose in ("list", "validate", "stat") or record.status == 404
 
 

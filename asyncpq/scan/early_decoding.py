@@ -85,7 +85,8 @@ class EarlyDecoding(Generic[T]):
         return [task.result() for task in tasks]
 
     async def close(self) -> None:
-        """Stop the decoding that still runs, and wait until it has ended. Idempotent."""
+        """Stop the decoding that still runs, and wait until it has ended; begin no other. Idempotent."""
+        self._place.clear()  # a fetch that ended just before a failure or cancellation may still tell of its parts
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

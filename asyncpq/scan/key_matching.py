@@ -13,9 +13,9 @@ from asyncpq.expressions.scalars import Scalar
 
 
 def matches(keys: Sequence[Sequence[Scalar]], columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, pa.Array] | None:
-    """Return the pairs of a row and a key that it has: the rows, ascending, and the positions of their keys, which
-    ascend for each row. The n-th key is the n-th value of each list in ``keys``, which has a list for each of
-    ``columns``.
+    """Return the pairs of a row and a key that match, as two arrays of integers of one length: the rows, ascending, and
+    the positions of their keys, ascending for each row. ``keys`` has a list for each of ``columns``; the n-th values of
+    all lists are the n-th key.
 
     None if the filter compares a column's values in a way that hash tables do not.
     """

@@ -78,7 +78,9 @@ def start(
             raise InvalidOptionError("name a configuration, or pass --demo")
         if check:
             if configuration is None:
-                raise InvalidOptionError("--check needs a configuration")
+                raise InvalidOptionError(
+                    "--check needs a configuration", hint="Leave out --demo, and name the TOML file of the service."
+                )
             return _check(configuration)
         if configuration is not None:
             run(listening(load_configuration(configuration), host, port), configuration)

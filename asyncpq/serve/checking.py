@@ -14,8 +14,8 @@ from asyncpq.session import Session
 
 
 async def faults_of(configuration: Configuration) -> list[str]:
-    """Return what is wrong with a configuration, a line each: datasets that cannot be opened, columns that do not
-    exist, conditions that do not fit, rights on datasets that are not configured."""
+    """Open all datasets; return what is wrong with the configuration, a line each: datasets that cannot be opened, and
+    rights of tokens to datasets, columns or rows that do not exist or cannot be compared."""
     faults: list[str] = []
     opened: dict[str, Dataset] = {}
     async with Session(**configuration.session) as session:

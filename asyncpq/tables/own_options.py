@@ -86,6 +86,7 @@ _CREDENTIALS: Final = frozenset(
 )
 _CLIENT_CREDENTIALS: Final = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
 _TRUE: Final = ("true", "1", "yes", "on", "t")
+#: The protocols whose urls a table of the protocol may have: the table's options count for all of them.
 _SAME: Final = {
     "s3": ("s3", "s3a"),
     "gs": ("gs", "gcs"),

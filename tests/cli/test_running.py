@@ -140,7 +140,7 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["select", "x"], "no such command 'select'. Did you mean 'query'? `"),
         (["quer", "x"], "no such command 'quer'. Did you mean 'query'? `"),
         (["selct", "x"], "no such command 'selct'. Did you mean 'query'? `"),
-        (["schem", "x"], "no such command 'schem'. Did you mean 'schema'? `"),
+        (["schem", "x"], "no such command 'schem'. Did you mean 'schema'"),
         (["haed", "x"], "no such command 'haed'. Did you mean 'head'? `"),
         (["xyzzy", "x"], "no such command 'xyzzy'. `"),
         (["index", "select"], "no such command 'select'. `"),

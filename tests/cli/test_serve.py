@@ -56,7 +56,7 @@ def test_arguments_reach_the_service_and_its_exit_code_is_the_commands(monkeypat
     monkeypatch.setitem(sys.modules, "asyncpq.serve.__main__", service)
     done = CliRunner().invoke(app, ["serve", "service.toml", "--host", "::1", "--port", "81"])
     assert done.exit_code == 130
-    assert calls == [("service.toml", {"demo": False, "new_token": False, "host": "::1", "port": 81})]
+    assert calls == [("service.toml", {"demo": False, "check": False, "new_token": False, "host": "::1", "port": 81})]
 
 
 def test_both_commands_take_the_same_arguments() -> None:

@@ -57,7 +57,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)])
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*map(str, arguments)])
     assert done.exit_code == code, done.output
     if code:
         assert len(done.stderr.splitlines()) == 1

@@ -64,6 +64,7 @@ UNMET = (
     "names two protocols",
     "client_kwargs.",
     'Pass on_bad_file="raise"',
+    'Pass ReadOptions(legacy_calendar="rebase")',
     'Write storage_options={"',
     "aise LimitOptions(",
     "aise LimitOptions.",  # said to be for Python, as the next one

@@ -199,7 +199,9 @@ def pages_of(values: pa.Array, **options: Any) -> tuple[list[DataPage], list[Pag
 def decode_run(
     pages: list[DataPage], headers: list[PageHeader], leaf: Leaf, chunk: ColumnChunk, kind: pa.DataType
 ) -> pa.Array | None:
-    return decode_plain_run(pages, headers, leaf, chunk.codec, kind, plain_width(leaf, kind), verify_crc=True)
+    return decode_plain_run(
+        pages, headers, leaf, chunk.codec, kind, plain_width(leaf, kind), verify_crc=True, prefixes={}
+    )
 
 
 @pytest.mark.parametrize("nullable", [True, False])

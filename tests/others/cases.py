@@ -132,8 +132,8 @@ CASES: dict[str, Case] = {
     ),
     "legacy-dates": Case(
         "Dates of the legacy calendar",
-        "1500-01-01 and 2020-01-01, as Spark writes with `datetimeRebaseModeInWrite=LEGACY`, in the Julian calendar. "
-        "The file's metadata says so.",
+        "1500-01-01 and 2020-01-01, as Spark writes them in the Julian calendar, with "
+        "`datetimeRebaseModeInWrite=LEGACY`. The file's metadata says so.",
         pa.date32(),
         [[date(1500, 1, 10)], [date(2020, 1, 1)]],
         [Condition("=", date(1500, 1, 1)), Condition("<", date(1500, 1, 5))],

@@ -179,3 +179,27 @@ async def test_pieces_start_once_and_fail_in_order() -> None:
     assert sorted(begun) == [(0, ["a", "b"]), (1, []), (2, ["c", "d"])]
     await early.close()
     await early.close()
+
+
+async def test_parts_that_come_once_it_is_closed_start_nothing() -> None:
+    keys = [ContentKey(b"object", "page", start, start + 1) for start in range(3)]
+    pieces = [RowGroupPiece(None, (None,), 0, True) for _ in keys]  # type: ignore[arg-type]
+    begun: list[RowGroupPiece] = []
+
+    async def decode(piece: RowGroupPiece, _: list[tuple[ContentKey, Any]]) -> None:
+        begun.append(piece)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            early.landed({keys[1]: "while it closes"})
+
+    early: EarlyDecoding[None] = EarlyDecoding(pieces, decode, lambda _: None)
+    early.name(keys)
+    early.begin(keys)
+    early.landed({keys[0]: "in time"})
+    await asyncio.sleep(0)
+    await early.close()
+    early.landed({keys[2]: "late"})
+    await asyncio.sleep(0)
+    assert begun == [pieces[0]]
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

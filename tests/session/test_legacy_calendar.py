@@ -7,6 +7,7 @@ the conversion itself, and ``tests/spark/types/test_legacy_calendar.py`` whole f
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import operator
 import random
 from collections.abc import Callable
@@ -206,6 +207,35 @@ async def test_modes(tmp_path: Path) -> None:
         assert (await file.read(["t"], col("t") > since)).num_rows == expected.filter(pc.field("t") > since).num_rows
     with pytest.raises(asyncpq.InvalidOptionError, match="legacy_calendar"):
         ReadOptions(legacy_calendar="julian")  # type: ignore[arg-type]
+
+
+async def test_sessions_with_other_forms_of_values_share_a_memory_cache(tmp_path: Path) -> None:
+    stored, _ = stored_and_read()
+    clocks = pa.array([dt.datetime(2020, 1, 1)] * len(stored), NAIVE)
+    table = pa.table({"d": stored["d"], "int96": clocks})
+    path = str(write(tmp_path / "f.parquet", table, use_deprecated_int96_timestamps=True))
+
+    async def answer(cache: asyncpq.MemoryCache, read: ReadOptions) -> tuple[Any, ...]:
+        answers: list[Any] = []
+        async with Session(memory_cache=cache, read=read) as reader:
+            file, dataset = await reader.open_file(path), await reader.open_dataset([path])
+            for where in (None, col("d") < dt.date(1500, 2, 25), col("d") == dt.date(1500, 2, 20)):
+                try:
+                    answers += [await file.read(where=where), await dataset.count(where=where)]
+                except UnsupportedFeatureError as error:
+                    answers.append(str(error))
+            assert reader.memory_cache is cache
+        return tuple(answers)
+
+    modes: list[Literal["rebase", "refuse", "ignore"]] = ["rebase", "refuse", "ignore"]
+    forms = [*[ReadOptions(legacy_calendar=mode) for mode in modes], ReadOptions(int96_unit="us")]
+    alone = [await answer(asyncpq.MemoryCache(1 << 24), read) for read in forms]
+    assert all(first != second for first, second in itertools.combinations(alone, 2))
+    for first in forms:
+        cache = asyncpq.MemoryCache(1 << 24)
+        await answer(cache, first)
+        for read, expected in zip(forms, alone, strict=True):
+            assert await answer(cache, read) == expected
 
 
 async def test_rows_that_are_written_again_are_not_rebased_twice(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_the_whole_package_and_nothing_else(shipped: Path) -> None:
         *compiled,
         "asyncpq/py.typed",
         "asyncpq/expressions/word_characters.txt",
+        "asyncpq/parquet/legacy_zones.txt",
         check,
         f"{check}c",
     }

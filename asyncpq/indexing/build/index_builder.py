@@ -433,7 +433,7 @@ class _Build:
         return brought, list(removed.values())
 
 
-#: The id, the number of rows and the time of a new file: a plain tuple, at which the garbage collector does not look.
+#: The id, number of rows and Last-Modified of a new file: a plain tuple, which the garbage collector ignores.
 _Brought: TypeAlias = tuple[int, int | None, str | None]
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.model import OTHER_COLUMNS, DataFile, TableField
 from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
-from asyncpq.tables.ducklake.schema import OTHER_COLUMNS, DuckLakeColumn, arrow_value, columns_of_rows
+from asyncpq.tables.ducklake.schema import DuckLakeColumn, arrow_value, columns_of_rows
 from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows, covers
 
 _TEXT = ("varchar", "json")

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import ColumnBounds, TableField
+from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.scalars import Scalar, Timestamp, exact_decimal
 from asyncpq.records import dataclass
@@ -315,7 +315,6 @@ def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
 
 _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in column order
 
-OTHER_COLUMNS = "The table's other columns can be read: name them in columns=."
 _NESTED = ("struct", "list", "map")
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

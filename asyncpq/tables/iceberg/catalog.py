@@ -200,7 +200,9 @@ class IcebergCatalog:
                 raise error from None
             if url == again:  # version-hint.text names it
                 raise
-            logger.warning("%s is empty: a writer is at work on it, or has failed. %s is read", safe_url(again), url)
+            logger.warning(
+                "%s is empty: a writer is at work on it, or has failed. %s is read", safe_url(again), safe_url(url)
+            )
             return await self._decoded(url, reader)
 
     async def _decoded(self, url: str, reader: Reader) -> tuple[TableMetadata, Mapping[int, str]]:

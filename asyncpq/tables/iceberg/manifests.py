@@ -41,13 +41,13 @@ from asyncpq.options import LimitOptions
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.avro import read_records
+from asyncpq.tables.iceberg.metadata import NEWEST_FORMAT, short_text
 from asyncpq.tables.iceberg.projection import InclusiveProjection
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
 _ADDED, _DELETED = 1, 2  # ManifestEntry.status
-_NEWEST_FORMAT = 3
 _VERSION_3_POSITIONS = (17, 18, 19)  # in DataFile: referenced_data_file, content_offset, content_size_in_bytes
 _RECORDS: dict[int, Any] = {-1: ManifestEntry, 2: IcebergFile}  # by field id of the struct, -1 for the whole
 _LIST_SCHEMA = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
@@ -63,7 +63,6 @@ _PYICEBERG_ERRORS = (
     RecursionError,
     struct.error,
 )
-_CHARACTERS_SHOWN = 200  # of an error's text, which may quote metadata of any length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +98,6 @@ class ManifestFileEntry:
         return (self.spec_id, *("nan" if value != value else value for value in self.partition))
 
 
-def _text(error: Exception) -> str:
-    return str(error)[:_CHARACTERS_SHOWN]
-
-
 def decode_manifest_list(data: bytes, url: str, limits: LimitOptions) -> list[ManifestFile]:
     """Decode a manifest list; return the manifests that may contain files of the snapshot.
 
@@ -117,7 +112,9 @@ def decode_manifest_list(data: bytes, url: str, limits: LimitOptions) -> list[Ma
     except FormatError:
         raise
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {_text(error)}", url=safe_url(url)) from error
+        raise CorruptFileError(
+            f"pyiceberg cannot read the manifest list: {short_text(error)}", url=safe_url(url)
+        ) from error
     urls: set[str] = set()
     for manifest in manifests:
         manifest_url = store_url(manifest.manifest_path)
@@ -139,12 +136,12 @@ def decode_manifest(data: bytes, manifest: ManifestFile, limits: LimitOptions) -
     try:
         with located(url=safe_url(url)):
             # read with the newest schema: fields that the manifest lacks are None
-            records = read_records(data, MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], _RECORDS, limits)
+            records = read_records(data, MANIFEST_ENTRY_SCHEMAS[NEWEST_FORMAT], _RECORDS, limits)
             return tuple(_entry(record, manifest, url) for record in records if record.status != _DELETED)
     except FormatError:
         raise
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest: {_text(error)}", url=safe_url(url)) from error
+        raise CorruptFileError(f"pyiceberg cannot read the manifest: {short_text(error)}", url=safe_url(url)) from error
 
 
 def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestFileEntry:
@@ -266,7 +263,7 @@ class PartitionFilter:
 
 def _rules_out_nothing(what: str, error: Exception) -> bool:
     """Say in the log that ``what`` is ignored; return True, since files that it describes are kept."""
-    logger.warning("%s is ignored: %s", what, printable(_text(error)))
+    logger.warning("%s is ignored: %s", what, printable(short_text(error)))
     return True
 
 

@@ -22,9 +22,9 @@ from asyncpq.options import LimitOptions
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.decompression import Inflater
 
-_NEWEST_FORMAT = 3
+NEWEST_FORMAT = 3
 _COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")  # Java writes the first, and reads both
-_CHARACTERS_SHOWN = 200  # of an error's text, which may quote metadata of any length
+_CHARACTERS_SHOWN = 200  # of an error's text, or of a type's name
 _VALUE_BYTES = 64  # of memory that a value of a JSON document takes, about
 _KNOWN = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
@@ -51,16 +51,16 @@ def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[
             foreign = _set_aside(schemas)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise CorruptFileError(
-            f"the file is not the metadata of an Iceberg table: {_text(error)}", url=safe_url(url)
+            f"the file is not the metadata of an Iceberg table: {short_text(error)}", url=safe_url(url)
         ) from error
-    if version not in range(1, _NEWEST_FORMAT + 1):
+    if version not in range(1, NEWEST_FORMAT + 1):
         raise UnsupportedFeatureError(
             f"asyncpq does not support Iceberg format version {str(version)[:_CHARACTERS_SHOWN]}", url=safe_url(url)
         )
     try:
         metadata = FromByteStream.table_metadata(io.BytesIO(json.dumps(document).encode() if foreign else text))
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the metadata: {_text(error)}", url=safe_url(url)) from error
+        raise CorruptFileError(f"pyiceberg cannot read the metadata: {short_text(error)}", url=safe_url(url)) from error
     for part in (part for spec in metadata.partition_specs for part in spec.fields):
         if (
             isinstance(part.transform, (BucketTransform, TruncateTransform))
@@ -97,7 +97,8 @@ def _parameter(transform: BucketTransform[Any] | TruncateTransform[Any]) -> int:
     return transform.num_buckets if isinstance(transform, BucketTransform) else transform.width
 
 
-def _text(error: Exception) -> str:
+def short_text(error: Exception) -> str:
+    """Return the beginning of an error's text, which may quote metadata of any length."""
     return str(error)[:_CHARACTERS_SHOWN]
 
 

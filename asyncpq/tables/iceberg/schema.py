@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
-from asyncpq.datasets.model import ColumnBounds, TableField
+from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
@@ -28,7 +28,6 @@ from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
 
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)
-_OTHER_COLUMNS = "The table's other columns can be read: name them in columns=."
 _MAX_FIXED_BYTES = 16 << 20
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
@@ -182,7 +181,7 @@ def _field(
     elif field.field_id in foreign or isinstance(iceberg_type, _REFUSED):
         arrow_type = pa.binary() if isinstance(iceberg_type, _REFUSED) else pa.null()
         unreadable = UnsupportedFeatureError(
-            f"{table}: asyncpq does not support Iceberg type {type_name}", column=path, hint=_OTHER_COLUMNS
+            f"{table}: asyncpq does not support Iceberg type {type_name}", column=path, hint=OTHER_COLUMNS
         )
     else:
         arrow_type = _arrow_type(iceberg_type, children, path, table)
@@ -243,7 +242,7 @@ def _default(field: types.NestedField, table: str) -> Any:
         raise UnsupportedFeatureError(
             f"{table}: asyncpq cannot represent the initial default {field.initial_default!r} of a column",
             column=field.name,
-            hint=f"{_OTHER_COLUMNS} Or rewrite the files that lack this one.",
+            hint=f"{OTHER_COLUMNS} Or rewrite the files that lack this one.",
         ) from error
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))

@@ -147,6 +147,30 @@ async def test_a_newest_file_that_is_still_empty_is_not_committed(tmp_path: Path
         assert (await dataset.read()).num_rows == 5
 
 
+async def test_the_warning_about_an_empty_file_shows_no_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = _content(Path(urlparse(make_table(tmp_path, ID_NAME_SCHEMA).metadata_location).path))
+
+    class Remote(PlainReader):
+        async def list_names(self, url: str) -> list[str]:
+            return ["v1.metadata.json", "v2.metadata.json"]
+
+        async def read_bytes(
+            self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
+        ) -> bytes:
+            if url.endswith("v2.metadata.json"):
+                raise NotParquetError("the object is empty")
+            return metadata
+
+        async def read_table(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    await IcebergCatalog("ftp://me:secret@host/table").snapshot(Remote())
+    assert "ftp://host/table/metadata/v1.metadata.json is read" in caplog.text
+    assert "secret" not in caplog.text
+
+
 async def test_a_writer_ends_its_file_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table(tmp_path, ID_NAME_SCHEMA)
     table.append(id_name_rows(0, 5))
