@@ -235,7 +235,9 @@ def _cast(node: Any) -> Scalar:
         refuse(
             node,
             "casts a column",
-            f"Compare {value} itself with a literal of its type, such as DATE '2024-05-01'. {VARIANT_FORM}",
+            f"date_trunc('day', {value}) = '2024-05-01' is that whole day of a timestamp."
+            if str(node.to) == "DATE"
+            else f"Compare {value} itself with a literal of its type, such as DATE '2024-05-01'. {VARIANT_FORM}",
         )
     if value is None:
         return None

@@ -219,16 +219,19 @@ def text_index(column: str) -> Snippets:
     return {"asyncpq": f"asyncpq index build URL --kind ngrams:{column}  # or, for words: --kind text:{column}"}
 
 
-def advice(rule: str, column: str = "the column") -> str:
-    """Return the cure of a rule in words. ``lint`` and ``why`` say the same."""
-    return _ADVICE[rule].format(column=column)
+def advice(rule: str, column: str = "the column", *, has_filters: bool = False) -> str:
+    """Return the cure of a rule in words. ``lint`` and ``why`` say the same. ``has_filters``: the column has Bloom
+    filters already."""
+    text = _ADVICE[rule].format(column=column)
+    return text.replace(_OR_FILTERS, "") if has_filters else text
 
 
+_OR_FILTERS: Final = ", or write Bloom filters"
 _ADVICE: Final[Mapping[str, str]] = {
     "no-page-index": "Write page indexes, or build an index of kind pages.",
     "no-column-index": "Write files with complete page indexes.",
     "huge-pages": f"Write pages of at most {PAGE_ROWS:,} rows and {PAGE_BYTES >> 10} KiB.",
-    "random-order": "Sort the rows by {column}; or build an index of it, or write Bloom filters.",
+    "random-order": f"Sort the rows by {{column}}; or build an index of it{_OR_FILTERS}.",
     "no-bloom-filter": "Write Bloom filters of {column}, or build an index of it: rows keep their order.",
     "no-statistics": "Write statistics of {column}.",
     "statistics-not-believed": "Write the file with a newer release of its writer, or with another one.",

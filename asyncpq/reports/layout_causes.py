@@ -219,7 +219,7 @@ def _random_order(facts: Facts, model: ReadModel, key: ColumnRead, read: str) ->
         "random-order",
         f"Rows are not in the order of {key.name}: bounds rule out little",
         f"{read}: the values of each page range over nearly all values.",
-        cures.advice("random-order", key.name),
+        cures.advice("random-order", key.name, has_filters=key.has_filter),
         data=[pieces],
         more_s=model.less_work(work, rows),
         column=key.name,

@@ -158,7 +158,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
         "random-order",
         "rows are not sorted by the lookup column",
         detail,
-        advice("random-order", subject.leaf.dotted),
+        advice("random-order", subject.leaf.dotted, has_filters=has_blooms),
         keys=KeyZones(subject.keys.zones, is_sorted=True),
     )
 

@@ -64,6 +64,7 @@ class ColumnRead(NamedTuple):
     codec: int = Codec.UNCOMPRESSED
     has_texts: bool = False  # its values have different lengths
     gave_up: bool = False  # its dictionary was given up half-way
+    has_filter: bool = False  # a Bloom filter of it is in the file
 
     def rows_of(self, pages: Iterable[int]) -> RowRanges:
         """Return the rows that the pages with these ordinals hold, counted from the beginning of the row group."""
@@ -223,6 +224,7 @@ def _column_read(
         codec=known.chunk.codec,
         has_texts=known.chunk.physical_type is PhysicalType.BYTE_ARRAY,
         gave_up=gave_up_dictionary(known.chunk),
+        has_filter=known.chunk.bloom_filter_offset is not None,
     )
     return read._replace(wanted=read.pages_of(matched))
 

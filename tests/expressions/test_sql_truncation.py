@@ -110,6 +110,13 @@ def test_parts_of_times_get_a_hint_of_ranges(text: str) -> None:
         parse_sql(text)
 
 
+@pytest.mark.parametrize("text", ["CAST(ts AS DATE) = '2024-05-01'", "ts::date = '2024-05-01'"])
+def test_the_day_of_a_time_gets_a_hint(text: str) -> None:
+    """DATE '2024-05-01' instead would be midnight alone."""
+    with pytest.raises(ExpressionError, match=r"date_trunc\('day', ts\)"):
+        parse_sql(text)
+
+
 def test_is_nan_gets_a_hint() -> None:
     with pytest.raises(ExpressionError, match=r"isnan\(x\) tests for NaN"):
         parse_sql("x IS NAN")

@@ -223,6 +223,20 @@ async def test_decoding_in_vain_counts_without_any_request(tmp_path: Path) -> No
     check(document, "random-order")
 
 
+@pytest.mark.parametrize("has_filters", [False, True])
+async def test_filters_that_a_file_has_are_no_advice(has_filters: bool, tmp_path: Path) -> None:
+    options = {"bloom_filter_options": {"id": True}} if has_filters else {}
+    path = file(shuffled, row_group_size=ROWS // 2, **options)(tmp_path)
+    async with asyncpq.Session() as session:
+        opened = await session.open_file(path)
+        await opened.lookup({"id": 123_456})
+        document = (await opened.why(**KEY, layouts=False)).to_dict()
+        linted = await opened.lint(["id"])
+    cures = [cause["cure"] for cause in [*document["causes"], *linted["findings"]] if cause["id"] == "random-order"]
+    assert len(cures) == 2
+    assert ["Bloom" in cure for cure in cures] == [not has_filters] * 2
+
+
 async def test_a_first_read_of_a_process_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """README's own example: a good file whose lookup takes longest to load modules."""
 
