@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 from copy import copy
 from dataclasses import field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary, ref
 
 from cachetools import LRUCache
 
@@ -151,6 +152,13 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
+class _ScopedStores(NamedTuple):
+    """The stores of a runtime that :meth:`Runtime.scoped` made."""
+
+    runtime: ref[Runtime]
+    stores: dict[str, Store]
+
+
 @dataclass(slots=True, eq=False)
 class _Life:
     """The state that the runtime of a session shares with its copies (:meth:`Runtime.scoped`)."""
@@ -160,7 +168,9 @@ class _Life:
     closed: bool = False
     ended: bool = False  # closing has ended
     threads: FairThreads | None = None
-    scoped: dict[str, Runtime] = field(default_factory=dict)
+    scoped: WeakValueDictionary[str, Runtime] = field(default_factory=WeakValueDictionary)
+    scoped_stores: list[_ScopedStores] = field(default_factory=list)
+    unused_stores: list[dict[str, Store]] = field(default_factory=list)  # which are being closed
 
 
 class Runtime:
@@ -273,8 +283,9 @@ class Runtime:
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
             stack.push_async_callback(self._close_threads)
             stack.push_async_callback(self.tiers.close)
-            for runtime in (self, *self._life.scoped.values()):
-                for store in runtime._stores.values():  # noqa: SLF001
+            scoped = [stores for _, stores in self._life.scoped_stores]
+            for stores in (self._stores, *scoped, *self._life.unused_stores):
+                for store in stores.values():
                     stack.push_async_callback(store.close)
             stack.push_async_callback(self.flights.close)
             stack.push_async_callback(self._close_tasks)
@@ -334,16 +345,35 @@ class Runtime:
 
     def scoped(self, scope: str, storage_options: Mapping[str, Any]) -> Runtime:
         """Return a runtime with ``storage_options`` and stores of its own, which shares all else with this one. Caches
-        keep what is read through it apart, under ``scope``. The runtime of a ``scope`` is made once.
+        keep what is read through it apart, under ``scope``. The runtime of a ``scope`` is made once, while somebody
+        holds it: keys may rotate for as long as a session lives.
         """
         made = self._life.scoped.get(scope)
         if made is None:
+            self._close_unused()
             self._life.scoped[scope] = made = copy(self)
             made.storage_options = dict(storage_options)
             made.scope = scope
             made.plain_folders = LRUCache(_MAX_PLAIN_FOLDERS)
             made._stores, made._namespaces = {}, {}  # noqa: SLF001
+            self._life.scoped_stores.append(_ScopedStores(ref(made), made._stores))  # noqa: SLF001
         return made
+
+    def _close_unused(self) -> None:
+        """Begin to close the stores of scoped runtimes that nobody holds any more."""
+        life, held = self._life, []
+        for scoped in life.scoped_stores:
+            if scoped.runtime() is not None:
+                held.append(scoped)
+            else:
+                life.unused_stores.append(scoped.stores)
+                self.spawn(self._close_stores(scoped.stores))
+        life.scoped_stores = held
+
+    async def _close_stores(self, stores: dict[str, Store]) -> None:
+        for store in stores.values():
+            await store.close()
+        self._life.unused_stores = [other for other in self._life.unused_stores if other is not stores]
 
     # -- shared resources ---------------------------------------------------------------------------
 

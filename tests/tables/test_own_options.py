@@ -4,6 +4,7 @@ catalog may give for some time, and those of a DeltaTable."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -208,6 +209,25 @@ async def test_two_stores_with_the_same_urls_in_one_session(tmp_path: Path, cach
                 assert all(found)
             with pytest.raises(StoreError):  # the session's own store is neither
                 await session.open_dataset("s3://bucket/t/", format="delta")
+
+
+async def test_stores_of_keys_that_have_rotated_are_closed(tmp_path: Path) -> None:
+    """A session lives longer than the keys of the tables that it opens; a table that is held goes on."""
+    with ObjectServer.in_thread() as server:
+        first = delta(server, tmp_path, "first")
+        async with asyncpq.Session() as session:
+            held = await session.open_dataset(first)
+            life = session.runtime._life
+            for number in range(6):
+                options = {**(first._storage_options or {}), "AWS_ACCESS_KEY_ID": f"key{number}"}
+                dataset = await session.open_dataset(DeltaTable("s3://bucket/d", storage_options=options))
+                assert await names(dataset) == ["first", "first"]
+                del dataset
+                gc.collect()
+            await asyncio.gather(*session.runtime._tasks)
+            assert life.unused_stores == []
+            assert len(life.scoped_stores) == 2  # the held one, and the last, which the next one would close
+            assert await names(held) == ["first", "first"]
 
 
 def delta(server: ObjectServer, folder: Path, name: str) -> DeltaTable:
