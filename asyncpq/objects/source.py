@@ -305,8 +305,6 @@ class ObjectSource:
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
-            if context.scan:
-                await runtime.turns.turn()  # the answers of many files come at once
             data = bytes(tail.data)
             found = decoder.next(data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):

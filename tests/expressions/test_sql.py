@@ -425,7 +425,7 @@ REFUSED = [
     ("a < b < c", "neither a column nor a literal"),
     ("'v' = ANY(tags)", "list_contains"),
     ("tags[1] = 1", "list_contains"),
-    ("CAST(day AS DATE) = DATE '2024-01-01'", "Compare day itself"),
+    ("CAST(day AS DATE) = DATE '2024-01-01'", "whole day of a timestamp"),
     ("x = CAST(1.5 AS INTEGER)", "round"),
     ("x = CAST(300 AS TINYINT)", "out of the range"),
     ("x = CAST(1.234 AS DECIMAL(5, 2))", "exactly"),
