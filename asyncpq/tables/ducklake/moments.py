@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from asyncpq.errors import shown
+from asyncpq.expressions.scalars import days_of
 
 #: Units in a second, by DuckLake type; a timestamp_s is read in microseconds, as Parquet has no seconds.
 _TICKS: Final = {
@@ -32,7 +33,6 @@ _TIME: Final = re.compile(_CLOCK, re.ASCII)
 _ZONED_TIME: Final = re.compile(_CLOCK + _OFFSET, re.ASCII)
 _TIMESTAMP: Final = re.compile(f"{_DAY}(?: {_CLOCK})?", re.ASCII)
 _INSTANT: Final = re.compile(f"{_DAY} {_CLOCK}{_OFFSET}", re.ASCII)
-_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_SECONDS: Final = 86_400
 
 
@@ -82,11 +82,10 @@ def _days(parts: dict[str, str | None], text: str, type_name: str) -> int:
     year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
     if parts["bc"]:
         year = 1 - year  # 1 BC is the year 0
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1] - (month == 2 and not is_leap):
-        raise _malformed(text, type_name)
-    years = year - (month <= 2)  # of years that begin in March, so that leap days end them
-    return years * 365 + years // 4 - years // 100 + years // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 719_469
+    try:
+        return days_of(year, month, day)
+    except ValueError:
+        raise _malformed(text, type_name) from None
 
 
 def _clock(parts: dict[str, str | None]) -> int:
