@@ -240,9 +240,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
                 try:
                     return await read_ranges(source, present, of(present.size), context)
                 except ObjectChangedError:
-                    if operation.metrics.restarts >= source.runtime.options.limits.max_restarts:
+                    if not await source.restarts(None, operation):
                         raise
-                    operation.restarts()
 
     async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
         """Return the version of the object at ``path`` that ``validator`` identifies, without a request: reads of it

@@ -45,12 +45,9 @@ async def load_embedded_index(
                 await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
             return known, index
         except ObjectChangedError:
-            if known is not None:
-                await source.forget(known)
-            if metrics.restarts >= source.runtime.options.limits.max_restarts:
+            if not await source.restarts(known, operation):
                 raise
             known = None
-            operation.restarts()
 
 
 async def _embedded_index(

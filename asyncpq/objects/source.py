@@ -24,6 +24,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UnsupportedStoreError,
 )
+from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.freshness import Freshness
 from asyncpq.objects.prices import Burst, Measured, Prices
@@ -396,6 +397,16 @@ class ObjectSource:
         """Drop the pointer to ``version`` from memory and from every cache tier."""
         self.runtime.memory.discard(self._missing_key)  # the object is there
         await self.freshness.forget(version)
+
+    async def restarts(self, version: ObjectVersion | None, operation: Operation) -> bool:
+        """Return whether ``operation``, which found that the object was replaced, starts again, and count that. It does
+        ``max_restarts`` times. ``version``, the one that it used, is forgotten."""
+        if version is not None:
+            await self.forget(version)
+        if operation.metrics.restarts >= self.runtime.options.limits.max_restarts:
+            return False
+        operation.restarts()
+        return True
 
     def tiers_of(self, version: ObjectVersion) -> Tiers | None:
         """Return the cache tiers outside this process to use for ``version``; None if there are none, or the store

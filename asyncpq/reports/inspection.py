@@ -55,12 +55,9 @@ async def report_on(
             await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
             return known, report
         except ObjectChangedError:
-            if known is not None:
-                await source.forget(known)
-            if metrics.restarts >= source.runtime.options.limits.max_restarts:
+            if not await source.restarts(known, operation):
                 raise
             known = None
-            operation.restarts()
             metrics.fallbacks.clear()
 
 
