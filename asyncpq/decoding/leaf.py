@@ -325,17 +325,11 @@ class LeafDecoder:
 
         Returns the positions of the searched pages that contain none of the texts, and the number of searched pages.
         """
-        searched: list[tuple[bytes | memoryview, PageHeader]] = []
-        size = 0
-        for page in pages:
-            header = self._data_header(page, chunk, limits)
-            size += header.uncompressed_size
-            if searched and size > _SEARCHED_BYTES:
-                break
-            searched.append((page.data, header))
+        searched, size = self._first_pages(chunk, pages, _SEARCHED_BYTES, limits)
         if size > limits.max_decoded_bytes:
             return set(), len(searched)
-        found = pages_without(searched, self.leaf, chunk.codec, texts, verify_crc=limits.verify_crc)
+        content = [(page.data, header) for page, header in searched]
+        found = pages_without(content, self.leaf, chunk.codec, texts, verify_crc=limits.verify_crc)
         return found, len(searched)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
@@ -362,14 +356,7 @@ class LeafDecoder:
         """Do what :meth:`open_page` does for the first of ``pages``, or for several, decompressed at once (zstd)."""
         if len(pages) == 1 or chunk.codec != Codec.ZSTD:
             return [self.open_page(chunk, pages[0], limits)]
-        some: list[tuple[DataPage, PageHeader]] = []
-        size = 0
-        for page in pages:
-            header = self._data_header(page, chunk, limits)
-            size += header.uncompressed_size
-            if some and size > AT_ONCE_BYTES:
-                break
-            some.append((page, header))
+        some, _ = self._first_pages(chunk, pages, AT_ONCE_BYTES, limits)
         if not all(self._may_pack(header) for _, header in some):
             checked = [page._replace(header=header, checked=True) for page, header in some]
             return [self.open_page(chunk, page, limits) for page in checked]
@@ -378,6 +365,21 @@ class LeafDecoder:
             None if values is None else self._packed(page, header, *values)
             for (page, header), values in zip(some, present, strict=True)
         ]
+
+    def _first_pages(
+        self, chunk: ColumnChunk, pages: Sequence[DataPage], most: int, limits: DecodeLimits
+    ) -> tuple[list[tuple[DataPage, PageHeader]], int]:
+        """Return the first of ``pages`` that together decompress to at most ``most`` bytes, one at least, with their
+        headers; and the bytes of these and of the page after them."""
+        some: list[tuple[DataPage, PageHeader]] = []
+        size = 0
+        for page in pages:
+            header = self._data_header(page, chunk, limits)
+            size += header.uncompressed_size
+            if some and size > most:
+                break
+            some.append((page, header))
+        return some, size
 
     def _may_pack(self, header: PageHeader) -> bool:
         if header.encoding in DICTIONARY_ENCODINGS:
