@@ -13,7 +13,7 @@ from asyncpq.reports.cures import CURES, advice, with_dictionary_of, without_dic
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import PAGE_ROWS, with_plain_pages, with_smaller_pages
 from asyncpq.reports.inspection import gave_up_dictionary
-from asyncpq.reports.lint_subject import Subject, listed
+from asyncpq.reports.lint_subject import Subject, listed, unpriced
 
 LARGE_DICTIONARY: Final = 64 * KIB
 _FIXED: Final = {
@@ -120,17 +120,14 @@ def codecs(subject: Subject) -> Iterator[Cause]:
     slow = [leaf for leaf in subject.leaves if any(chunk.codec in SLOW_CODECS for chunk in subject.chunks(leaf))]
     if slow:
         names = {Codec(chunk.codec).name.lower() for leaf in slow for chunk in subject.chunks(leaf)}
-        yield Cause(
-            id="slow-codec",
-            severity="low",
-            title="pages are compressed with a slow codec",
-            detail=f"{', '.join(sorted(names))} takes two to three times longer to decode than zstd, at a similar "
+        yield unpriced(
+            "slow-codec",
+            "low",
+            "pages are compressed with a slow codec",
+            f"{', '.join(sorted(names))} takes two to three times longer to decode than zstd, at a similar "
             "size. No saving is predicted: it is time of the CPU, which depends on the machine.",
-            saves_requests=None,
-            saves_bytes=None,
-            saves_seconds=None,
+            advice("slow-codec"),
             column=subject.leaf.dotted,
-            cure=advice("slow-codec"),
             snippets=CURES["slow-codec"](subject.leaf.dotted),
         )
 
@@ -140,16 +137,13 @@ def legacy_calendar(subject: Subject) -> Iterator[Cause]:
     metadata = subject.layout.version.metadata
     names = [metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()]
     if names:
-        yield Cause(
-            id="legacy-calendar",
-            severity="low",
-            title="dates are in the calendar of old Spark versions",
-            detail=f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
+        yield unpriced(
+            "legacy-calendar",
+            "low",
+            "dates are in the calendar of old Spark versions",
+            f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
             "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
-            saves_requests=None,
-            saves_bytes=None,
-            saves_seconds=None,
+            "Write the file again in today's calendar.",
             column=subject.leaf.dotted,
-            cure="Write the file again in today's calendar.",
             snippets=CURES["legacy-calendar"](subject.leaf.dotted),
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
 from asyncpq.options import MIB
 from asyncpq.parquet.column_chunk import Encoding
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.inspection import ChunkStops, FileLayout
-from asyncpq.reports.lint_subject import listed
+from asyncpq.reports.lint_subject import listed, unpriced
 from asyncpq.reports.units import plural, size_text
 from asyncpq.reports.unreadable_columns import unreadable_columns
 
@@ -20,25 +20,24 @@ _LEAST_FILTER_SHARE: Final = 0.25  # of the file
 def file_findings(layout: FileLayout) -> Iterator[Cause]:
     """Yield the findings that do not depend on the column by which rows are looked up."""
     for column, reason in unreadable_columns(layout.version, layout.chunks).items():
-        yield _cause(
+        yield unpriced(
             "unreadable-column",
             "high",
             "a column cannot be read",
             f"{column}: {reason}. The other columns can be read.",
             "Write the column with an encoding, a codec and a type that other programs read.",
-            column,
+            column=column,
         )
     leaves = layout.version.metadata.schema.leaves
     alp = dict.fromkeys(leaf for (_, leaf), known in layout.chunks.items() if Encoding.ALP in known.chunk.encodings)
     if alp:
-        yield _cause(
+        yield unpriced(
             "few-readers",
             "low",
             "few programs read an encoding",
             f"{listed([leaves[leaf].dotted for leaf in alp])}: pages have the encoding ALP, which asyncpq and the Rust "
             "crate parquet 60 read, and pyarrow 26, DuckDB 2.0 and Polars 2.1 do not. Lookups are not slower.",
             "If other programs read the file, write these columns as BYTE_STREAM_SPLIT with zstd.",
-            None,
         )
     stops = ChunkStops(layout.version, layout.chunks.values())
     spans = [(known.chunk, stops.bloom_filter(known.chunk)) for known in layout.chunks.values()]
@@ -46,7 +45,7 @@ def file_findings(layout: FileLayout) -> Iterator[Cause]:
     total, size = sum(num_bytes for _, num_bytes in sizes), layout.version.size
     if total >= max(_LEAST_FILTER_BYTES, _LEAST_FILTER_SHARE * size):
         values = sum(chunk.num_values for chunk, _ in sizes)
-        yield _cause(
+        yield unpriced(
             "large-bloom-filters",
             "low",
             "Bloom filters are large",
@@ -55,22 +54,4 @@ def file_findings(layout: FileLayout) -> Iterator[Cause]:
             "are enough. No saving is predicted: a lookup fetches a filter only where that costs less than the data "
             "that it may rule out.",
             "Write Bloom filters of the columns that lookups are by, for as many distinct values as a row group has.",
-            None,
         )
-
-
-def _cause(
-    rule: str, severity: Literal["high", "low"], title: str, detail: str, cure: str, column: str | None
-) -> Cause:
-    return Cause(
-        id=rule,
-        severity=severity,
-        title=title,
-        detail=detail,
-        saves_requests=None,
-        saves_bytes=None,
-        saves_seconds=None,
-        column=column,
-        cure=cure,
-        snippets={},
-    )

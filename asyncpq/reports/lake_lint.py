@@ -17,7 +17,7 @@ from asyncpq.reports.documents import Cause
 from asyncpq.reports.file_shapes import middle, put_together
 from asyncpq.reports.index_cost import index_cost, indexed_lake
 from asyncpq.reports.lint import Linted
-from asyncpq.reports.lint_subject import Subject, severity
+from asyncpq.reports.lint_subject import Subject, severity, unpriced
 from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
 
 SMALL_FILE: Final = 16 << 20
@@ -159,17 +159,13 @@ def _of_deletes(lake: LakeFacts) -> list[Cause]:
     if lake.deletes * 10 <= len(lake.sizes):
         return []
     return [
-        Cause(
-            id="deleted-rows",
-            severity="medium",
-            title="many files have deleted rows",
-            detail=f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which. "
+        unpriced(
+            "deleted-rows",
+            "medium",
+            "many files have deleted rows",
+            f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which. "
             "No saving is predicted: it depends on which files a read comes to.",
-            saves_requests=None,
-            saves_bytes=None,
-            saves_seconds=None,
-            column=None,
-            cure="Rewrite these files without the deleted rows.",
+            "Rewrite these files without the deleted rows.",
             snippets=CURES["deleted-rows"](""),
         )
     ]

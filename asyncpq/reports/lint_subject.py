@@ -91,6 +91,32 @@ class Subject:
         )
 
 
+def unpriced(
+    rule: str,
+    severity: Literal["high", "medium", "low"],
+    title: str,
+    detail: str,
+    cure: str,
+    *,
+    column: str | None = None,
+    snippets: Snippets | None = None,
+) -> Cause:
+    """Return a finding for whose cure no saving is predicted. The arguments are fields of
+    :class:`asyncpq.reports.documents.Cause`."""
+    return Cause(
+        id=rule,
+        severity=severity,
+        title=title,
+        detail=detail,
+        saves_requests=None,
+        saves_bytes=None,
+        saves_seconds=None,
+        column=column,
+        cure=cure,
+        snippets=snippets or {},
+    )
+
+
 def severity(share: float) -> Literal["high", "medium", "low"]:
     """Return the severity of a finding whose cure saves the fraction ``share`` of a lookup's time."""
     return "high" if share >= 0.4 else "medium" if share >= 0.15 else "low"
