@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import sys
 from collections.abc import Callable
 from datetime import date, datetime
@@ -12,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.others.cases import CASES, Case, Condition
+from tests.others.cases import CASES, Condition
 
 #: Rows are answered by their ids.
-Ask = Callable[[str, Case, Condition], list[int]]
+Ask = Callable[[str, Condition], list[int]]
 
 
 def _sql(condition: Condition) -> str:
@@ -39,23 +40,36 @@ def _sql_literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-_COMPARED = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+_COMPARED = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _where(column: Any, condition: Condition, is_in: Callable[[list[Any]], Any], literal: Callable[[Any], Any]) -> Any:
+    """The condition as an expression of ``column``, for readers whose expressions have Python's operators."""
+    if condition.operator == "is null":
+        return column.is_null()
+    if isinstance(condition.value, list):
+        found = is_in(condition.value)
+        return ~found if condition.operator == "not in" else found
+    return _COMPARED[condition.operator](column, literal(condition.value))
 
 
 def pyarrow() -> Ask:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
+    def ask(path: str, condition: Condition) -> list[int]:
         dataset, field = ds.dataset(path), ds.field("x")
         type_ = dataset.schema.field("x").type if not isinstance(condition.value, Decimal) else pa.decimal128(3, 0)
-        if condition.operator == "is null":
-            where = field.is_null()
-        elif isinstance(condition.value, list):
-            where = field.isin(pa.array(condition.value, type_))
-            where = ~where if condition.operator == "not in" else where
-        else:
-            where = getattr(field, _COMPARED[condition.operator])(pa.scalar(condition.value, type_))
+        where = _where(
+            field, condition, lambda values: field.isin(pa.array(values, type_)), lambda value: pa.scalar(value, type_)
+        )
         return _numbers(dataset.to_table(columns=["id"], filter=where).column("id").to_pylist())
 
     return ask
@@ -66,7 +80,7 @@ def duckdb() -> Ask:
 
     connection = library.connect()
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
+    def ask(path: str, condition: Condition) -> list[int]:
         return _numbers(row[0] for row in connection.sql(f"SELECT id FROM '{path}' WHERE {_sql(condition)}").fetchall())
 
     return ask
@@ -75,7 +89,7 @@ def duckdb() -> Ask:
 def datafusion() -> Ask:
     from datafusion import SessionContext
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
+    def ask(path: str, condition: Condition) -> list[int]:
         context = SessionContext()
         context.register_parquet("rows", path)
         batches = context.sql(f"SELECT id FROM rows WHERE {_sql(condition)}").collect()
@@ -87,15 +101,8 @@ def datafusion() -> Ask:
 def polars() -> Ask:
     import polars as pl
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
-        column = pl.col("x")
-        if condition.operator == "is null":
-            where = column.is_null()
-        elif isinstance(condition.value, list):
-            where = column.is_in(condition.value)
-            where = ~where if condition.operator == "not in" else where
-        else:
-            where = getattr(column, _COMPARED[condition.operator])(pl.lit(condition.value))
+    def ask(path: str, condition: Condition) -> list[int]:
+        where = _where(pl.col("x"), condition, pl.col("x").is_in, pl.lit)
         return _numbers(pl.scan_parquet(path).filter(where).select("id").collect()["id"].to_list())
 
     return ask
@@ -105,12 +112,12 @@ def fastparquet() -> Ask:
     import numpy as np
     from fastparquet import ParquetFile
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
+    def ask(path: str, condition: Condition) -> list[int]:
         if condition.operator == "is null":
             raise NotImplementedError("its filters have no test for null")
-        operator = "==" if condition.operator == "=" else condition.operator
+        compared = "==" if condition.operator == "=" else condition.operator
         value = np.datetime64(condition.value) if isinstance(condition.value, date) else condition.value
-        frame = ParquetFile(path).to_pandas(columns=["id"], filters=[("x", operator, value)], row_filter=True)
+        frame = ParquetFile(path).to_pandas(columns=["id"], filters=[("x", compared, value)], row_filter=True)
         return _numbers(int(number) for number in frame["id"])
 
     return ask
@@ -127,7 +134,7 @@ def pyspark() -> Ask:
     )
     session.sparkContext.setLogLevel("OFF")
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
+    def ask(path: str, condition: Condition) -> list[int]:
         return _numbers(row[0] for row in session.read.parquet(path).where(_sql(condition)).select("id").collect())
 
     return ask
@@ -139,15 +146,8 @@ def asyncpq() -> Ask:
 
     session = BlockingSession()
 
-    def ask(path: str, case: Case, condition: Condition) -> list[int]:
-        column: Any = col("x")
-        if condition.operator == "is null":
-            where = column.is_null()
-        elif isinstance(condition.value, list):
-            where = column.is_in(condition.value)
-            where = ~where if condition.operator == "not in" else where
-        else:
-            where = getattr(column, _COMPARED[condition.operator])(condition.value)
+    def ask(path: str, condition: Condition) -> list[int]:
+        where = _where(col("x"), condition, col("x").is_in, lambda value: value)
         return _numbers(session.open_file(path).read(columns=["id"], where=where).column("id").to_pylist())
 
     return ask
@@ -177,7 +177,7 @@ def answers(name: str, folder: Path) -> dict[str, Any]:
             pair: list[Any] = []
             for kind in ("without", "with"):
                 try:
-                    pair.append(ask(str(folder / f"{key}-{kind}.parquet"), case, condition))
+                    pair.append(ask(str(folder / f"{key}-{kind}.parquet"), condition))
                 except BaseException as error:  # noqa: BLE001  # whatever it is, Rust's panics too, is the answer
                     lines = str(error).strip().splitlines() or [""]
                     pair.append(f"{type(error).__name__}: {lines[-1][:160]}")
