@@ -62,7 +62,7 @@ class Questions:
     """The requests of ordinary tokens, and the answers that an idle service gave to them."""
 
     def __init__(self, prefix: str, tokens: int, of_each: int, rows: int, seed: int) -> None:
-        rng = random.Random(seed)
+        self._prefix, rng = prefix, random.Random(seed)
         self.made: list[tuple[str, bytes]] = []  # verb and request, in the order in which they are sent
         for _ in range(of_each):  # of each verb and token
             for number in range(tokens):
@@ -70,6 +70,11 @@ class Questions:
                     (verb, request("GET", ordinary(verb, rng, rows), token(f"{prefix}-{number}"))) for verb in VERBS
                 ]
         self._right: dict[bytes, bytes] = {}
+
+    def of_token(self, number: int) -> list[tuple[str, bytes]]:
+        """Return those of :attr:`made` that one token sends."""
+        secret = token(f"{self._prefix}-{number}").encode()
+        return [(verb, data) for verb, data in self.made if secret in data]
 
     async def learn(self, port: int, timeout_s: float) -> None:
         """Ask each once, and remember the answers. Raises RuntimeError if there is none."""
@@ -158,7 +163,7 @@ class Crowd:
         await asyncio.gather(*lasting, *(self._short(number, kill_at) for number in range(self._killed)))
 
     async def _lasting(self, number: int, stop: float) -> None:
-        client, made = Client(self._port), self._questions.made
+        client, made = Client(self._port), self._questions.of_token(number % CROWD)
         for verb, data in itertools.islice(itertools.cycle(made), number % len(made), None):
             began = time.perf_counter()
             if began >= stop:
