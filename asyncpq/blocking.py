@@ -2,7 +2,7 @@
 
 ::
 
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         file = session.open_file("s3://bucket/trips.parquet")
         table = file.lookup({"id": 42})
         for batch in file.scan(columns=["id"]):
@@ -12,6 +12,8 @@
         print(file.count())
 
 Each session runs one event loop in a thread of its own; every method waits for its asynchronous counterpart there.
+The classes have the names of their counterparts in :mod:`asyncpq`; messages and tracebacks call them ``BlockingFile``
+and so on.
 """
 
 from __future__ import annotations
@@ -23,44 +25,59 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 import pyarrow as pa
 
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.dataset import Dataset
-from asyncpq.datasets.dataset_files import DatasetScan
+from asyncpq.dataset import Dataset as AsyncDataset
+from asyncpq.datasets.dataset_files import DatasetScan as AsyncDatasetScan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import UsageError
-from asyncpq.file import File
-from asyncpq.indexing.index import Index
+from asyncpq.file import File as AsyncFile
+from asyncpq.indexing.index import Index as AsyncIndex
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.loop_threads import Portal
-from asyncpq.opening.keywords import DatasetSessionKeywords, OptionKeywords, SessionKeywords, split_keywords
+from asyncpq.opening.foreign_names import foreign_name
+from asyncpq.opening.keywords import (
+    DatasetSessionKeywords,
+    OptionKeywords,
+    SessionKeywords,
+    SessionSignature,
+    split_keywords,
+)
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan.arrow_stream import stream_capsule
-from asyncpq.scan.stream import RecordBatchStream, Scan, reader_of
-from asyncpq.session import Session
+from asyncpq.scan.stream import RecordBatchStream, reader_of
+from asyncpq.scan.stream import Scan as AsyncScan
+from asyncpq.session import Session as AsyncSession
 from asyncpq.storage.base import Validator
 
-__all__ = [
-    "BlockingDataset",
-    "BlockingDatasetScan",
-    "BlockingFile",
-    "BlockingIndex",
-    "BlockingScan",
-    "BlockingSession",
-    "open_dataset",
-    "open_file",
-]
+if TYPE_CHECKING:
+    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice
+
+__all__ = ["Dataset", "DatasetScan", "File", "Index", "Scan", "Session", "open_dataset", "open_file"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B", bound="_Bridge[Any]")
 S = TypeVar("S", bound=RecordBatchStream)
-Q = TypeVar("Q", File, Dataset)
+Q = TypeVar("Q", AsyncFile, AsyncDataset)
 
 
 class _Bridge(Generic[A]):
@@ -104,8 +121,8 @@ def _scanning(
 
 
 def _opening(
-    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
-) -> Callable[Concatenate[_Bridge[Session], P], B]:
+    method: Callable[Concatenate[AsyncSession, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
+) -> Callable[Concatenate[_Bridge[AsyncSession], P], B]:
     """Return the blocking form of a method of Session that opens something. ``bridge`` is the class of its result, such
     as :class:`BlockingFile`.
 
@@ -113,12 +130,12 @@ def _opening(
     """
 
     @wraps(method)
-    def call(self: _Bridge[Session], *args: P.args, **kwargs: P.kwargs) -> B:
+    def call(self: _Bridge[AsyncSession], *args: P.args, **kwargs: P.kwargs) -> B:
         work = cast("Callable[..., Coroutine[Any, Any, T]]", method)
         inner = {name: _inner(value) for name, value in kwargs.items()}
         return bridge(self._portal, self._portal.call(work(self.asynchronous, *args, **inner)))
 
-    return cast("Callable[Concatenate[_Bridge[Session], P], B]", call)
+    return cast("Callable[Concatenate[_Bridge[AsyncSession], P], B]", call)
 
 
 def _inner(value: object) -> object:
@@ -256,14 +273,14 @@ class _Batches(_Bridge[S]):
             return self.asynchronous
 
 
-class BlockingScan(_Batches[Scan]):
+class BlockingScan(_Batches[AsyncScan]):
     """A stream of the batches of one file's rows; see :class:`asyncpq.Scan`."""
 
 
-class BlockingDatasetScan(_Batches[DatasetScan]):
+class BlockingDatasetScan(_Batches[AsyncDatasetScan]):
     """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`."""
 
-    skipped: _Attribute[DatasetScan, list[SkippedFile]] = _Attribute[DatasetScan, list[SkippedFile]](
+    skipped: _Attribute[AsyncDatasetScan, list[SkippedFile]] = _Attribute[AsyncDatasetScan, list[SkippedFile]](
         lambda inner: inner.skipped
     )
 
@@ -283,6 +300,9 @@ class _BlockingReads(_Bridge[Q]):
     ) -> None:
         """Do nothing: only a file has something to close."""
 
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
+
     def _repr_html_(self) -> str | None:
         async def drawn() -> str | None:
             return self.asynchronous._repr_html_()
@@ -290,25 +310,25 @@ class _BlockingReads(_Bridge[Q]):
         return self._portal.call(drawn())
 
 
-class BlockingFile(_BlockingReads[File]):
+class BlockingFile(_BlockingReads[AsyncFile]):
     """The blocking form of a Parquet object; see :class:`asyncpq.File`."""
 
-    scan: Final = _scanning(File.scan, BlockingScan)
-    lookup: Final = _bridged(File.lookup)
-    read: Final = _bridged(File.read)
-    take: Final = _bridged(File.take)
-    count: Final = _bridged(File.count)
-    plan: Final = _bridged(File.plan)
-    why: Final = _bridged(File.why)
-    refresh: Final = _bridged(File.refresh)
-    embedded_index: Final = _bridged(File.embedded_index)
-    inspect: Final = _bridged(File.inspect)
-    lint: Final = _bridged(File.lint)
-    num_rows: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_rows)
-    num_row_groups: _Attribute[File, int] = _Attribute[File, int](lambda inner: inner.num_row_groups)
-    version: _Attribute[File, Validator] = _Attribute[File, Validator](lambda inner: inner.version)
-    embedded_indexes: _Attribute[File, Mapping[str, EmbeddedIndexEntry]] = _Attribute[
-        File, Mapping[str, EmbeddedIndexEntry]
+    scan: Final = _scanning(AsyncFile.scan, BlockingScan)
+    lookup: Final = _bridged(AsyncFile.lookup)
+    read: Final = _bridged(AsyncFile.read)
+    take: Final = _bridged(AsyncFile.take)
+    count: Final = _bridged(AsyncFile.count)
+    plan: Final = _bridged(AsyncFile.plan)
+    why: Final = _bridged(AsyncFile.why)
+    refresh: Final = _bridged(AsyncFile.refresh)
+    embedded_index: Final = _bridged(AsyncFile.embedded_index)
+    inspect: Final = _bridged(AsyncFile.inspect)
+    lint: Final = _bridged(AsyncFile.lint)
+    num_rows: _Attribute[AsyncFile, int] = _Attribute[AsyncFile, int](lambda inner: inner.num_rows)
+    num_row_groups: _Attribute[AsyncFile, int] = _Attribute[AsyncFile, int](lambda inner: inner.num_row_groups)
+    version: _Attribute[AsyncFile, Validator] = _Attribute[AsyncFile, Validator](lambda inner: inner.version)
+    embedded_indexes: _Attribute[AsyncFile, Mapping[str, EmbeddedIndexEntry]] = _Attribute[
+        AsyncFile, Mapping[str, EmbeddedIndexEntry]
     ](lambda inner: inner.embedded_indexes)
 
     def __exit__(
@@ -321,46 +341,48 @@ class BlockingFile(_BlockingReads[File]):
         self._portal.finish(self.asynchronous.close)
 
 
-class BlockingDataset(_BlockingReads[Dataset]):
+class BlockingDataset(_BlockingReads[AsyncDataset]):
     """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`."""
 
-    scan: Final = _scanning(Dataset.scan, BlockingDatasetScan)
-    lookup: Final = _bridged(Dataset.lookup)
-    read: Final = _bridged(Dataset.read)
-    take: Final = _bridged(Dataset.take)
-    count: Final = _bridged(Dataset.count)
-    plan: Final = _bridged(Dataset.plan)
-    why: Final = _bridged(Dataset.why)
-    files: Final = _bridged(Dataset.files)
-    inspect: Final = _bridged(Dataset.inspect)
-    lint: Final = _bridged(Dataset.lint)
-    view: _Attribute[Dataset, View] = _Attribute[Dataset, View](lambda inner: inner.view)
-    description: _Attribute[Dataset, str] = _Attribute[Dataset, str](lambda inner: inner.description)
-    skipped: _Attribute[Dataset, list[SkippedFile]] = _Attribute[Dataset, list[SkippedFile]](
+    scan: Final = _scanning(AsyncDataset.scan, BlockingDatasetScan)
+    lookup: Final = _bridged(AsyncDataset.lookup)
+    read: Final = _bridged(AsyncDataset.read)
+    take: Final = _bridged(AsyncDataset.take)
+    count: Final = _bridged(AsyncDataset.count)
+    plan: Final = _bridged(AsyncDataset.plan)
+    why: Final = _bridged(AsyncDataset.why)
+    files: Final = _bridged(AsyncDataset.files)
+    inspect: Final = _bridged(AsyncDataset.inspect)
+    lint: Final = _bridged(AsyncDataset.lint)
+    view: _Attribute[AsyncDataset, View] = _Attribute[AsyncDataset, View](lambda inner: inner.view)
+    description: _Attribute[AsyncDataset, str] = _Attribute[AsyncDataset, str](lambda inner: inner.description)
+    skipped: _Attribute[AsyncDataset, list[SkippedFile]] = _Attribute[AsyncDataset, list[SkippedFile]](
         lambda inner: inner.skipped
     )
 
 
-class BlockingIndex(_Bridge[Index]):
+class BlockingIndex(_Bridge[AsyncIndex]):
     """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`."""
 
-    refresh: Final = _bridged(Index.refresh)
-    compact: Final = _bridged(Index.compact)
-    vacuum: Final = _bridged(Index.vacuum)
-    verify: Final = _bridged(Index.verify)
-    show: Final = _bridged(Index.show)
-    drop: Final = _bridged(Index.drop)
+    refresh: Final = _bridged(AsyncIndex.refresh)
+    compact: Final = _bridged(AsyncIndex.compact)
+    vacuum: Final = _bridged(AsyncIndex.vacuum)
+    verify: Final = _bridged(AsyncIndex.verify)
+    show: Final = _bridged(AsyncIndex.show)
+    drop: Final = _bridged(AsyncIndex.drop)
 
-    url: _Attribute[Index, str] = _Attribute[Index, str](lambda inner: inner.url)
-    snapshot: _Attribute[Index, int] = _Attribute[Index, int](lambda inner: inner.snapshot)
-    metrics: _Attribute[Index, ReadMetrics] = _Attribute[Index, ReadMetrics](lambda inner: inner.metrics)
+    url: _Attribute[AsyncIndex, str] = _Attribute[AsyncIndex, str](lambda inner: inner.url)
+    snapshot: _Attribute[AsyncIndex, int] = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot)
+    metrics: _Attribute[AsyncIndex, ReadMetrics] = _Attribute[AsyncIndex, ReadMetrics](lambda inner: inner.metrics)
 
 
-class BlockingSession(_Bridge[Session]):
+class BlockingSession(_Bridge[AsyncSession]):
     """A session with blocking methods and the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
 
+    __signature__ = SessionSignature()
+
     def __init__(self, storage_options: Mapping[str, Any] | None = None, **options: Unpack[OptionKeywords]) -> None:
-        inner = Session(storage_options, **options)
+        inner = AsyncSession(storage_options, **options)
         super().__init__(Portal(end=inner.close), inner)
         try:
             self._portal.call(inner.__aenter__())
@@ -368,16 +390,18 @@ class BlockingSession(_Bridge[Session]):
             self._portal.close()
             raise
 
-    open_file: Final = _opening(Session.open_file, BlockingFile)
-    open_dataset: Final = _opening(Session.open_dataset, BlockingDataset)
-    build_index: Final = _opening(Session.build_index, BlockingIndex)
-    open_index: Final = _opening(Session.open_index, BlockingIndex)
-    optimize: Final = _bridged(Session.optimize)
-    diagnose: Final = _bridged(Session.diagnose)
+    open_file: Final = _opening(AsyncSession.open_file, BlockingFile)
+    open_dataset: Final = _opening(AsyncSession.open_dataset, BlockingDataset)
+    build_index: Final = _opening(AsyncSession.build_index, BlockingIndex)
+    open_index: Final = _opening(AsyncSession.open_index, BlockingIndex)
+    optimize: Final = _bridged(AsyncSession.optimize)
+    diagnose: Final = _bridged(AsyncSession.diagnose)
 
-    metrics: _Attribute[Session, ReadMetrics] = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
+    metrics: _Attribute[AsyncSession, ReadMetrics] = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics)
 
-    memory_cache: _Attribute[Session, MemoryCache] = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
+    memory_cache: _Attribute[AsyncSession, MemoryCache] = _Attribute[AsyncSession, MemoryCache](
+        lambda inner: inner.memory_cache
+    )
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""
@@ -397,11 +421,20 @@ class BlockingSession(_Bridge[Session]):
         self.close()
 
 
+# What users call them.
+Session = BlockingSession
+File = BlockingFile
+Dataset = BlockingDataset
+Index = BlockingIndex
+Scan = BlockingScan
+DatasetScan = BlockingDatasetScan
+
+
 @contextmanager
 def open_dataset(
-    target: object,
+    target: DatasetTarget,
     *,
-    index: object = None,
+    index: IndexChoice = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> Iterator[BlockingDataset]:
@@ -418,7 +451,7 @@ def open_dataset(
 def open_file(
     url: str | os.PathLike[str],
     *,
-    decryption_properties: object | None = None,
+    decryption_properties: DecryptionProperties | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> Iterator[BlockingFile]:
     """Open one file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -27,6 +27,7 @@ from asyncpq.expressions import Expression, has_open_literals, parse_where, with
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
+from asyncpq.opening.foreign_names import foreign_name
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from asyncpq.reports.documents import DatasetInspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
+    from asyncpq.typing import Predicate
 
 T = TypeVar("T")
 
@@ -54,6 +56,9 @@ class BoundPredicate(NamedTuple):
     """A predicate that fits the columns of one dataset; see :meth:`Dataset.bind`."""
 
     expression: Expression | None
+
+
+Where: TypeAlias = "Predicate | BoundPredicate"
 
 
 class Dataset(Unpicklable):
@@ -90,6 +95,9 @@ class Dataset(Unpicklable):
     ) -> None:
         """Do nothing: a dataset keeps nothing open between reads."""
 
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
+
     # -- properties -------------------------------------------------------------------------------
 
     @property
@@ -120,7 +128,7 @@ class Dataset(Unpicklable):
         """
         return self._state
 
-    async def files(self, where: object = None) -> list[str]:
+    async def files(self, where: Where | None = None) -> list[str]:
         """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
         opened."""
         runtime, state = self._runtime, self._state
@@ -197,7 +205,7 @@ class Dataset(Unpicklable):
     def scan(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Where | None = None,
         *,
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
@@ -223,19 +231,16 @@ class Dataset(Unpicklable):
         return self._scan("scan", ask, size or DEFAULT_BATCH_SIZE, ordered=ordered)
 
     def lookup_scan(
-        self, columns: Sequence[str | int] | None, where: object, *, limit: int, batch_size: int
+        self, columns: Sequence[str | int] | None, where: Where | None, *, limit: int, batch_size: int
     ) -> DatasetScan:
         """Return a :meth:`scan` that counts as a lookup: it uses the connections that scans leave free, and caches keep
-        its pages. For asyncpq's own modules that use datasets (the HTTP service).
-
-        This method is not part of the documented interface.
-        """
+        its pages. For services that stream the rows of lookups."""
         return self._scan("lookup", self._ask(columns, where, limit=limit), batch_size, ordered=True)
 
     async def read(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Where | None = None,
         *,
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
@@ -259,12 +264,14 @@ class Dataset(Unpicklable):
         keys: Mapping[str, Any],
         columns: Sequence[str | int] | None = None,
         *,
+        access: Mapping[str, AccessPlan] | None = None,
         with_keys: bool = False,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`."""
+        """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`. ``access``:
+        as in :meth:`scan`."""
         wanted = await lookup_keys(self._runtime, keys)
-        ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
+        ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary, access=access)
         plain = wanted.exact and not with_keys
         ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
@@ -307,19 +314,19 @@ class Dataset(Unpicklable):
             return counted(len(asked))
         return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
 
-    async def count(self, where: object = None) -> int:
+    async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
         """Return how many rows match; without ``where``, footers or a table's metadata give the number, and no data
-        is read."""
+        is read. ``access``: as in :meth:`scan`."""
         self._runtime.check()
         async with self._runtime.deadline(self.url):
-            ask = (await self._asked((), where))._replace(rows_only=True)
+            ask = (await self._asked((), where, access=access))._replace(rows_only=True)
             _, num_rows = await self._collect("count", ask)
         return num_rows
 
     async def plan(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Where | None = None,
         *,
         lookup: Mapping[str, Any] | None = None,
         limit: int | None = None,
@@ -354,7 +361,7 @@ class Dataset(Unpicklable):
     async def why(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Where | None = None,
         *,
         lookup: Mapping[str, Any] | None = None,
         limit: int | None = None,
@@ -429,7 +436,7 @@ class Dataset(Unpicklable):
     def _ask(
         self,
         columns: Sequence[str | int] | None,
-        where: object,
+        where: Where | None,
         *,
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
@@ -445,7 +452,7 @@ class Dataset(Unpicklable):
     async def _asked(
         self,
         columns: Sequence[str | int] | None,
-        where: object,
+        where: Where | None,
         *,
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
@@ -476,12 +483,16 @@ class Dataset(Unpicklable):
                 output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
-    def bind(self, where: object) -> BoundPredicate:
-        """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again.
-        Runs in any thread. For asyncpq's own modules that use datasets (the HTTP service)."""
+    def bind(self, where: Predicate | None) -> BoundPredicate:
+        """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again:
+        for a condition of many reads. Relative times are those of this call. Runs in any thread.
+
+        Raises:
+            ColumnNotFoundError, PredicateTypeError, ExpressionError: the condition does not fit the columns.
+        """
         return BoundPredicate(self._predicate(where))
 
-    def _predicate(self, where: object) -> Expression | None:
+    def _predicate(self, where: Where | None) -> Expression | None:
         """Return ``where`` as an expression, relative times resolved to one instant; None if ``where`` is None."""
         if where is None:
             return None

@@ -21,6 +21,7 @@ from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
+from asyncpq.opening.foreign_names import foreign_name
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from asyncpq.reports.documents import Inspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
+    from asyncpq.typing import Predicate
 
 T = TypeVar("T")
 
@@ -91,6 +93,9 @@ class File(Unpicklable):
         loop or process than the session's, while the session is open."""
         self._source.runtime.check_place("a File", "async with file:")
         await self._source.handle.close()
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
 
     # -- properties -------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class File(Unpicklable):
     def scan(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Predicate | None = None,
         *,
         access: AccessPlan | None = None,
         limit: int | None = None,
@@ -259,7 +264,7 @@ class File(Unpicklable):
     async def read(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Predicate | None = None,
         *,
         access: AccessPlan | None = None,
         limit: int | None = None,
@@ -344,7 +349,7 @@ class File(Unpicklable):
         position = {row: at for at, row in enumerate(distinct)}
         return take_table(table, plain_array([position[row] for row in rows], pa.int64()))
 
-    async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
+    async def count(self, where: Predicate | None = None, *, access: AccessPlan | None = None) -> int:
         """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
         where = await self._parsed(where)
         request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
@@ -354,7 +359,7 @@ class File(Unpicklable):
     async def plan(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Predicate | None = None,
         *,
         lookup: Mapping[str, Any] | None = None,
         access: AccessPlan | None = None,
@@ -394,7 +399,7 @@ class File(Unpicklable):
     async def why(
         self,
         columns: Sequence[str | int] | None = None,
-        where: object = None,
+        where: Predicate | None = None,
         *,
         lookup: Mapping[str, Any] | None = None,
         limit: int | None = None,
@@ -448,7 +453,7 @@ class File(Unpicklable):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _parsed(self, where: object) -> object:
+    async def _parsed(self, where: Predicate | None) -> Predicate | None:
         """Return ``where``, SQL and lists of filters converted to an expression; long ones in a thread. Raises
         ExpressionError if it is not a predicate."""
         if where is None or isinstance(where, (Expression, ArrowExpression)):
@@ -477,7 +482,7 @@ class File(Unpicklable):
         self,
         name: OperationName,
         columns: Sequence[str | int] | None,
-        where: object,
+        where: Predicate | None,
         access: AccessPlan | None,
         limit: int | None,
         batch_size: int,

@@ -50,6 +50,7 @@ from asyncpq.opening.keywords import DatasetSessionKeywords, split_keywords
 from asyncpq.options import DEFAULT_BATCH_SIZE, SessionOptions
 from asyncpq.scan.arrow_stream import OtherThread
 from asyncpq.storage.urls import safe_url
+from asyncpq.typing import DatasetTarget, IndexChoice
 
 try:
     import polars as pl
@@ -84,9 +85,9 @@ _PRUNED: Final = (pl.String, pl.Binary, pl.Boolean, pl.Date, pl.Datetime, pl.Tim
 
 
 def scan(
-    target: object,
+    target: DatasetTarget | blocking.File | blocking.Dataset | File | Dataset,
     *,
-    index: object = None,
+    index: IndexChoice = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> pl.LazyFrame:
@@ -96,8 +97,8 @@ def scan(
     own; the sessions share a memory cache. An open file or dataset is read in its own session, which must stay open.
 
     Args:
-        target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.BlockingFile` or
-            ``BlockingDataset``; or an open :class:`asyncpq.File` or :class:`asyncpq.Dataset`, in whose event loop a
+        target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.File` or
+            ``Dataset``; or an open :class:`asyncpq.File` or :class:`asyncpq.Dataset`, in whose event loop a
             query is awaited: ``await frame.collect_async()``.
         index, view: as in :meth:`asyncpq.Session.open_dataset`.
         options: the other arguments of :meth:`asyncpq.Session.open_dataset`, and the arguments of
@@ -137,7 +138,10 @@ def scan(
 
 
 def _opener(
-    target: object, index: object, view: Literal["snapshot", "listed", "table"] | None, options: DatasetSessionKeywords
+    target: DatasetTarget,
+    index: IndexChoice,
+    view: Literal["snapshot", "listed", "table"] | None,
+    options: DatasetSessionKeywords,
 ) -> Callable[[], AbstractContextManager[blocking.BlockingDataset]]:
     """Return a function that opens ``target`` for one query, as a context manager. All queries share a memory cache
     of footers and pages. ``view`` and ``index`` are those of :func:`scan`."""
@@ -291,7 +295,7 @@ class _Pruning:
     def __init__(self, schema: pl.Schema) -> None:
         self._schema = schema
 
-    def rows(self, node: object, truth: bool) -> Expression | None:
+    def rows(self, node: Any, truth: bool) -> Expression | None:
         """Return a predicate that is true for all rows where ``node``, a part of Polars' predicate, has the result
         ``truth``; it may be true for more rows. None if it would be true for every row."""
         match node:

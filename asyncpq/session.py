@@ -20,6 +20,7 @@ from asyncpq.opening.keywords import (
     DatasetSessionKeywords,
     SessionKeywords,
     SessionOptionKeywords,
+    SessionSignature,
     TargetKeywords,
     check_keywords,
     split_keywords,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.reports.documents import Diagnosis
     from asyncpq.tables import Format, Version
+    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, Predicate
     from asyncpq.writing.file_layout import WriteOptions
     from asyncpq.writing.optimize import RewriteResult
 
@@ -88,6 +90,8 @@ class Session(Unpicklable):
     Raises:
         InvalidOptionError: an option has a value that is not allowed.
     """
+
+    __signature__ = SessionSignature()
 
     def __init__(
         self,
@@ -221,7 +225,9 @@ class Session(Unpicklable):
         caches = {tier.name: {"place": repr(tier), **tier.counters()} for tier in self._tiers}
         return await diagnose(self._runtime, caches, None if url is None else os.fspath(url), writes=writes)
 
-    async def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
+    async def open_file(
+        self, url: str | os.PathLike[str], *, decryption_properties: DecryptionProperties | None = None
+    ) -> File:
         """Open a Parquet object and fetch its footer, usually with one GET, unless the footer is cached.
 
         Args:
@@ -273,9 +279,9 @@ class Session(Unpicklable):
 
     async def open_dataset(
         self,
-        target: object,
+        target: DatasetTarget,
         *,
-        index: object = None,
+        index: IndexChoice = None,
         view: Literal["snapshot", "listed", "table"] | None = None,
         **options: Unpack[DatasetKeywords],
     ) -> Dataset:
@@ -329,10 +335,10 @@ class Session(Unpicklable):
 
     async def build_index(
         self,
-        target: object,
+        target: DatasetTarget,
         kinds: Sequence[IndexKind],
         *,
-        at: object = None,
+        at: IndexTarget | None = None,
         building: BuildOptions = _BUILDING,
         progress: bool = False,
         **options: Unpack[TargetKeywords],
@@ -368,9 +374,9 @@ class Session(Unpicklable):
 
     async def open_index(
         self,
-        at: object,
+        at: IndexTarget,
         *,
-        table: object = None,
+        table: DatasetTarget | None = None,
         format: Format | None = None,
         version: Version | None = None,
         snapshot: int | None = None,
@@ -397,13 +403,13 @@ class Session(Unpicklable):
 
     async def optimize(
         self,
-        source: object,
+        source: DatasetTarget,
         target: str,
         sort_by: Sequence[str] | str = (),
         *,
         zorder_by: Sequence[str] = (),
         columns: Sequence[str] | None = None,
-        where: object = None,
+        where: Predicate | None = None,
         layout: WriteOptions | None = None,
         kinds: Sequence[IndexKind] | None = None,
         publish: Literal["plain", "index"] = "plain",
@@ -472,9 +478,9 @@ class Session(Unpicklable):
 
 
 def open_dataset(
-    target: object,
+    target: DatasetTarget,
     *,
-    index: object = None,
+    index: IndexChoice = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> OneOff[Dataset]:
@@ -496,7 +502,7 @@ def open_dataset(
 def open_file(
     url: str | os.PathLike[str],
     *,
-    decryption_properties: object | None = None,
+    decryption_properties: DecryptionProperties | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> OneOff[File]:
     """Open one file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.

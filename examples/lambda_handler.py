@@ -21,9 +21,9 @@ import asyncpq.blocking
 
 
 @cache
-def trips() -> asyncpq.blocking.BlockingFile:
+def trips() -> asyncpq.blocking.File:
     """Open the file, at the first call of this instance; if that fails, the next call tries again."""
-    session = asyncpq.blocking.BlockingSession(memory_cache_bytes=64 << 20, disk_cache=os.environ.get("TRIPS_CACHE"))
+    session = asyncpq.blocking.Session(memory_cache_bytes=64 << 20, disk_cache=os.environ.get("TRIPS_CACHE"))
     return session.open_file(os.environ["TRIPS"])
 
 

@@ -19,7 +19,7 @@ def test_every_verb(tmp_path: Path) -> None:
         folder = tmp_path / f"part={number}"
         folder.mkdir()
         pq.write_table(pa.table({"id": list(range(number * 10, number * 10 + 10))}), folder / "0.parquet")
-    with asyncpq.blocking.BlockingSession() as session, session.open_dataset(tmp_path) as dataset:
+    with asyncpq.blocking.Session() as session, session.open_dataset(tmp_path) as dataset:
         assert dataset.schema.names == ["id", "part"]
         assert dataset.view is asyncpq.View.LISTED
         assert dataset.url == str(tmp_path)
@@ -41,24 +41,18 @@ def test_every_verb(tmp_path: Path) -> None:
 
 def test_it_has_what_the_other_has() -> None:
     for blocking, other in [
-        (asyncpq.blocking.BlockingDataset, asyncpq.Dataset),
-        (asyncpq.blocking.BlockingDatasetScan, asyncpq.DatasetScan),
-        (asyncpq.blocking.BlockingSession, asyncpq.Session),
-        (asyncpq.blocking.BlockingFile, asyncpq.File),
+        (asyncpq.blocking.Dataset, asyncpq.Dataset),
+        (asyncpq.blocking.DatasetScan, asyncpq.DatasetScan),
+        (asyncpq.blocking.Session, asyncpq.Session),
+        (asyncpq.blocking.File, asyncpq.File),
     ]:
         public = {name for name, _ in inspect.getmembers(other) if not name.startswith("_")}
-        public -= {
-            "bind",
-            "entered",
-            "lookup_scan",
-            "runtime",
-            "state",
-        }  # seams for asynchronous code that builds on sessions and datasets
+        public -= {"bind", "entered", "lookup_scan", "runtime", "state"}  # for asynchronous code that builds on them
         assert public <= set(dir(blocking)), (blocking, public - set(dir(blocking)))
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         for opening in (session.open_file, session.open_dataset):
             with pytest.raises(asyncpq.ObjectNotFoundError):
                 opening(tmp_path)

@@ -130,8 +130,8 @@ def queries(draw: st.DrawFn, names: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[blocking.BlockingSession]:
-    with blocking.BlockingSession() as opened:
+def session() -> Iterator[blocking.Session]:
+    with blocking.Session() as opened:
         yield opened
 
 
@@ -158,7 +158,7 @@ def _refused(error: str, query: str) -> bool:
 @settings(max_examples=examples(25, thorough=500))
 @given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)
 def test_random_queries_give_what_duckdb_reads(
-    session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
+    session: blocking.Session, data: st.DataObject, table: pa.Table, writer: Any
 ) -> None:
     """Four to each table. The oracle is a table that DuckDB reads of the whole file, since its own
     reader rules out row groups with NaN by statistics that do not count NaN."""
@@ -186,7 +186,7 @@ def test_random_queries_give_what_duckdb_reads(
 
 @pytest.mark.parametrize("name", ["f32", "f64"])
 def test_every_comparison_of_floats(
-    session: blocking.BlockingSession, connection: duckdb.DuckDBPyConnection, tmp_path: Path, name: str
+    session: blocking.Session, connection: duckdb.DuckDBPyConnection, tmp_path: Path, name: str
 ) -> None:
     type_, values = COLUMNS[name]
     pq.write_table(pa.table({"x": pa.array([*values, None], type_)}), tmp_path / "0.parquet", row_group_size=1)
@@ -271,7 +271,7 @@ def test_columns_of_the_filter_alone(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "0.parquet")
     among = pc.if_else(pc.field("f").is_valid(), pc.field("f").isin([1.5, NAN]), pa.scalar(None, pa.bool_()))
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         opened = door.dataset(session.open_file(tmp_path / "0.parquet"))
         for condition, rows in [(among, [1, 2, None]), (~among, [3]), (pc.field("n") == pa.scalar(1, NS), [1, None])]:
             assert opened.to_table(columns=["id"], filter=condition).to_pydict() == {"id": rows}
@@ -320,7 +320,7 @@ def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: str, own:
     sent = []
     limits = asyncpq.LimitOptions(in_flight_bytes=1, files_ahead=1)
     for reads_own in (False, True):
-        with blocking.BlockingSession(server.storage_options, requests=requests, limits=limits) as session:
+        with blocking.Session(server.storage_options, requests=requests, limits=limits) as session:
             dataset = session.open_dataset("s3://bucket/lake/")
             dataset.count()  # fetches the footers, in any order
             begin = server.bytes_sent, len(server.log)
@@ -339,7 +339,7 @@ def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: str, own:
 
 def test_errors(server: ObjectServer) -> None:
     retry = asyncpq.RetryOptions(max_attempts=1)
-    with blocking.BlockingSession(server.storage_options, retry=retry, memory_cache_bytes=0) as session:
+    with blocking.Session(server.storage_options, retry=retry, memory_cache_bytes=0) as session:
         lake = door.dataset(session.open_dataset("s3://bucket/lake/"))
         server.faults = [Fault(status=403, code="AccessDenied", times=None)]
         with pytest.raises(duckdb.Error, match="AccessDenied"):
@@ -355,7 +355,7 @@ def test_errors(server: ObjectServer) -> None:
 
 def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
     (tmp_path / "0.parquet").write_bytes(_lake(0))
-    with blocking.BlockingSession(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
+    with blocking.Session(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
         lake = door.dataset(session.open_dataset(tmp_path))  # noqa: F841
         assert len(duckdb.sql("FROM lake LIMIT 2").fetchall()) == 2
         assert duckdb.sql("SELECT count(*) FROM lake a JOIN lake b USING (id)").fetchall() == [(1000,)]
@@ -368,7 +368,7 @@ def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
 def test_methods_of_pyarrows_datasets_read_rows_or_say_so(tmp_path: Path) -> None:
     """Those of the base class would see its empty table."""
     (tmp_path / "0.parquet").write_bytes(_lake(0))
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         lake = door.dataset(session.open_file(tmp_path / "0.parquet"))
         assert lake.to_table().num_rows == lake.count_rows() == 1000
         assert lake.head(3).num_rows == 3

@@ -168,8 +168,8 @@ def queries(draw: st.DrawFn, schema: pl.Schema) -> Callable[[pl.LazyFrame], pl.L
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[blocking.BlockingSession]:
-    with blocking.BlockingSession() as opened:
+def session() -> Iterator[blocking.Session]:
+    with blocking.Session() as opened:
         yield opened
 
 
@@ -177,7 +177,7 @@ def session() -> Iterator[blocking.BlockingSession]:
 @settings(max_examples=examples(25, thorough=500))
 @given(data=st.data(), table=tables(), writer=writer_options)
 def test_random_queries_give_what_polars_reads(
-    session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
+    session: blocking.Session, data: st.DataObject, table: pa.Table, writer: Any
 ) -> None:
     """Four to each table. The oracle reads the whole file, so that its own pruning cannot err."""
     with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +200,7 @@ def test_random_queries_give_what_polars_reads(
 
 
 @pytest.mark.parametrize("name", ["f32", "f64"])
-def test_every_comparison_of_floats(session: blocking.BlockingSession, tmp_path: Path, name: str) -> None:
+def test_every_comparison_of_floats(session: blocking.Session, tmp_path: Path, name: str) -> None:
     type_, values = COLUMNS[name]
     pq.write_table(pa.table({name: pa.array([*values, None], type_)}), tmp_path / "0.parquet", row_group_size=1)
     whole = pl.read_parquet(tmp_path / "0.parquet")
@@ -330,7 +330,7 @@ def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: Any, own:
         lambda dataset: dataset.scan(**own).to_table(),
     ]
     for read in reads:
-        with blocking.BlockingSession(server.storage_options, requests=requests, limits=limits) as session:
+        with blocking.Session(server.storage_options, requests=requests, limits=limits) as session:
             dataset = session.open_dataset("s3://bucket/lake/")
             dataset.count()  # the footers, whose sizes are learnt in the order of the answers
             begin = server.bytes_sent, len(server.log)
@@ -356,7 +356,7 @@ def test_a_url_is_opened_for_each_query(server: ObjectServer) -> None:
 def test_an_index_is_used(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.parquet").write_bytes(_lake(number))
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         session.build_index(tmp_path, [asyncpq.indexing.Keys("id")], at=str(tmp_path / "_index"))
         opened = session.open_dataset(tmp_path, index=str(tmp_path / "_index"))
         assert door.scan(opened).filter(C("id") == 2345).collect()["id"].to_list() == [2345]
@@ -378,7 +378,7 @@ def test_one_file_and_lists(tmp_path: Path) -> None:
 def test_errors(server: ObjectServer, tmp_path: Path) -> None:
     with pytest.raises(asyncpq.ObjectNotFoundError):
         door.scan(tmp_path / "nothing")
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         (tmp_path / "0.parquet").write_bytes(_lake(0))
         file = session.open_file(tmp_path / "0.parquet")
         with pytest.raises(asyncpq.InvalidOptionError, match="takes no options"):
@@ -408,7 +408,7 @@ def test_a_file_whose_columns_changed_is_no_silent_frame(tmp_path: Path) -> None
 
 def test_a_query_that_fails_leaves_no_scan(tmp_path: Path) -> None:
     (tmp_path / "0.parquet").write_bytes(_lake(0))
-    with blocking.BlockingSession(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
+    with blocking.Session(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
         frame = door.scan(session.open_dataset(tmp_path))
         with pytest.raises(pl.exceptions.PolarsError):
             frame.select(C("user").cast(pl.Int64)).collect()

@@ -220,7 +220,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 READ = """
 import sys
 import asyncpq.blocking
-with asyncpq.blocking.BlockingSession() as session:
+with asyncpq.blocking.Session() as session:
     assert session.open_file(sys.argv[1]).lookup({"id": 5}, ["value"]).num_rows == 1
 """
 IN_SPAN = """
@@ -229,7 +229,7 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)  # set after the first session: its spans are those of later reads
 with trace.get_tracer("test").start_as_current_span("caller") as caller:
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.open_file(sys.argv[1]).count()
 opened, counted, _ = exporter.get_finished_spans()
 assert [opened.name, counted.name] == ["asyncpq.open", "asyncpq.count"]

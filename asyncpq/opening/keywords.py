@@ -17,11 +17,14 @@ from asyncpq.options import (
     ReadOptions,
     RequestOptions,
     RetryOptions,
+    SessionOptions,
     SharedCacheOptions,
 )
 from asyncpq.storage.urls import as_storage_option
 
 if TYPE_CHECKING:
+    import inspect
+
     import pyarrow as pa
 
     from asyncpq.datasets.schemas import SchemaPolicy
@@ -54,6 +57,24 @@ class SessionKeywords(OptionKeywords, total=False):
     """All arguments of :class:`Session`."""
 
     storage_options: Mapping[str, Any] | None
+
+
+class SessionSignature:
+    """The ``__signature__`` of a session's class, made when it is asked for: with all options and their defaults, where
+    that of ``__init__`` has ``**keywords``."""
+
+    def __get__(self, session: object, owner: type) -> inspect.Signature:
+        import inspect
+
+        options, annotations = SessionOptions(), SessionKeywords.__annotations__
+        order = ("storage_options", "memory_cache", "disk_cache", "shared_cache", "on_event")
+        parameters: list[inspect.Parameter] = []
+        for name in (*order, *(name for name in annotations if name not in order)):
+            kind = inspect.Parameter.KEYWORD_ONLY if parameters else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            annotation = annotations[name].__forward_arg__
+            default = getattr(options, name, None)
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        return inspect.Signature(parameters)
 
 
 class TargetKeywords(TypedDict, total=False):

@@ -88,6 +88,7 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
 
 
 async def _from_index(session: Session, pinned: PinnedLake) -> _OpenedLake:
+    assert pinned.index is not None, "without splits, an index lists the files"
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")

@@ -37,6 +37,7 @@ from asyncpq.opening.targets import open_target
 from asyncpq.options import BuildOptions
 from asyncpq.scan.request import one_of
 from asyncpq.storage.urls import canonical_url, safe_url
+from asyncpq.typing import DatasetTarget, Predicate
 from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places
 from asyncpq.writing.file_writer import folder_url, write_files
 from asyncpq.writing.lake_commit import Publish, check_target, discard_job, is_uncommitted, job_folder, publish_plain
@@ -160,12 +161,12 @@ class RowOrder:
 
 async def optimize(
     runtime: Runtime,
-    source: object,
+    source: DatasetTarget,
     target: object,
     sort_by: Sequence[str] | str,
     zorder_by: Sequence[str],
     columns: Sequence[str] | None,
-    where: object,
+    where: Predicate | None,
     layout: WriteOptions | None,
     kinds: Sequence[IndexKind] | None,
     publish: Publish,
@@ -221,7 +222,7 @@ class _Rewrite:
     folder: str
     order: RowOrder
     columns: Sequence[str] | None
-    where: object
+    where: Predicate | None
     layout: WriteOptions
     building: BuildOptions
     job: str = field(default_factory=lambda: uuid.uuid4().hex)

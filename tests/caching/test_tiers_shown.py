@@ -52,10 +52,10 @@ def test_blocking_sessions_have_them_too(tmp_path: Path) -> None:
     with ObjectServer.in_thread() as server:
         server.put("bucket/a.parquet", parquet())
         options = server.storage_options
-        with asyncpq.blocking.BlockingSession(options, disk_cache=tmp_path / "cache") as session:
+        with asyncpq.blocking.Session(options, disk_cache=tmp_path / "cache") as session:
             session.open_file("s3://bucket/a.parquet")
             assert session.memory_cache.current_bytes > 0
             assert session.cache_counters()["disk"]["misses"] == 1
-            with asyncpq.blocking.BlockingSession(options, memory_cache=session.memory_cache) as other:
+            with asyncpq.blocking.Session(options, memory_cache=session.memory_cache) as other:
                 other.open_file("s3://bucket/a.parquet")
                 assert other.metrics.requests == 0

@@ -370,7 +370,7 @@ async def test_what_are_no_keys() -> None:
 def test_blocking(table: pa.Table, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     path.write_bytes(write(table, direct()))
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         file = session.open_file(path, decryption_properties=keys())
         assert file.read().equals(table)
 

@@ -32,12 +32,12 @@ def test_all_years(tmp_path: Path, use_dictionary: bool, store_schema: bool) -> 
         store_schema=store_schema,
         row_group_size=70,
     )
-    with blocking.BlockingSession(read=ReadOptions(int96_unit="us")) as session, session.open_file(str(path)) as file:
+    with blocking.Session(read=ReadOptions(int96_unit="us")) as session, session.open_file(str(path)) as file:
         assert file.schema.types == [array.type for array in columns.values()]
         with file.scan() as scan:
             table = pa.Table.from_batches(list(scan))
     assert table.to_pydict() == {name: array.to_pylist() for name, array in columns.items()}
-    with blocking.BlockingSession() as session, session.open_file(str(path)) as file:
+    with blocking.Session() as session, session.open_file(str(path)) as file:
         assert file.schema.field("flat").type == pa.timestamp("ns")
 
 

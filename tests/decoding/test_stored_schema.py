@@ -189,7 +189,7 @@ def test_healthy_schemas_are_used_in_silence(how: str, tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(with_schema(HEALTHY[how]))
     hook, read = Hook(), asyncpq.ReadOptions(validate_arrow_schema=True)
-    with blocking.BlockingSession(on_event=hook, read=read) as session, session.open_file(path) as file:
+    with blocking.Session(on_event=hook, read=read) as session, session.open_file(path) as file:
         assert file.schema.types == pq.read_schema(io.BytesIO(with_schema(HEALTHY[how]))).types == TABLE.schema.types
         assert file.read().equals(TABLE)
     assert hook.told == []
@@ -199,7 +199,7 @@ def test_a_file_without_a_stored_schema_is_healthy(tmp_path: Path) -> None:
     path, hook = tmp_path / "file.parquet", Hook()
     pq.write_table(TABLE, path, store_schema=False)
     read = asyncpq.ReadOptions(validate_arrow_schema=True)
-    with blocking.BlockingSession(on_event=hook, read=read) as session, session.open_file(path) as file:
+    with blocking.Session(on_event=hook, read=read) as session, session.open_file(path) as file:
         assert types_of(file.schema) == BARE
         assert file.metrics.fallbacks == []
     assert hook.told == []
@@ -209,7 +209,7 @@ def test_a_newer_type_is_not_damage_but_named(tmp_path: Path) -> None:
     path, hook = tmp_path / "file.parquet", Hook()
     path.write_bytes(with_schema(newer_type()))
     read = asyncpq.ReadOptions(validate_arrow_schema=True)
-    with blocking.BlockingSession(on_event=hook, read=read) as session, session.open_file(path) as file:
+    with blocking.Session(on_event=hook, read=read) as session, session.open_file(path) as file:
         assert types_of(file.schema) == BARE
         (reason,) = file.metrics.fallbacks
     assert "not understood (Unrecognized type" in reason
@@ -295,7 +295,7 @@ def test_types_are_those_of_pyarrow_or_a_fallback_says_why(tmp_path_factory: pyt
     except (pa.ArrowException, OSError, ValueError):
         expected = None
     hook = Hook()
-    with blocking.BlockingSession(on_event=hook) as session:
+    with blocking.Session(on_event=hook) as session:
         try:
             with session.open_file(path) as file:
                 types, said = types_of(file.schema), list(file.metrics.fallbacks)

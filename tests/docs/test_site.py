@@ -96,10 +96,10 @@ def test_a_page_runs_from_top_to_bottom(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # of caches on disk
-    sessions: list[asyncpq.blocking.BlockingSession] = []  # some outlive the page's code
-    blocking = asyncpq.blocking.BlockingSession
+    sessions: list[asyncpq.blocking.Session] = []  # some outlive the page's code
+    blocking = asyncpq.blocking.Session
 
-    def recorded(*arguments: Any, **options: Any) -> asyncpq.blocking.BlockingSession:
+    def recorded(*arguments: Any, **options: Any) -> asyncpq.blocking.Session:
         sessions.append(blocking(*arguments, **options))
         return sessions[-1]
 

@@ -67,12 +67,12 @@ eventlet.monkey_patch()
 #: in green threads: many sessions at once, and two that stay open
 _GREEN: Final = """
     def request(results):
-        with blocking.BlockingSession() as session, session.open_file(URL) as file:
+        with blocking.Session() as session, session.open_file(URL) as file:
             for batch in file.scan(limit=10):
                 results.append(batch.num_rows)
                 break
     results = []
-    sessions = [blocking.BlockingSession(limits=SMALL) for _ in range(2)]
+    sessions = [blocking.Session(limits=SMALL) for _ in range(2)]
     scans = [iter(session.open_file(URL).scan(batch_size=10)) for session in sessions]
     threads = [threading.Thread(target=request, args=(results,)) for _ in range(20)]
     for thread in threads: thread.start()
@@ -107,13 +107,13 @@ _STUBBORN: Final = """
 
 SCRIPTS: Final[dict[str, Script]] = {
     "iterator": Script("""
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         batches = iter(session.open_file(FILE).scan())
         next(batches)
         end()
     """),
     "iterator of a server": Script("""
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         batches = iter(session.open_dataset([URL]).scan(batch_size=10))
         next(batches)
         end()
@@ -131,7 +131,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         end()
     """),
     "scan entered": Script("""
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         scan = session.open_file(URL).scan().__enter__()
         next(iter(scan))
         end()
@@ -139,7 +139,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     "suspended context manager": Script("""
         @contextlib.contextmanager
         def opened():
-            with blocking.BlockingSession() as session, session.open_file(FILE) as file, file.scan() as scan:
+            with blocking.Session() as session, session.open_file(FILE) as file, file.scan() as scan:
                 yield scan
         context = opened()
         next(iter(context.__enter__()))
@@ -147,7 +147,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "suspended fixture": Script("""
         def fixture():
-            session = blocking.BlockingSession()
+            session = blocking.Session()
             file = session.open_file(FILE)
             yield file
             file.close()
@@ -159,7 +159,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     "close in __del__": Script("""
         class Reader:
             def __init__(self):
-                self.session = blocking.BlockingSession()
+                self.session = blocking.Session()
                 self.file = self.session.open_file(FILE)
                 self.scan = self.file.scan().__enter__()
             def __del__(self):
@@ -174,7 +174,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         """
         class Reader:
             def __init__(self):
-                self.session = blocking.BlockingSession()
+                self.session = blocking.Session()
                 self.file = self.session.open_file(FILE)
             def __del__(self):
                 self.file.count()
@@ -184,7 +184,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         stderr=r"Exception ignored (in|while).*\n" + _TRACEBACK + r"asyncpq\.errors\.UsageError: .*\n(.*\n)?",
     ),
     "iterator collected in the loop's thread": Script("""
-        session = blocking.BlockingSession(limits=SMALL, on_event=lambda event: gc.collect())
+        session = blocking.Session(limits=SMALL, on_event=lambda event: gc.collect())
         file, other = session.open_file(FILE), session.open_file(URL)
         gc.disable()
         scan = file.scan(batch_size=10)
@@ -203,7 +203,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "session closed in its loop's thread": Script("""
         class Owner: pass
-        session = blocking.BlockingSession(limits=SMALL, on_event=lambda event: gc.collect())
+        session = blocking.Session(limits=SMALL, on_event=lambda event: gc.collect())
         file = session.open_file(FILE)
         batches = iter(file.scan())
         next(batches)
@@ -225,7 +225,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             end()
     """),
     "context collected in the loop's thread": Script("""
-        session = blocking.BlockingSession(on_event=lambda event: gc.collect())
+        session = blocking.Session(on_event=lambda event: gc.collect())
         file = session.open_file(FILE)
         @contextlib.contextmanager
         def opened():
@@ -244,7 +244,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             def __del__(self):
                 self.session.close()
         gc.disable()
-        sessions = [blocking.BlockingSession(on_event=lambda event: gc.collect()) for _ in range(2)]
+        sessions = [blocking.Session(on_event=lambda event: gc.collect()) for _ in range(2)]
         files = [session.open_file(FILE) for session in sessions]
         for session in sessions:
             owner = Owner()
@@ -260,7 +260,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "weakref.finalize": Script("""
         class Owner: pass
-        session, owner = blocking.BlockingSession(), Owner()
+        session, owner = blocking.Session(), Owner()
         weakref.finalize(owner, session.close)
         batches = iter(session.open_file(URL).scan())
         next(batches)
@@ -270,7 +270,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         def last():
             print(file.count(), flush=True)
             session.close()
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         file = session.open_file(FILE)
         atexit.register(last)
         batches = iter(file.scan())
@@ -279,7 +279,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "atexit of earlier code": Script(
         """
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         file = session.open_file(FILE)
         def last():
             session.close()
@@ -296,7 +296,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             if isinstance(event, asyncpq.RequestEnded):
                 end()
                 sys.exit(3)
-        with blocking.BlockingSession(on_event=on_event) as session:
+        with blocking.Session(on_event=on_event) as session:
             session.open_file(URL).read()
         """,
         status=3,
@@ -307,7 +307,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             if isinstance(event, asyncpq.ReadEnded):
                 end()
                 raise KeyboardInterrupt
-        session = blocking.BlockingSession(on_event=on_event)
+        session = blocking.Session(on_event=on_event)
         session.open_file(FILE).count()
         """,
         status=-2,
@@ -320,7 +320,7 @@ SCRIPTS: Final[dict[str, Script]] = {
                 armed.clear()
                 sys.exit(7)
         armed = []
-        session = blocking.BlockingSession(limits=SMALL, on_event=on_event)
+        session = blocking.Session(limits=SMALL, on_event=on_event)
         batches = iter(session.open_dataset([URL]).scan(batch_size=10))
         next(batches)
         armed.append(1)
@@ -349,7 +349,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     "interrupt of a wait": Script(
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         session.open_file(URL).count()
         threading.Timer(0.3, lambda: (end(), os.kill(os.getpid(), signal.SIGINT))).start()
         session.open_file(SLOW)
@@ -362,7 +362,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             end()
             session.close()
         signal.signal(signal.SIGALRM, closes)
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             session.open_file(SLOW)
@@ -371,7 +371,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "uncaught error": Script(
         """
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         for batch in session.open_file(FILE).scan(batch_size=10):
             end()
             raise ValueError("mine")
@@ -389,7 +389,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         status=5,
     ),
     "reader": Script("""
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         reader = session.open_file(URL).scan(batch_size=10).to_reader()
         reader.read_next_batch()
         capsule = session.open_file(FILE).scan().__arrow_c_stream__()
@@ -399,14 +399,14 @@ SCRIPTS: Final[dict[str, Script]] = {
         def iterate():
             while True:
                 for batch in file.scan(batch_size=10): pass
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         file = session.open_file(FILE)
         threading.Thread(target=iterate, daemon=True).start()
         time.sleep(0.3)
         end()
     """),
     "daemon thread that waits": Script("""
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         threading.Thread(target=session.open_file, args=(SLOW,), daemon=True).start()
         time.sleep(0.3)
         end()
@@ -417,13 +417,13 @@ SCRIPTS: Final[dict[str, Script]] = {
             end()
             assert sum(batch.num_rows for batch in file.scan()) == file.num_rows
             print("read", flush=True)
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         file = session.open_file(URL)
         threading.Thread(target=read).start()
     """),
     "suspended in a pool": Script("""
         from concurrent.futures import ThreadPoolExecutor
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         batches = iter(session.open_file(URL).scan(batch_size=10))
         pool = ThreadPoolExecutor(2)
         pool.submit(next, batches).result()
@@ -431,7 +431,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "forked child": Script(
         """
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         batches = iter(session.open_file(FILE).scan())
         next(batches)
         pid = os.fork()
@@ -448,12 +448,12 @@ SCRIPTS: Final[dict[str, Script]] = {
     ),
     "forked child with a session": Script(
         """
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         batches = iter(session.open_file(FILE).scan())
         next(batches)
         pid = os.fork()
         if pid == 0:
-            mine = blocking.BlockingSession()
+            mine = blocking.Session()
             others = iter(mine.open_file(FILE).scan())
             next(others)
             sys.exit(6)
@@ -540,7 +540,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             def info(self, *_, **__): time.sleep(1000)
             cat_file = info
         fsspec.register_implementation("hanging", Hanging)
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         def read():
             with contextlib.suppress(asyncpq.AsyncpqError):
                 session.open_file("hanging://bucket/a.parquet")
@@ -589,7 +589,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     ),
     "silent name server of a shared cache": Script(
         """
-        session = blocking.BlockingSession(shared_cache="valkey://cache.test")
+        session = blocking.Session(shared_cache="valkey://cache.test")
         session.open_file(URL).count()
         end()
         """,
@@ -597,7 +597,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         stderr="(.*cache.test.*\n)*",
     ),
     "decode threads at work": Script("""
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         file = session.open_file(FILE)
         scans = [iter(file.scan(where=asyncpq.col("text").like("%1_2_3%"))) for _ in range(4)]
         def read(scan):
@@ -612,7 +612,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         """
         import tempfile
         folder = tempfile.mkdtemp()
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         def build():
             with contextlib.suppress(asyncpq.AsyncpqError):
                 from asyncpq.indexing import Keys
@@ -625,21 +625,21 @@ SCRIPTS: Final[dict[str, Script]] = {
     ),
     "disk cache": Script("""
         import tempfile
-        session = blocking.BlockingSession(disk_cache=tempfile.mkdtemp())
+        session = blocking.Session(disk_cache=tempfile.mkdtemp())
         batches = iter(session.open_file(URL).scan(batch_size=10))
         next(batches)
         end()
     """),
     "DuckDB over a scan": Script("""
         import duckdb
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         scan = session.open_file(FILE).scan()
         assert len(duckdb.sql("from scan limit 3").fetchall()) == 3
         end()
     """),
     "DuckDB that goes on": Script("""
         import duckdb
-        session = blocking.BlockingSession(limits=SMALL)
+        session = blocking.Session(limits=SMALL)
         scan = session.open_file(URL).scan(batch_size=10)
         found = duckdb.sql("from scan")
         assert len(found.fetchmany(3)) == 3
@@ -647,14 +647,14 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "DuckDB over a dataset": Script("""
         import duckdb, asyncpq.duckdb
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         rows = asyncpq.duckdb.dataset(session.open_dataset([FILE]))
         assert len(duckdb.sql("from rows where id >= 5 limit 3").fetchall()) == 3
         end()
     """),
     "Polars over a file": Script("""
         import polars, asyncpq.polars
-        session = blocking.BlockingSession()
+        session = blocking.Session()
         frame = asyncpq.polars.scan(session.open_file(FILE))
         assert frame.head(3).collect().height == 3
         end()

@@ -110,7 +110,7 @@ def test_blocking(localstack: str) -> None:
     table = trips()
     asyncio.run(seed(localstack, "asyncpq-blocking", {"one.parquet": encoded(table)}))
     storage = {"key": "test", "secret": "test", "endpoint_url": localstack}
-    with asyncpq.blocking.BlockingSession(storage) as s:
+    with asyncpq.blocking.Session(storage) as s:
         file = s.open_file("s3://asyncpq-blocking/one.parquet")
         assert file.lookup({"id": 4242}).equals(table.slice(2121, 1))
         assert sum(batch.num_rows for batch in file.scan(["id"])) == ROWS

@@ -57,7 +57,7 @@ async def test_indexes_of_struct_fields_with_a_dot_in_their_name(tmp_path: Path)
 
 def test_duckdb_compares_struct_fields_with_a_dot_in_their_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(6), "st": ROWS}), tmp_path / "a.parquet", row_group_size=2)
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         lake = asyncpq.duckdb.dataset(session.open_file(str(tmp_path / "a.parquet")))  # noqa: F841 - the query names it
         assert duckdb.sql('SELECT id FROM lake WHERE st."a.b" IN (1, 3)').fetchall() == [(1,), (3,)]
 

@@ -70,7 +70,7 @@ def answers(folder: Path, terms: list[Term], join: str) -> Iterator[tuple[str, l
         "pyarrow": joined(terms, pc.field, connect),
     }
     query = f"select c0 from rows where {text(terms, join)} order by c0"
-    with blocking.BlockingSession() as session:
+    with blocking.Session() as session:
         for opened in (session.open_file(folder / "0.parquet"), session.open_dataset(folder)):
             kind = type(opened).__name__
             for name, where in wheres.items():

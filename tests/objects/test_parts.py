@@ -244,7 +244,7 @@ async def test_too_long_for_the_limit(server: ObjectServer) -> None:
 def test_blocking(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(DATA)
-    with asyncpq.blocking.BlockingSession() as s:
+    with asyncpq.blocking.Session() as s:
         file = s.open_file(path)
         assert list(file.embedded_indexes) == ["large", "small", "empty"]
         assert file.embedded_index("small") == SMALL

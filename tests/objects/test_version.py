@@ -443,7 +443,7 @@ async def test_a_cancelled_close_can_be_called_again(server: ObjectServer) -> No
 def test_an_abandoned_blocking_scan_is_silent(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(parquet())
-    s = asyncpq.blocking.BlockingSession()
+    s = asyncpq.blocking.Session()
     batches = iter(s.open_file(path).scan(batch_size=10))
     next(batches)
     s.close()

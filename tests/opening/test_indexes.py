@@ -96,7 +96,7 @@ class Everything:
 
 
 def test_blocking_takes_a_list_of_indexes(lake: Path) -> None:
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         index = session.build_index(str(lake), [Keys("user")])
         dataset = session.open_dataset(str(lake), index=[index, Everything()])
         assert dataset.count(where=col("user") == "a") == 2

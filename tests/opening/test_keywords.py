@@ -28,10 +28,14 @@ def test_keywords_are_the_fields_of_the_options(spelled: type, options: Any, oth
     assert {name: hint.__forward_arg__ for name, hint in spelled.__annotations__.items()} == wanted
 
 
-def test_all_arguments_of_a_session_are_its_keywords() -> None:
-    parameters = inspect.signature(asyncpq.Session).parameters
-    named = {name for name in parameters if name != "keywords"} | {*keywords.SessionOptionKeywords.__annotations__}
-    assert named == {*keywords.SessionKeywords.__annotations__}
+@pytest.mark.parametrize("session", [asyncpq.Session, blocking.Session])
+def test_the_signature_of_a_session_shows_every_option_with_its_default(session: type) -> None:
+    parameters = inspect.signature(session).parameters
+    assert parameters.keys() == keywords.SessionKeywords.__annotations__.keys()
+    defaults = SessionOptions()
+    for name, parameter in parameters.items():
+        assert parameter.default == getattr(defaults, name, None)
+    assert [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD] == ["storage_options"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_all_arguments_of_a_session_are_its_keywords() -> None:
 )
 def test_an_unknown_argument_of_a_session(name: str, hint: str) -> None:
     given: Any = {name: "hidden"}
-    for call in asyncpq.Session, blocking.BlockingSession:
+    for call in asyncpq.Session, blocking.Session:
         with pytest.raises(InvalidOptionError, match=rf"^Session\(\) has no argument {name}\b") as caught:
             call(**given)
         assert hint in str(caught.value)

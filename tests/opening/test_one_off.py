@@ -58,7 +58,7 @@ def test_a_session_that_cannot_be_entered_leaves_no_thread(tmp_path: Path) -> No
     (tmp_path / "cache").mkdir(mode=0o777)
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(asyncpq.InvalidOptionError):
-        blocking.BlockingSession(disk_cache=tmp_path / "cache")
+        blocking.Session(disk_cache=tmp_path / "cache")
     assert bridges() == before
 
 
@@ -75,19 +75,23 @@ async def test_one_off_openings_say_async_with(lake: Path, name: str) -> None:
 
 @pytest.mark.parametrize("spoil", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_blocking_objects_cannot_be_pickled(lake: Path, spoil: Callable[[object], object]) -> None:
-    with blocking.BlockingSession() as opened:
+    with blocking.Session() as opened:
         file = opened.open_file(lake / "00.parquet")
         for bridge in (opened, file, file.scan(), opened.open_dataset(lake)):
             with pytest.raises(TypeError, match=r"Blocking\w+ cannot be pickled.* Pass on the url"):
                 spoil(bridge)
 
 
-def test_all_is_what_users_need() -> None:
-    assert set(blocking.__all__) == {
+def test_the_blocking_classes_have_the_names_of_the_others() -> None:
+    own = {
         name
         for name, value in vars(blocking).items()
-        if getattr(value, "__module__", "") == "asyncpq.blocking" and not name.startswith("_") and name != "Portal"
-    } - {"P", "T", "A", "B", "S", "Q"}
+        if getattr(value, "__module__", "") == "asyncpq.blocking" and not name.startswith(("_", "Blocking"))
+    }
+    assert set(blocking.__all__) == own - {"P", "T", "A", "B", "S", "Q"}
+    for name in blocking.__all__:
+        assert hasattr(asyncpq, name) or hasattr(asyncpq.indexing, name)
+        assert getattr(blocking, name) is not getattr(asyncpq, name, None)
 
 
 async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(

@@ -240,7 +240,7 @@ def test_text_among_the_members_of_a_uuid_column(data: bytes) -> None:
 
 def test_blocking_files_and_datasets_take_the_same(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(data)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         file = session.open_file(str(tmp_path / "a.parquet"))
         dataset = session.open_dataset(str(tmp_path))
         for opened in (file, dataset):

@@ -60,13 +60,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def session() -> Iterator[blocking.BlockingSession]:
-    with blocking.BlockingSession(limits=LIMITS) as opened:
+def session() -> Iterator[blocking.Session]:
+    with blocking.Session(limits=LIMITS) as opened:
         yield opened
         assert_nothing_runs(opened)
 
 
-def assert_nothing_runs(session: blocking.BlockingSession) -> None:
+def assert_nothing_runs(session: blocking.Session) -> None:
     """Streams that were dropped end soon afterwards."""
     runtime = session.asynchronous._runtime
     gc.collect()
@@ -79,12 +79,12 @@ def assert_nothing_runs(session: blocking.BlockingSession) -> None:
 
 
 @pytest.fixture(params=["file", "dataset"])
-def source(request: pytest.FixtureRequest, session: blocking.BlockingSession, lake: Path) -> Any:
+def source(request: pytest.FixtureRequest, session: blocking.Session, lake: Path) -> Any:
     return session.open_file(lake / "0.parquet") if request.param == "file" else session.open_dataset(lake)
 
 
 def expected(source: Any) -> pa.Table:
-    return WHOLE if isinstance(source, blocking.BlockingDataset) else table(0)
+    return WHOLE if isinstance(source, blocking.Dataset) else table(0)
 
 
 def duckdb_sql(scan: Any) -> pa.Table:
@@ -140,7 +140,7 @@ def test_threads_each_read_all(source: Any) -> None:
     assert found == [expected(source)["id"].to_pylist()] * 6
 
 
-def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.BlockingSession) -> None:
+def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.Session) -> None:
     """Another one that begins a read of the scan waits for the loop."""
     scan, said = source.scan(), Future[BaseException | None]()
 
@@ -194,9 +194,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
         for number in range(FILES):
             server.put(f"bucket/lake/{number}.parquet", parquet(number))
         options = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0)
-        with blocking.BlockingSession(
-            server.storage_options, limits=LIMITS, requests=options, memory_cache_bytes=0
-        ) as session:
+        with blocking.Session(server.storage_options, limits=LIMITS, requests=options, memory_cache_bytes=0) as session:
             scan = session.open_dataset("s3://bucket/lake/").scan(batch_size=50)
             reader = scan.to_reader() if consumer == "to_reader" else pa.RecordBatchReader.from_stream(scan)
             assert reader.read_next_batch().num_rows == 50
@@ -223,7 +221,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
     ids=["duckdb limit", "iteration", "reader", "a batch", "capsule", "schema"],
 )
 def test_leaving_early_leaves_nothing(
-    session: blocking.BlockingSession, source: Any, leave: Callable[[object], object]
+    session: blocking.Session, source: Any, leave: Callable[[object], object]
 ) -> None:
     leave(source.scan())
     assert_nothing_runs(session)
@@ -231,7 +229,7 @@ def test_leaving_early_leaves_nothing(
 
 
 def test_closing_the_session_ends_streams(lake: Path) -> None:
-    with blocking.BlockingSession(limits=LIMITS) as session:
+    with blocking.Session(limits=LIMITS) as session:
         reader = session.open_dataset(lake).scan().to_reader()
         assert reader.read_next_batch().num_rows
     with pytest.raises(asyncpq.UsageError):
@@ -248,7 +246,7 @@ def test_errors() -> None:
         server.put("bucket/key", parquet(0))
         retry = asyncpq.RetryOptions(max_attempts=1)
         options = asyncpq.RequestOptions(tail_bytes=3000)
-        with blocking.BlockingSession(
+        with blocking.Session(
             server.storage_options, limits=LIMITS, retry=retry, requests=options, memory_cache_bytes=0
         ) as session:
             file = session.open_file("s3://bucket/key")
@@ -262,7 +260,7 @@ def test_errors() -> None:
                     CONSUMERS[name](file.scan())
                 assert "s3://bucket/key" in str(caught.value)
             assert_nothing_runs(session)
-        with blocking.BlockingSession() as session, pytest.raises(asyncpq.ColumnNotFoundError):
+        with blocking.Session() as session, pytest.raises(asyncpq.ColumnNotFoundError):
             pa.table(session.open_file(_written(server)).scan(["nothing"]))
 
 

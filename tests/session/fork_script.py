@@ -48,7 +48,7 @@ async def refused(session: asyncpq.Session, file: asyncpq.File, url: str) -> Non
 
 
 def child_of_a_blocking_session(url: str) -> None:
-    with asyncpq.blocking.BlockingSession(storage_options()) as session:
+    with asyncpq.blocking.Session(storage_options()) as session:
         file = session.open_file(url)
 
         def child() -> None:
@@ -59,7 +59,7 @@ def child_of_a_blocking_session(url: str) -> None:
                     continue
                 raise AssertionError("the parent's session was used in the child")
             session.close()  # nothing to end
-            with asyncpq.blocking.BlockingSession(storage_options()) as own:
+            with asyncpq.blocking.Session(storage_options()) as own:
                 assert own.open_file(url).lookup({"id": 5}, ["value"]).to_pylist() == WANTED
 
         forked(child)

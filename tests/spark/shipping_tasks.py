@@ -20,6 +20,6 @@ class ReadFile:
         import asyncpq
 
         for _ in batches:
-            with asyncpq.blocking.BlockingSession() as session:
+            with asyncpq.blocking.Session() as session:
                 rows = session.open_file(self._url).num_rows
             yield pa.record_batch({"place": [asyncpq.__file__], "rows": [rows]})

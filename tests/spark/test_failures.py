@@ -67,7 +67,7 @@ def _save(frame: DataFrame, target: str, settings: dict[str, Any], mode: str = "
 
 def _ids(target: str, storage: Any, **how: Any) -> list[int]:
     """What other readers see now."""
-    with asyncpq.blocking.BlockingSession(storage_options=storage) as session:
+    with asyncpq.blocking.Session(storage_options=storage) as session:
         found: list[int] = session.open_dataset(target, **how).read(columns=["id"]).column("id").to_pylist()
         return sorted(found)
 
@@ -140,7 +140,7 @@ def test_credentials_that_expire_are_asked_for_again(
 ) -> None:
     keys.server.put("lake/t/_hidden", b"")
     if verb is _joined:
-        with asyncpq.blocking.BlockingSession(storage_options=keys.server.storage_options) as session:
+        with asyncpq.blocking.Session(storage_options=keys.server.storage_options) as session:
             session.build_index(_LAKE, list(_KINDS))
     refused = keys.refused
     verb(spark, keys)
@@ -224,7 +224,7 @@ def test_a_build_that_fails_is_no_index(spark: SparkSession, keys: ServedKeys, r
     assert _ids(_LAKE, storage, index=False) == _ALL
     keys.good()
     assert asyncpq.spark.build_index(spark, _LAKE, _KINDS, **keys.settings).files == _FILES
-    with asyncpq.blocking.BlockingSession(storage_options=storage) as session:
+    with asyncpq.blocking.Session(storage_options=storage) as session:
         dataset = session.open_dataset(_LAKE, index=f"{_LAKE}_asyncpq", view="snapshot")
         assert sorted(dataset.lookup({"id": _SOME}).column("id").to_pylist()) == _SOME
 

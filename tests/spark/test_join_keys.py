@@ -129,7 +129,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
         table = _columns("r", 15)
         table = table.set_column(0, "row", pa.array(range(15 * number, 15 * number + 15), pa.int32()))
         pq.write_table(table, folder / f"{number}.parquet", write_page_index=True)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(f"{folder}/", [Keys(f"r_{name}") for name in TYPES])
     return f"{folder}/"
 

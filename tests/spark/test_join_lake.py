@@ -33,7 +33,7 @@ def server() -> Iterator[ObjectServer]:
             sink = io.BytesIO()
             pq.write_table(table, sink, write_page_index=True, max_rows_per_page=200)
             running.put(f"bucket/lake/{number:02}.parquet", sink.getvalue())
-        with asyncpq.blocking.BlockingSession({**running.storage_options, **localstack()}) as session:
+        with asyncpq.blocking.Session({**running.storage_options, **localstack()}) as session:
             session.build_index(URL, [Keys("k"), Footers()])
         yield running
 

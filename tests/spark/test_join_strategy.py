@@ -46,7 +46,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
             }
         )
         pq.write_table(table, folder / f"{number:02}.parquet", write_page_index=True, max_rows_per_page=100)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(f"{folder}/", [Bounds("id"), Footers()], at=f"{folder}-bounds/")
         session.build_index(f"{folder}/", [Keys("r"), Keys("x"), Footers()], at=f"{folder}-keys/")
     return f"{folder}/"

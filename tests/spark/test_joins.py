@@ -51,7 +51,7 @@ def _write(folder: Path) -> str:
 def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     """With an index below it, and one of bounds alone beside it: ``<lake>../bounds/``."""
     url = _write(tmp_path_factory.mktemp("join") / "")
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(url, [Keys("a"), Keys("x"), Keys("a", "b"), Footers()])
         session.build_index(url, [Bounds("id", "v"), Footers()], at=_bounds(url))
     return url
@@ -178,7 +178,7 @@ def test_a_key_with_very_many_rows_comes_in_small_batches(spark: SparkSession, t
     rows = 300_000
     table = pa.table({"k": pa.array([5] * rows, pa.int64()), "v": pa.array(range(rows), pa.int64())})
     pq.write_table(table, tmp_path / "0.parquet", write_page_index=True, row_group_size=100_000)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(f"{tmp_path}/", [Keys("k")])
     df = spark.createDataFrame([(5, "a"), (5, "b"), (6, "c")], "k bigint, w string").coalesce(1)
     plan = plan_lookup_join(df, f"{tmp_path}/", "k")
@@ -197,7 +197,7 @@ def test_a_file_that_is_replaced_after_planning(spark: SparkSession, left: DataF
     from asyncpq.spark.joins import lookup_join
 
     url = _write(tmp_path)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(url, [Keys("a"), Footers()])
     left = left.coalesce(1)  # one task fails, again and again; what a worker has in its cache is of the planned version
     by_index = lookup_join(left.select("a"), url, "a", ["v"], strategy="lookups")

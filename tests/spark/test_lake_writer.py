@@ -73,7 +73,7 @@ def save(frame: DataFrame, target: object, mode: str = "append", **options: str)
 
 def ids(target: object, **session: Any) -> Counter[int]:
     """What readers of the index see."""
-    with asyncpq.blocking.BlockingSession(**session) as opened:
+    with asyncpq.blocking.Session(**session) as opened:
         table = opened.open_dataset(str(target), index=f"{target}/_asyncpq", view="snapshot").read(columns=["id"])
     return Counter(table.column("id").to_pylist())
 
@@ -83,7 +83,7 @@ def files(target: Path) -> set[str]:
 
 
 def committed(target: Path) -> set[str]:
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         dataset = session.open_dataset(str(target))
         return {str(Path(url).relative_to(target)) for url in dataset.files()}
 
@@ -116,7 +116,7 @@ def test_a_lake_holds_what_a_table_would(spark: SparkSession, tmp_path: Path, re
 def test_rows_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     nothing = rows(spark, 0, 10).where("id < 0")
     save(nothing, tmp_path / "lake")
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         dataset = session.open_dataset(str(tmp_path / "lake"))
         assert (dataset.schema.names, dataset.count(), files(tmp_path / "lake")) == (["id"], 0, set())
     _is_empty(spark, tmp_path / "lake")
@@ -159,7 +159,7 @@ def test_files_are_laid_out_as_asked(spark: SparkSession, tmp_path: Path) -> Non
     assert chunk.has_offset_index
     assert chunk.bloom_filter_length is not None
     assert [one.column_index for one in metadata.row_group(0).sorting_columns] == [0]
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         dataset = session.open_dataset(str(tmp_path / "lake"))
         assert dataset.lookup({"id": [5, 2999, 3000]}).num_rows == 2
         index = session.open_index(str(tmp_path / "lake" / "_asyncpq"))
@@ -205,7 +205,7 @@ def test_writers_at_once_and_a_reader(spark: SparkSession, tmp_path: Path) -> No
     seen: list[Counter[int]] = []
 
     def read() -> None:
-        with asyncpq.blocking.BlockingSession() as session:
+        with asyncpq.blocking.Session() as session:
             dataset = session.open_dataset(str(lake), index=f"{lake}/_asyncpq", view="snapshot")
             while not done.is_set():
                 seen.append(Counter(dataset.read(columns=["id"]).column("id").to_pylist()))

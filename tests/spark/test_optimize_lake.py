@@ -379,7 +379,7 @@ def test_an_executor_that_dies_while_it_writes(
     found = table_of(result)
     assert found["id"].to_pylist() == list(range(6000))
     assert multiset(found) == multiset(_plain(6000))
-    with asyncpq.blocking.BlockingSession() as session:  # what the lost attempt has left is not read
+    with asyncpq.blocking.Session() as session:  # what the lost attempt has left is not read
         assert session.open_dataset(result.target).read().num_rows == 6000
     cluster.wait_for_executors(spark.sparkContext.applicationId)
 

@@ -198,7 +198,7 @@ def _indexed(rng: random.Random, url: str, folder: Path, kinds: Sequence[IndexKi
     """The url of an index, unless the types have no common one."""
     if rng.random() < 0.4:
         return []
-    with asyncpq.blocking.BlockingSession() as session, contextlib.suppress(AsyncpqError):
+    with asyncpq.blocking.Session() as session, contextlib.suppress(AsyncpqError):
         session.build_index(url, list(kinds), at=str(folder / "index"), schema_policy="permissive")
         return [str(folder / "index")]
     return []

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _READ = """
 import sys, asyncpq
-with asyncpq.blocking.BlockingSession() as session:
+with asyncpq.blocking.Session() as session:
     print(asyncpq.__file__, session.open_file(sys.argv[1]).num_rows)
 """
 _SHIP_AGAIN = """

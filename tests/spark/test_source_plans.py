@@ -161,7 +161,7 @@ def test_an_index_changes_no_rows_unless_asked_to(tmp_path: Path) -> None:
     from asyncpq.indexing import Keys
 
     lake = write_lake(tmp_path / "lake")
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(lake, [Keys("id")])
     new = tmp_path / "lake" / "part=0" / "Kind=a" / "new.parquet"
     pq.write_table(lake_table(ROWS, 10), new)

@@ -319,7 +319,7 @@ class Indexed(Files):
 
     def refresh(self, *names: str) -> None:
         """List what is there, or these files only."""
-        with asyncpq.blocking.BlockingSession() as session:
+        with asyncpq.blocking.Session() as session:
             session.build_index(str(self.folder), [Bounds("id")])
 
 

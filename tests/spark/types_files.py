@@ -39,7 +39,7 @@ def read_as_spark(path: Path, conf: ReadConf, schema: StructType | None = None) 
     struct = spark_schema(metadata, conf) if schema is None else schema
     dates = file_dates(metadata, conf)
     with (
-        blocking.BlockingSession(read=ReadOptions(int96_unit="us", legacy_calendar="ignore")) as session,
+        blocking.Session(read=ReadOptions(int96_unit="us", legacy_calendar="ignore")) as session,
         session.open_file(str(path)) as file,
         file.scan() as scan,
     ):

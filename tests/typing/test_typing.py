@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, assert_type
 
+import deltalake
+import pyarrow.compute as pc
+import pyiceberg.table
+
 import asyncpq
 import asyncpq.blocking
 from asyncpq import col
+from asyncpq.typing import DatasetTarget, Predicate
 
 
 async def reads(url: str) -> AsyncIterator[int]:
@@ -34,16 +39,16 @@ async def reads(url: str) -> AsyncIterator[int]:
 
 def blocking_reads(url: str) -> int:
     """Never run: mypy looks at it."""
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         file = session.open_file(url)
-        assert_type(file, asyncpq.blocking.BlockingFile)
+        assert_type(file, asyncpq.blocking.File)
         return file.num_rows
 
 
 def misspelt(url: str) -> None:
     """Never run: mypy finds each of these."""
     with (
-        asyncpq.blocking.BlockingSession(memory_cache_byte=0) as session,  # type: ignore[call-arg]
+        asyncpq.blocking.Session(memory_cache_byte=0) as session,  # type: ignore[call-arg]
         asyncpq.blocking.open_file(url, retries=3) as file,  # type: ignore[call-arg]
         asyncpq.blocking.open_dataset(url, indexes=None) as dataset,  # type: ignore[call-arg]
     ):
@@ -56,6 +61,46 @@ def misspelt(url: str) -> None:
         file.lookup({"id": 1}, column=["id"])  # type: ignore[call-arg]
     asyncpq.open_file(url, storage_option={})  # type: ignore[call-arg]
     asyncpq.open_dataset(url, on_bad_file="ignore")  # type: ignore[arg-type]
+
+
+async def arguments_of_every_form(
+    target: DatasetTarget, where: Predicate, delta: deltalake.DeltaTable, iceberg: pyiceberg.table.Table
+) -> None:
+    """Never run: mypy accepts all of it."""
+    async with asyncpq.Session() as session:
+        for one in (target, delta, iceberg, ["a", "b"]):
+            await session.open_dataset(one)
+        index = await session.open_index("s3://lake/_asyncpq/")
+        dataset = await session.open_dataset(target, index=index)
+        await session.open_dataset("s3://lake/", index=False)
+        predicates: list[Predicate] = [
+            where,
+            "id > 1",
+            [("id", ">", 1), ("id", "in", [2])],
+            [[("id", ">", 1)], [("id", "==", 2)]],
+            pc.field("id") == 3,
+            col("id") == 1,
+        ]
+        for predicate in predicates:
+            await dataset.count(predicate)
+            await dataset.count(dataset.bind(predicate))
+    with asyncpq.blocking.Session() as blocking:
+        blocking.open_dataset("s3://lake/", index=blocking.open_index("s3://lake/_asyncpq/"))
+
+
+async def arguments_of_wrong_types(url: str) -> None:
+    """Never run: mypy finds each of these."""
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(42)  # type: ignore[arg-type]
+        await session.open_dataset(url, index=True)  # type: ignore[arg-type]
+        await session.open_dataset(url, index=3)  # type: ignore[arg-type]
+        await session.build_index(url, [], at=3)  # type: ignore[arg-type]
+        await session.optimize(b"s3://lake/", url, where=url)  # type: ignore[arg-type]
+        await dataset.count({"id": 1})  # type: ignore[arg-type]
+        await dataset.read(where=("id", ">", 1))  # type: ignore[arg-type]
+        file = await session.open_file(url)
+        await file.read(where=b"id = 1")  # type: ignore[arg-type]
+        file.to_pandas()  # type: ignore[attr-defined]
 
 
 async def entered_in_another_way(url: str) -> None:
@@ -71,10 +116,10 @@ def blocking_types(url: str) -> None:
         asyncpq.blocking.open_file(url, memory_cache_bytes=0) as file,
         asyncpq.blocking.open_dataset(url, view="listed", storage_options={}) as dataset,
     ):
-        assert_type(file, asyncpq.blocking.BlockingFile)
-        assert_type(dataset, asyncpq.blocking.BlockingDataset)
-        assert_type(file.scan(limit=3), asyncpq.blocking.BlockingScan)
-        assert_type(dataset.scan(limit=3), asyncpq.blocking.BlockingDatasetScan)
+        assert_type(file, asyncpq.blocking.File)
+        assert_type(dataset, asyncpq.blocking.Dataset)
+        assert_type(file.scan(limit=3), asyncpq.blocking.Scan)
+        assert_type(dataset.scan(limit=3), asyncpq.blocking.DatasetScan)
         assert_type(file.count(), int)
 
 

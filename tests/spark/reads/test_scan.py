@@ -131,7 +131,7 @@ def test_an_index(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Pat
         keys = pa.array([f"k{number}-{at % 50}" for at in range(300)])
         rows = scan_lakes.table(rng, 300, 300 * number).append_column("key", keys)
         scan_lakes.write(tmp_path / "lake" / f"{number}.parquet", rows)
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Keys("key"), Footers()])
     plan = explain_scan(spark, str(tmp_path / "lake"), where=col("key") == "k3-7", columns=["row"])
     assert plan.read.lake.view == "listed"

@@ -229,7 +229,7 @@ def test_types_that_only_later_files_need(
             indexes: list[str | None] = [None]
             if kind != "timestamp_ntz":  # asyncpq has no type for days and times
                 indexes.append(f"{lake}-index")
-                with asyncpq.blocking.BlockingSession() as session:
+                with asyncpq.blocking.Session() as session:
                     session.build_index(lake, [Bounds("x"), Footers()], at=indexes[1], schema_policy="permissive")
             for where in rng.sample(conditions, k=2):
                 theirs = native.filter(where)
@@ -308,7 +308,7 @@ def test_unsigned_integers_of_the_first_file_in_an_index(spark: SparkSession, tm
         ],
     )
     index = str(tmp_path / "index")
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         kinds = [Bounds("p"), Bounds("x.y"), Bounds("u"), Footers()]
         session.build_index(lake, kinds, at=index, schema_policy="permissive")
     schema = "p bigint, `x.y` bigint, u bigint"
@@ -338,7 +338,7 @@ def test_merged_schemas(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_pat
     indexes: list[str | None] = [None]
     if not cases:  # to an index, these are two columns
         indexes.append(f"{lake}-index")
-        with asyncpq.blocking.BlockingSession() as session:
+        with asyncpq.blocking.Session() as session:
             session.build_index(lake, [Bounds("u"), Footers()], at=indexes[1], schema_policy="permissive")
     native = spark.read.parquet(lake)
     pairs = Pairs()

@@ -333,7 +333,7 @@ def test_what_spark_may_read_otherwise_is_read_by_asyncpq(
 def test_files_that_the_index_does_not_list(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's listing of the folder has them."""
     lake = _files(tmp_path / "lake", [f"{at:02}.parquet" for at in range(40)])
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(lake, [Bounds("row"), Footers()])
     pq.write_table(pa.table({"row": [99]}), tmp_path / "lake" / "more.parquet")
     assert scan(spark, lake, view="snapshot", reader="spark").count() == 40
@@ -350,7 +350,7 @@ def test_types_wider_than_those_of_the_first_file(spark: SparkSession, tmp_path:
     for number, dtype in enumerate((pa.int32(), pa.int64())):
         (tmp_path / "lake").mkdir(exist_ok=True)
         pq.write_table(pa.table({"row": pa.array([number], dtype)}), tmp_path / "lake" / f"{number}.parquet")
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Footers()], schema_policy="permissive")
     plan = explain_scan(spark, str(tmp_path / "lake"), view="snapshot", reader="auto")
     assert (plan.reader, plan.reason) == ("asyncpq", "the dataset has wider types than Spark infers")

@@ -1,0 +1,47 @@
+"""What other libraries call the verbs of files and datasets: asking for one says what it is called here."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+_OURS: Final = {
+    "aggregate": "count(where)",
+    "collect": "read(columns, where)",
+    "column_names": "schema.names",
+    "columns": "schema.names",
+    "count_rows": "count(where)",
+    "explain": "plan(columns, where), which has explain()",
+    "fetchall": "read(columns, where)",
+    "fields": "schema",
+    "filter": "read(where=...) or scan(where=...)",
+    "get_row_group": "read(access=asyncpq.AccessPlan.row_groups([number]))",
+    "head": "read(limit=...)",
+    "iter_batches": "scan(columns, where)",
+    "iter_rows": "scan(columns, where)",
+    "metadata": "inspect(), whose result has row groups, pages and statistics",
+    "num_rows": "count()",
+    "query": "read(where=...), which takes a condition in SQL",
+    "read_row_group": "read(access=asyncpq.AccessPlan.row_groups([number]))",
+    "read_row_groups": "read(access=asyncpq.AccessPlan.row_groups(numbers))",
+    "scanner": "scan(columns, where)",
+    "schema_arrow": "schema",
+    "select": "read(columns)",
+    "shape": "count() and schema",
+    "statistics": "inspect()",
+    "to_arrow": "read(columns, where)",
+    "to_batches": "scan(columns, where)",
+    "to_pandas": "read(columns, where), and its to_pandas()",
+    "to_polars": "asyncpq.polars.scan(...)",
+    "to_reader": "scan(columns, where), which has to_reader()",
+    "to_table": "read(columns, where)",
+    "where": "read(where=...) or scan(where=...)",
+}
+
+
+def foreign_name(opened: Any, name: str) -> NoReturn:
+    """Raise AttributeError for an attribute that a file or dataset does not have, with the name that it has here if
+    other libraries have one of that name. Python calls it as ``__getattr__``."""
+    kind = type(opened).__name__
+    ours = _OURS.get(name)
+    hint = "" if ours is None else f". Use {ours}"
+    raise AttributeError(f"a {kind} has no attribute {name!r}{hint}", name=name, obj=opened)

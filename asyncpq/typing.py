@@ -1,0 +1,108 @@
+"""Types of the arguments of public calls, for the annotations of code that passes them on.
+
+::
+
+    from asyncpq.typing import DatasetTarget, Predicate
+
+    async def newest(target: DatasetTarget, where: Predicate) -> pyarrow.Table: ...
+
+Tables and expressions of other packages are protocols here: a type checker needs none of these packages, and refuses
+what only looks similar.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from asyncpq.datasets.model import Catalog
+    from asyncpq.expressions import Expression
+    from asyncpq.indexing.index_model import IndexBackend
+    from asyncpq.indexing.query.file_selection import FileIndex
+
+__all__ = [
+    "ArrowExpression",
+    "DatasetTarget",
+    "DecryptionProperties",
+    "DeltaTable",
+    "FilterTuple",
+    "IcebergTable",
+    "IndexChoice",
+    "IndexHandle",
+    "IndexTarget",
+    "Predicate",
+    "Url",
+]
+
+#: A url, or the path of a local file or folder.
+Url: TypeAlias = str | os.PathLike[str]
+
+#: One comparison of a list as in pyarrow's ``filters=``: column, operator, value.
+FilterTuple: TypeAlias = tuple[str, str, Any]
+
+
+class ArrowExpression(Protocol):
+    """A ``pyarrow.compute.Expression``."""
+
+    def is_valid(self) -> Any:
+        """See pyarrow."""
+
+    def isin(self, values: Any) -> Any:
+        """See pyarrow."""
+
+
+#: The condition of a read, ``where=``; docs/filter.md defines the meaning of each form: an expression of
+#: :func:`asyncpq.col`, a condition in SQL, filter tuples that must all hold, lists of them of which one must hold, a
+#: ``pyarrow.compute`` expression, or what :meth:`asyncpq.Dataset.bind` made of one of them for its reads.
+Predicate: TypeAlias = "Expression | str | Sequence[FilterTuple] | Sequence[Sequence[FilterTuple]] | ArrowExpression"
+
+
+class DeltaTable(Protocol):
+    """A ``deltalake.DeltaTable``."""
+
+    @property
+    def table_uri(self) -> str:
+        """See deltalake."""
+
+    def version(self) -> int | None:
+        """See deltalake."""
+
+
+class IcebergTable(Protocol):
+    """A ``pyiceberg.table.Table``."""
+
+    metadata_location: str
+
+    def current_snapshot(self) -> Any:
+        """See pyiceberg."""
+
+
+#: What a dataset's files are named by: a prefix, a pattern, or a table's url; a list of urls; or a table.
+DatasetTarget: TypeAlias = "Url | Sequence[Url] | DeltaTable | IcebergTable | Catalog"
+
+#: Where an index is or will be: a url, or a backend of :mod:`asyncpq.indexing`.
+IndexTarget: TypeAlias = "Url | IndexBackend"
+
+
+class IndexHandle(Protocol):
+    """An :class:`asyncpq.indexing.Index`, or its form in :mod:`asyncpq.blocking`."""
+
+    @property
+    def url(self) -> str:
+        """Url or description of the index's place."""
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the snapshot that the handle holds."""
+
+
+#: The index of a dataset's reads: an index or its place, an index of the caller's own, or a list of one index and any
+#: number of the caller's own; None for the index below the prefix, if there is one, and False for no index.
+IndexChoice: TypeAlias = (
+    "IndexHandle | IndexTarget | FileIndex | Sequence[IndexHandle | IndexTarget | FileIndex] | Literal[False] | None"
+)
+
+#: The ``FileDecryptionProperties`` of pyarrow, which ships no types: made with ``pyarrow.parquet.encryption``.
+DecryptionProperties: TypeAlias = Any

@@ -1,0 +1,45 @@
+"""What other libraries call the verbs: asking for one says what it is called here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.opening.foreign_names import _OURS
+
+
+@pytest.mark.parametrize("name", _OURS)
+async def test_other_names_lead_to_ours(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    async with asyncpq.Session() as session:
+        for opened in (await session.open_file(path), await session.open_dataset(tmp_path)):
+            if hasattr(type(opened), name):  # File.num_rows
+                assert getattr(opened, name) == 2
+                continue
+            with pytest.raises(
+                AttributeError, match=rf"{type(opened).__name__} has no attribute '{name}'\. Use "
+            ) as met:
+                getattr(opened, name)
+            ours = str(met.value).partition(". Use ")[2]
+            verb = ours.partition("(")[0].partition(".")[0].partition(" ")[0]
+            assert hasattr(opened, verb) or ours.startswith("asyncpq.polars")
+
+
+async def test_any_other_name_is_an_attribute_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(tmp_path)
+        with pytest.raises(AttributeError, match=r"'xyzzy'$"):
+            dataset.xyzzy  # type: ignore[attr-defined]  # noqa: B018
+        assert not hasattr(dataset, "__array__")
+
+
+def test_the_blocking_forms_say_it_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    with asyncpq.blocking.open_dataset(tmp_path) as dataset, pytest.raises(AttributeError, match=r"Use read\("):
+        dataset.to_table()  # type: ignore[attr-defined]
