@@ -138,7 +138,7 @@ def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     return f"only asyncpq has {list(only_found)[:3]}, only DuckDB {list(only_wanted)[:3]}"
 
 
-async def read(session: asyncpq.Session, table: DuckLakeTable, where: object = None) -> pa.Table:
+async def read(session: asyncpq.Session, table: DuckLakeTable, where: Any = None) -> pa.Table:
     """All rows of a table for which ``where`` is true."""
     dataset = await session.open_dataset(table)
     return await dataset.read(where=where)

@@ -88,7 +88,7 @@ async def test_long_predicates_are_compiled_in_threads(
         threads: set[int] = set()
         bind = dataset._predicate
 
-        def bound(where: object) -> Any:
+        def bound(where: Any) -> Any:
             threads.add(threading.get_ident())
             return bind(where)
 

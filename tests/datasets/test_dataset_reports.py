@@ -24,7 +24,7 @@ def lake(folder: Path, files: int = 3) -> Path:
     return folder
 
 
-async def inspected(target: object, **options: Any) -> DatasetInspection:
+async def inspected(target: Any, **options: Any) -> DatasetInspection:
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(target, **options)
         document = await dataset.inspect()

@@ -114,6 +114,7 @@ def test_the_rows_of_variants_are_the_filters(files: list[tuple[list[Any], bool]
         async with asyncpq.Session() as session:
             dataset = await session.open_dataset(str(folder), schema_policy="permissive")
             for one in asked * 2:
+                expr: Any
                 for expr, test in (
                     (one == A, lambda part, one=one: part is not None and part == one),
                     (one < A, lambda part, one=one: part is not None and part > one),

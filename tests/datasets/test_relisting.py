@@ -60,7 +60,7 @@ def lists(server: ObjectServer) -> list[tuple[str, bool]]:
     return [(query["prefix"], "delimiter" in query) for query in queries if query["prefix"].startswith("lake/")]
 
 
-async def ids(dataset: asyncpq.Dataset, where: object = None) -> list[int]:
+async def ids(dataset: asyncpq.Dataset, where: Any = None) -> list[int]:
     found: list[int] = (await dataset.read(["id"], where))["id"].to_pylist()
     return sorted(found)
 

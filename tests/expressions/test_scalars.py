@@ -34,7 +34,7 @@ from asyncpq.expressions.scalars import (
 from asyncpq.indexing import Bounds, Keys
 from tests.reads import ask
 
-OPS: dict[str, Callable[[Any, Any], bool]] = {
+OPS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,

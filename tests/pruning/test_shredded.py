@@ -40,6 +40,7 @@ def test_the_rows_are_the_filters(values: list[Any], asked: int, unshredded: boo
     parts = [whole(value) for value in values]
 
     async def question(reader: asyncpq.File) -> None:
+        expr: Any
         for expr, test in (
             (asked == A, lambda part: part is not None and part == asked),
             (asked < A, lambda part: part is not None and part > asked),

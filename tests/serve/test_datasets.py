@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -102,7 +103,7 @@ async def test_a_condition_is_bound_once_unless_the_token_adds_to_it(
     bound: list[object] = []
     bind = Dataset.bind
 
-    def counted(dataset: Dataset, where: object) -> BoundPredicate:
+    def counted(dataset: Dataset, where: Any) -> BoundPredicate:
         bound.append(where)
         return bind(dataset, where)
 

@@ -522,7 +522,7 @@ async def test_a_file_that_only_the_index_has(lake: Path) -> None:
 async def test_an_index_that_is_true(lake: Path) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(asyncpq.InvalidOptionError) as caught:
-            await session.open_dataset(lake, index=True)
+            await session.open_dataset(lake, index=True)  # type: ignore[arg-type]
         assert caught.value.hint == "Leave it out to use the index below the prefix; False reads without one."
 
 

@@ -29,7 +29,7 @@ def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
     return sorted(files)
 
 
-async def values(dataset: Dataset, where: object = None) -> list[int]:
+async def values(dataset: Dataset, where: Any = None) -> list[int]:
     return sorted((await dataset.read(where=where))["a"].to_pylist())
 
 

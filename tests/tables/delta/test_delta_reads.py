@@ -71,7 +71,7 @@ def filtered(table: pa.Table, where: Expression) -> pa.Table:
         return table.filter(pa.array([model(where, row) for row in table.to_pylist()], pa.bool_()))
 
 
-async def assert_answers(target: object, whole: pa.Table, *predicates: Expression, **options: Any) -> None:
+async def assert_answers(target: Any, whole: pa.Table, *predicates: Expression, **options: Any) -> None:
     """A table's rows, all of them and those of each predicate, and how many they are."""
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(target, **options)
