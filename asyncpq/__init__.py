@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from asyncpq.expressions import Expression, col
     from asyncpq.expressions.scalars import now
     from asyncpq.file import File
-    from asyncpq.metrics import ReadMetrics, RequestRecord
+    from asyncpq.metrics import ReadMetrics, RequestRecord, measure
     from asyncpq.options import (
         BuildOptions,
         CachePolicy,
@@ -162,6 +162,7 @@ __all__ = [
     "col",
     "etag",
     "immutable",
+    "measure",
     "now",
     "open_dataset",
     "open_file",
@@ -223,7 +224,7 @@ _NAMES = {
     "asyncpq.expressions": ("Expression", "col"),
     "asyncpq.expressions.scalars": ("now",),
     "asyncpq.file": ("File",),
-    "asyncpq.metrics": ("ReadMetrics", "RequestRecord"),
+    "asyncpq.metrics": ("ReadMetrics", "RequestRecord", "measure"),
     "asyncpq.options": (
         "BuildOptions",
         "CachePolicy",

@@ -69,8 +69,8 @@ class Dataset(Unpicklable):
     reads may be called concurrently.
 
     Attributes:
-        metrics: cost of the call that ended last, whether it returned or raised; a scan has its own ``metrics``.
-        opening: cost of opening the dataset.
+        metrics: summed costs of the calls of this handle that have ended, as :attr:`asyncpq.File.metrics`.
+        opening: cost of opening the dataset, which ``metrics`` leaves out.
         skipped: bad files that the call that ended last left out, if ``on_bad_file`` is "skip".
     """
 
@@ -79,6 +79,7 @@ class Dataset(Unpicklable):
         self._runtime = state.runtime
         self.metrics: ReadMetrics = ReadMetrics()
         self.opening: ReadMetrics | None = None
+        self._is_new = True  # not read yet
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
         self._has_unreadable = has_unreadable(state.columns.fields or ())
@@ -135,14 +136,10 @@ class Dataset(Unpicklable):
         runtime.check()
         async with runtime.deadline(self.url):
             ask = await self._asked((), where)
-            operation = runtime.operation("files", self.url)
-            try:
-                with operation:
-                    found = (await state.source.files(ask, operation)).files
-                    search = state.known.search(found, ask, state.columns)
-                    numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
-            finally:
-                self.metrics = operation.metrics
+            with self._operation("files") as operation:
+                found = (await state.source.files(ask, operation)).files
+                search = state.known.search(found, ask, state.columns)
+                numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
         urls = urls_of(found)
         return [urls[number] for number in numbers]
 
@@ -161,7 +158,7 @@ class Dataset(Unpicklable):
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import inspect_dataset
 
-        operation = self._runtime.operation("inspect", self.url)
+        operation = self._operation("inspect")
         return await self._report(operation, lambda: inspect_dataset(self._state, operation, pages=pages))
 
     def _repr_html_(self) -> str | None:
@@ -189,16 +186,13 @@ class Dataset(Unpicklable):
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import lint_dataset
 
-        operation = self._runtime.operation("lint", self.url)
+        operation = self._operation("lint")
         return await self._report(operation, lambda: lint_dataset(self._state, operation, columns))
 
     async def _report(self, operation: Operation, make: Callable[[], Awaitable[T]]) -> T:
-        try:
-            with operation:
-                async with self._runtime.deadline(self.url):
-                    return await make()
-        finally:
-            self.metrics = operation.metrics
+        with operation:
+            async with self._runtime.deadline(self.url):
+                return await make()
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -255,7 +249,6 @@ class Dataset(Unpicklable):
             async with scan:
                 batches = [batch async for batch in scan]
         finally:
-            self.metrics = scan.metrics
             self.skipped = scan.skipped
         return one_table(batches, scan.schema)
 
@@ -348,14 +341,14 @@ class Dataset(Unpicklable):
                 ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
             else:
                 ask = await self._asked(columns, where, limit=limit, access=access)
-            operation = self._runtime.operation("plan", self.url)
+            operation = self._operation("plan")
             operation.metrics.trace = ReadTrace()
             files = DatasetFiles(self._state, ask, operation, scan=lookup is None)
             try:
                 with operation:
                     plans = await files.plans()
             finally:
-                self.metrics, self.skipped = operation.metrics, files.skipped
+                self.skipped = files.skipped
         return self._plan_of(ask, operation, files, plans)
 
     async def why(
@@ -376,7 +369,7 @@ class Dataset(Unpicklable):
         from asyncpq.reports.why import verb_of
 
         verb = verb_of(columns, where, lookup, limit, counts=count)
-        opening = self.opening if self.metrics is self.opening else None
+        opening = self.opening if self._is_new else None
         wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         async with self._runtime.deadline(self.url):
             named = () if count else columns
@@ -385,7 +378,7 @@ class Dataset(Unpicklable):
         if wanted is not None:
             ask = ask._replace(keys=() if wanted.exact else wanted.names, prune=wanted.prune)
             self._output(ask)
-        operation = self._runtime.operation("read" if verb == "scan" else verb, self.url)
+        operation = self._operation("read" if verb == "scan" else verb)
         told = DatasetStory(self._state, verb, lookup, opening, operation)
         files = DatasetFiles(self._state, ask, operation, scan=verb == "scan")
         if verb == "scan":
@@ -393,7 +386,7 @@ class Dataset(Unpicklable):
             size = DEFAULT_BATCH_SIZE
             async with DatasetScan(self._runtime, files, operation, output, batch_size=size, limit=ask.limit) as scan:
                 rows = sum([batch.num_rows async for batch in scan])
-            self.metrics, self.skipped = operation.metrics, files.skipped
+            self.skipped = files.skipped
         else:
             found, rows = await self._run(operation, files)
             if wanted is not None and not wanted.exact:
@@ -524,8 +517,12 @@ class Dataset(Unpicklable):
             known = self._outputs[key] = output_schema(self.schema, *key, self._state.columns.fields)
         return known
 
+    def _operation(self, name: OperationName) -> Operation:
+        self._is_new = False
+        return self._runtime.operation(name, self._state.url, self.metrics)
+
     def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
-        operation = self._runtime.operation(name, self.url)
+        operation = self._operation(name)
         files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered)
         output = self._output(ask)
         scan = DatasetScan(self._runtime, files, operation, output, batch_size=batch_size, limit=ask.limit)
@@ -540,7 +537,7 @@ class Dataset(Unpicklable):
         """Run the request, and return the result tables of each file, in the order of the files, and the number of
         matching rows. ``name``: name of the operation in events and metrics."""
         self._runtime.check()
-        operation = self._runtime.operation(name, self._state.url)
+        operation = self._operation(name)
         return await self._run(operation, DatasetFiles(self._state, ask, operation, scan=False))
 
     async def _run(self, operation: Operation, files: DatasetFiles) -> tuple[list[UnitRows[OpenedFile]], int]:
@@ -557,7 +554,6 @@ class Dataset(Unpicklable):
                 operation.metrics.rows_returned = executor.rows_matched + files.rows_known
         finally:
             runtime.unregister(executor)
-            self.metrics = operation.metrics
             self.skipped = files.skipped
         return rows, operation.metrics.rows_returned
 

@@ -131,7 +131,7 @@ class Operation:
 
     name: OperationName
     url: str  # of the object, safe to be shown
-    total: ReadMetrics  # sums of the session, or of the outer call
+    totals: tuple[ReadMetrics, ...]  # what the metrics are added to: sums of the session, or those of the outer call
     on_event: Callable[[Event], None] | None  # the session's hook
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     _running: bool = field(default=False, init=False)
@@ -149,14 +149,14 @@ class Operation:
     def inner(self, name: OperationName, url: str) -> Operation:
         """Return a new operation for a call that this call makes; its cost is added to the metrics of this
         operation."""
-        return Operation(name, url, self.metrics, self.on_event)
+        return Operation(name, url, (self.metrics,), self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
         """Return the operation for one file of a dataset's read; the read made ``rounds`` rounds of requests before it.
 
         Call :meth:`part_ended` when the file is finished.
         """
-        part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
+        part = Operation(self.name, url, (self.metrics,), self.on_event, self.metrics.part(rounds))
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
         return part
@@ -189,12 +189,13 @@ class Operation:
             self._tell(self.on_event, ArrowSchemaIgnored(self.name, self.url, reason))
 
     def end(self, error: BaseException | None) -> None:
-        """Add the metrics to the session's, and report the end of the call. ``error`` is the exception that ended it,
+        """Add the metrics to their sums, and report the end of the call. ``error`` is the exception that ended it,
         or None. Later calls do nothing."""
         if not self._running:
             return
         self._running = False
-        self.total.add(self.metrics)
+        for total in self.totals:
+            total.add(self.metrics)
         if self._span is not None:
             self._span.end(self.metrics, error)
         self.metrics.ended = ended = time.monotonic()

@@ -65,9 +65,9 @@ class File(Unpicklable):
     arrays, with the pages' own indices, as with pyarrow's option of that name; other types are not changed.
 
     Attributes:
-        metrics: cost of the call of this handle that ended last, whether it returned or raised; for a scan
-            see :attr:`asyncpq.Scan.metrics`. With concurrent calls, read ``metrics`` before the next await.
-        opening: cost of opening the file.
+        metrics: summed costs of the calls of this handle that have ended, whether they returned or raised. Use
+            :func:`asyncpq.measure` for the cost of one call, and :attr:`asyncpq.Scan.metrics` for that of a scan.
+        opening: cost of opening the file, which ``metrics`` leaves out.
     """
 
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
@@ -75,6 +75,7 @@ class File(Unpicklable):
         self._version = version
         self.metrics: ReadMetrics = ReadMetrics()
         self.opening: ReadMetrics | None = None
+        self._is_new = True  # not read yet
 
     def __repr__(self) -> str:
         return f"File({self.url!r}, {self.num_rows} rows)"
@@ -132,20 +133,17 @@ class File(Unpicklable):
             The current version; equal to the earlier one if the object has not changed.
         """
         self._source.runtime.check()
-        operation = self._source.runtime.operation("refresh", self.url)
+        operation = self._operation("refresh")
         context = RequestContext(operation.metrics)
-        try:
-            with operation:
-                async with self._source.runtime.deadline(self.url):
-                    operation.metrics.wait_begins()
-                    try:
-                        version = await self._source.present(self._version, context)
-                    finally:
-                        operation.metrics.wait_ends()
-                    self._source.describe(operation.metrics)
-                    await check_arrow_schema(version, self._source.runtime, operation)
-        finally:
-            self.metrics = operation.metrics
+        with operation:
+            async with self._source.runtime.deadline(self.url):
+                operation.metrics.wait_begins()
+                try:
+                    version = await self._source.present(self._version, context)
+                finally:
+                    operation.metrics.wait_ends()
+                self._source.describe(operation.metrics)
+                await check_arrow_schema(version, self._source.runtime, operation)
         self._adopt(version)
         return self._version.validator
 
@@ -174,13 +172,10 @@ class File(Unpicklable):
         self._source.runtime.check()
         from asyncpq.objects.embedded_indexes import load_embedded_index
 
-        operation = self._source.runtime.operation("embedded_index", self.url)
-        try:
-            with operation:
-                async with self._source.runtime.deadline(self.url):
-                    version, index = await load_embedded_index(self._source, self._version, name, operation)
-        finally:
-            self.metrics = operation.metrics
+        operation = self._operation("embedded_index")
+        with operation:
+            async with self._source.runtime.deadline(self.url):
+                version, index = await load_embedded_index(self._source, self._version, name, operation)
         self._adopt(version)
         return index
 
@@ -203,7 +198,7 @@ class File(Unpicklable):
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import inspect_version
 
-        source, operation = self._source, self._source.runtime.operation("inspect", self.url)
+        source, operation = self._source, self._operation("inspect")
         describe = partial(inspect_version, source, pages=pages, page_bounds=page_bounds)
         return await self._report(operation, lambda version: describe(version, operation.metrics))
 
@@ -229,7 +224,7 @@ class File(Unpicklable):
         await self._source.runtime.load("asyncpq.reports.lint")
         from asyncpq.reports.lint import lint_document, lint_version, prices_text
 
-        source, operation = self._source, self._source.runtime.operation("lint", self.url)
+        source, operation = self._source, self._operation("lint")
         linted = await self._report(operation, lambda version: lint_version(source, version, operation, columns))
         return lint_document(self.url, [linted], linted.findings, prices_text(source.prices()), operation)
 
@@ -274,11 +269,8 @@ class File(Unpicklable):
         whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
         where = await self._parsed(where)
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
-        try:
-            async with scan:
-                batches = [batch async for batch in scan]
-        finally:
-            self.metrics = scan.metrics
+        async with scan:
+            batches = [batch async for batch in scan]
         return one_table(batches, scan.schema)
 
     async def lookup(
@@ -319,7 +311,7 @@ class File(Unpicklable):
             access=None if access is None else access_plan(access),
             read_dictionary=dictionaries,
         )
-        _, table = await self._collect("lookup", request)
+        _, table = await self._collect(request, self._operation("lookup"))
         return table if plain else await finish_lookup(self._source.runtime, wanted, table, with_keys)
 
     async def take(
@@ -341,7 +333,7 @@ class File(Unpicklable):
         dictionaries = dictionary_names(read_dictionary)
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
         request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
-        _, table = await self._collect("take", request)
+        _, table = await self._collect(request, self._operation("take"))
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         if not table.num_columns:
@@ -353,7 +345,7 @@ class File(Unpicklable):
         """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
         where = await self._parsed(where)
         request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
-        plan, _ = await self._collect("count", request)
+        plan, _ = await self._collect(request, self._operation("count"))
         return plan.file_scan.rows_matched
 
     async def plan(
@@ -385,12 +377,9 @@ class File(Unpicklable):
         request = request._replace(access=access_plan(access))
         self._source.runtime.check()
         planner = self._prepare("plan", request)
-        try:
-            with planner.operation:
-                async with planner.deadline():
-                    scan_plan = await planner.prepare(scan=lookup is None)
-        finally:
-            self.metrics = planner.metrics
+        with planner.operation:
+            async with planner.deadline():
+                scan_plan = await planner.prepare(scan=lookup is None)
         from asyncpq.scan.plan import describe  # few processes ask for plans
 
         plan, version = describe(planner, scan_plan, scan=lookup is None), scan_plan.version
@@ -420,30 +409,32 @@ class File(Unpicklable):
         from asyncpq.reports.inspection import inspect_version
 
         verb = why.verb_of(columns, where, lookup, limit, counts=count)
-        opening = self.opening if self.metrics is self.opening else None
+        opening = self.opening if self._is_new else None
         story = why.Story(scan=verb == "scan")
         where = await self._parsed(where)
         if lookup is not None:
             wanted, names = await lookup_keys(self._source.runtime, lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
             request = ScanRequest(columns=names, keys=keys, where=wanted.where, prune=wanted.prune)
-            _, table = await self._collect("lookup", request, story.trace)
+            operation = self._operation("lookup", story.trace)
+            _, table = await self._collect(request, operation)
             if not wanted.exact:
                 table = await finish_lookup(self._source.runtime, wanted, table, False)
-            rows = table.num_rows
+            metrics, rows = operation.metrics, table.num_rows
         elif count:
             request = ScanRequest(**predicate(where), rows_only=True)
-            counted, _ = await self._collect("count", request, story.trace)
-            rows = counted.file_scan.rows_matched
+            operation = self._operation("count", story.trace)
+            counted, _ = await self._collect(request, operation)
+            metrics, rows = operation.metrics, counted.file_scan.rows_matched
         else:
             scan = self._scan("read", columns, where, None, limit, DEFAULT_BATCH_SIZE, ())
-            scan.metrics.trace = story.trace
+            metrics = scan.metrics
+            metrics.trace = story.trace
             async with scan:
                 rows = sum([batch.num_rows async for batch in scan])
-            self.metrics = scan.metrics
         plan, version = story.plans()[self.url], story.files[self.url].scan_plan.version
         shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
-        read = why.Read(self.url, verb, lookup, plan.columns, rows, self.metrics, opening, plan.to_dict(), [plan])
+        read = why.Read(self.url, verb, lookup, plan.columns, rows, metrics, opening, plan.to_dict(), [plan])
         report = why.why_report(read, story)
         if layouts:
             pages = why.wants_pages(*shape)
@@ -465,17 +456,21 @@ class File(Unpicklable):
     async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
         from asyncpq.reports.inspection import report_on
 
-        try:
-            with operation:
-                async with self._source.runtime.deadline(self.url):
-                    version, report = await report_on(self._source, self._version, operation, make)
-        finally:
-            self.metrics = operation.metrics
+        with operation:
+            async with self._source.runtime.deadline(self.url):
+                version, report = await report_on(self._source, self._version, operation, make)
         self._adopt(version)
         return report
 
+    def _operation(self, name: OperationName, trace: ReadTrace | None = None) -> Operation:
+        """Return the operation of a call, whose steps are recorded in ``trace``, unless that is None."""
+        self._is_new = False
+        operation = self._source.runtime.operation(name, self._source.handle.url, self.metrics)
+        operation.metrics.trace = trace
+        return operation
+
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
-        operation = self._source.runtime.operation(name, self.url)
+        operation = self._operation(name)
         return ScanPlanner(self._source, request, self._version, self._adopt, operation)
 
     def _scan(
@@ -508,24 +503,16 @@ class File(Unpicklable):
         if version.observed_at >= self._version.observed_at:
             self._version = version
 
-    async def _collect(
-        self, name: OperationName, request: ScanRequest, trace: ReadTrace | None = None
-    ) -> tuple[ScanPlan, pa.Table]:
+    async def _collect(self, request: ScanRequest, operation: Operation) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
-        operation = runtime.operation(name, url)
-        metrics = operation.metrics
-        metrics.trace = trace
         file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
-        try:
-            with operation:
-                async with runtime.deadline(url):
-                    ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
-                plan = file.plan
-                assert plan is not None, "a file that was read was planned"
-                metrics.rows_returned = plan.file_scan.rows_matched
-        finally:
-            self.metrics = metrics
+        with operation:
+            async with runtime.deadline(url):
+                ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
+            plan = file.plan
+            assert plan is not None, "a file that was read was planned"
+            operation.metrics.rows_returned = plan.file_scan.rows_matched
         if len(tables) == 1:
             return plan, tables[0]
         return plan, one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)

@@ -6,7 +6,9 @@ Every read owns one :class:`ReadMetrics`; a session has their sums. Counts are e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -134,9 +136,9 @@ class ReadMetrics:
     #: Slower paths taken, and metadata ignored since they contradict the file, with the reason; the first 100 of them.
     fallbacks: list[str] = field(default_factory=list)
     log: list[RequestRecord] = field(default_factory=list)  # the first 10,000 requests, in the order of their ends
-    #: The session's counts, after this read was added to them. A fetch that outlives the read that began it, because
-    #: other reads wait for it, is counted there.
-    total: ReadMetrics | None = field(default=None, repr=False)
+    #: The sums that this read was added to, such as the session's. A fetch that outlives the read that began it,
+    #: because other reads wait for it, is counted there, too.
+    totals: tuple[ReadMetrics, ...] = field(default=(), repr=False, compare=False)
     began: float = field(default=0.0, repr=False, compare=False)  # time.monotonic() when the call began
     ended: float = field(default=0.0, repr=False, compare=False)  # and when it ended
     #: Where a read that is explained tells its story; None for all others, which pay nothing for it.
@@ -201,10 +203,8 @@ class ReadMetrics:
         self.count(request)
         if len(self.log) < MAX_LOGGED:
             self.log.append(request)
-        total = self.total
-        while total is not None:  # the read has ended before the request
-            total.count(request)
-            total = total.total
+        for total in self.totals:  # the read has ended before the request
+            total.count_late(request)
         if self._observer is not None:
             self._observer(request)
 
@@ -220,6 +220,12 @@ class ReadMetrics:
         purpose = request.purpose
         self.requests_by_purpose[purpose] = self.requests_by_purpose.get(purpose, 0) + 1
         self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + request.bytes
+
+    def count_late(self, request: RequestRecord) -> None:
+        """Count a request of a read that was added already, here and in what this was added to."""
+        self.count(request)
+        for total in self.totals:
+            total.count_late(request)
 
     def wait_begins(self) -> None:
         """Begin a wait for bytes, whose time counts in ``wait_s``; :meth:`wait_ends` ends the wait."""
@@ -272,7 +278,7 @@ class ReadMetrics:
         self.wait_s += other.wait_s
 
     def _add(self, other: ReadMetrics) -> None:
-        other.total = self
+        other.totals = (*other.totals, self)
         # field by field: a loop over the names would be the slowest step at the end of a lookup
         self.requests += other.requests
         self.retries += other.retries
@@ -312,5 +318,27 @@ class ReadMetrics:
 _EXPORTED = tuple(
     item.name
     for item in fields(ReadMetrics)
-    if item.name not in ("log", "total", "began", "ended", "trace") and not item.name.startswith("_")
+    if item.name not in ("log", "totals", "began", "ended", "trace") and not item.name.startswith("_")
 )
+
+#: Sums of the ``with measure()`` blocks that the running code is in.
+measuring: ContextVar[tuple[ReadMetrics, ...]] = ContextVar("measuring", default=())
+
+
+@contextmanager
+def measure() -> Iterator[ReadMetrics]:
+    """Measure what the calls in a ``with`` block cost: ``with asyncpq.measure() as cost: await file.lookup(...)``.
+
+    Calls of other tasks do not count, unless the block started them. The block may hold any number of calls, of any
+    files, datasets, indexes and sessions, also those of :mod:`asyncpq.blocking`; a call counts when it ends, a scan
+    when it is closed.
+
+    Returns:
+        The summed costs; ``cost.log`` is empty.
+    """
+    cost = ReadMetrics()
+    token = measuring.set((*measuring.get(), cost))
+    try:
+        yield cost
+    finally:
+        measuring.reset(token)

@@ -274,7 +274,7 @@ class Session(Unpicklable):
         from asyncpq.file import File
 
         file = File(source, version)
-        file.metrics = file.opening = metrics
+        file.opening = metrics
         return file
 
     async def open_dataset(

@@ -147,7 +147,7 @@ class Index(Unpicklable):
     Readers use the snapshot that they have, and look for a newer one with each read.
 
     Attributes:
-        metrics: cost of the last call that ended, whether it returned or raised.
+        metrics: summed costs of the calls of this handle that have ended, its build or opening included.
         refreshed: result of this handle's last build or refresh; None before the first one.
     """
 
@@ -343,12 +343,8 @@ class Index(Unpicklable):
     @contextmanager
     def _operation(self, name: OperationName) -> Iterator[Operation]:
         self._runtime.check()
-        operation = self._runtime.operation(name, self.url)
-        try:
-            with operation:
-                yield operation
-        finally:
-            self.metrics = operation.metrics
+        with self._runtime.operation(name, self.url, self.metrics) as operation:
+            yield operation
 
     async def _newest(self, operation: Operation) -> Manifest:
         await self.head.advance(operation, anew=True)
@@ -386,7 +382,8 @@ async def build_index(
     done = await build(runtime, backend, source, index_tables, operation, options, base, None, executor)
     refreshed = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
     index = Index(runtime, backend, Head(backend, refreshed.manifest), look, options, executor)
-    index.metrics, index.refreshed = operation.metrics, refreshed
+    index.metrics.add(operation.metrics)
+    index.refreshed = refreshed
     return index
 
 
@@ -424,7 +421,7 @@ async def open_index(
             hint=f"Call build_index() again for {backend.description}: it continues from the committed progress.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
-    index.metrics = operation.metrics
+    index.metrics.add(operation.metrics)
     return index
 
 

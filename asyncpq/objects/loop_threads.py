@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
@@ -46,7 +47,8 @@ class LoopCall(Generic[T]):
         self._waiting = threading.Lock()  # until the end
         self._waiting.acquire()
         try:
-            loop.call_soon_threadsafe(self._begin)
+            # in the caller's context: what it measures, and its span, are those of the call
+            loop.call_soon_threadsafe(self._begin, context=copy_context())
         except RuntimeError:  # it was closed since
             work.close()
             self.fail(ended_error())

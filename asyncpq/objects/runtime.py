@@ -21,7 +21,7 @@ from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
-from asyncpq.metrics import ReadMetrics
+from asyncpq.metrics import ReadMetrics, measuring
 from asyncpq.objects.deadlines import Deadline, Deadlines
 from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.loop_turns import LoopTurns
@@ -318,9 +318,12 @@ class Runtime:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def operation(self, name: OperationName, url: str) -> Operation:
-        """Return a new, not yet begun operation, which counts the cost of a call. ``url`` must hold no secret."""
-        return Operation(name, url, self.metrics, self._tell_watchers if self._watchers else self._on_event)
+    def operation(self, name: OperationName, url: str, *sums: ReadMetrics) -> Operation:
+        """Return a new, not yet begun operation, which counts the cost of a call. The cost is added to ``sums``, to
+        those of the ``with measure()`` blocks that this call is in, and to the session's. ``url`` must hold no
+        secret."""
+        on_event = self._tell_watchers if self._watchers else self._on_event
+        return Operation(name, url, (*sums, *measuring.get(), self.metrics), on_event)
 
     @contextmanager
     def watched(self, watcher: Callable[[Event], None]) -> Iterator[None]:

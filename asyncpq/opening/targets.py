@@ -67,7 +67,7 @@ async def open_target(
                 assert files is not None
                 opening = _FilesOpening(runtime, files, backend, own, index is None, view, options, operation)
                 dataset = await opening.open()
-    dataset.metrics = dataset.opening = operation.metrics
+    dataset.opening = operation.metrics
     # log which files reads see, the cost of the listing, and an option that would save it
     source = dataset.state.source
     cost = None if source.known is None else source.known.cost

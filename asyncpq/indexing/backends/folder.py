@@ -38,7 +38,6 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_gone,
 )
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, comes_whole
-from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource, PackedTail
@@ -284,7 +283,7 @@ class FolderBackend(ObjectBackend):
                 raise segment_corrupt(segment, self._shown(segment), "the content differs from what was written")
             # the rest makes no request
             source = held_source(self._runtime, url, data)
-            inner = Operation("read", safe_url(url), ReadMetrics(), None)
+            inner = Operation("read", safe_url(url), (), None)
             segment_file = await SegmentFile.load(source, segment, inner)
             table = await segment_file.read(range(len(segment_file.groups)), segment.table.schema.names, scan=True)
         return SortedRows(table.combine_chunks())

@@ -226,11 +226,7 @@ class ObjectBackend:
         return RequestContext(metrics, round=metrics.rounds + 1, purpose=purpose)
 
     def _metrics(self, operation: Operation | None) -> ReadMetrics:
-        if operation is not None:
-            return operation.metrics
-        metrics = ReadMetrics()
-        metrics.total = self._runtime.metrics
-        return metrics
+        return ReadMetrics(totals=(self._runtime.metrics,)) if operation is None else operation.metrics
 
     @contextmanager
     def _reading(self, operation: Operation | None, url: str) -> Iterator[Operation]:
