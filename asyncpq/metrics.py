@@ -145,6 +145,7 @@ class ReadMetrics:
     trace: ReadTrace | None = field(default=None, repr=False, compare=False)
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
     _whole: ReadMetrics | None = field(default=None, init=False, repr=False, compare=False)
+    _keeps_log: bool = field(default=False, init=False, repr=False, compare=False)
     _waits: int = field(default=0, init=False, repr=False, compare=False)
     _waits_since: float = field(default=0.0, init=False, repr=False, compare=False)
 
@@ -254,6 +255,7 @@ class ReadMetrics:
             self.fallbacks.append(reason)
 
     def fall_back_all(self, reasons: Iterable[str]) -> None:
+        """Note each of several reasons, as :meth:`fall_back` does."""
         for reason in reasons:
             self.fall_back(reason)
 
@@ -272,10 +274,13 @@ class ReadMetrics:
         self.log.extend(part.log[: MAX_LOGGED - len(self.log)])
 
     def add(self, other: ReadMetrics) -> None:
-        """Add the counts of a read that has ended, without its log."""
+        """Add the counts of a read that has ended, and its log, if this is measured by :func:`measure`."""
         self._add(other)
         self.rounds += other.rounds
         self.wait_s += other.wait_s
+        if self._keeps_log:
+            self.began = self.began or other.began
+            self.log.extend(other.log[: MAX_LOGGED - len(self.log)])
 
     def _add(self, other: ReadMetrics) -> None:
         other.totals = (*other.totals, self)
@@ -334,9 +339,10 @@ def measure() -> Iterator[ReadMetrics]:
     when it is closed.
 
     Returns:
-        The summed costs; ``cost.log`` is empty.
+        The summed costs, with the requests of all calls in ``cost.log``.
     """
     cost = ReadMetrics()
+    cost._keeps_log = True  # noqa: SLF001
     token = measuring.set((*measuring.get(), cost))
     try:
         yield cost

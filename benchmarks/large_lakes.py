@@ -143,11 +143,13 @@ async def run(workload: str, port: int, files: int, a_folder: int, index: str) -
                 await read()  # learns the bounds of the files
                 await read()
             reads = 1 if "count" in workload else WARM
+            cost = asyncpq.ReadMetrics()
             async with measured(figures, reads):
                 for _ in range(reads):
-                    found = await read()
+                    with asyncpq.measure() as cost:
+                        found = await read()
                     assert (found if isinstance(found, int) else found.num_rows) == expected, found
-            return figures | counted(dataset.metrics)
+            return figures | counted(cost)
 
 
 def measure(arguments: argparse.Namespace) -> None:

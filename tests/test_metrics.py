@@ -6,8 +6,10 @@ tier do to all hits; waiting is wall-clock time, and no decoding; the export is 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -81,7 +83,7 @@ def test_the_export_is_complete_plain_and_a_copy() -> None:
     metrics = ReadMetrics(cache_hits=7, disk_hits=2, shared_hits=1, fallbacks=["why"], guarantee="pinned")
     exported = metrics.counts()
     assert exported["memory_hits"] == 4
-    others = {"began", "ended", "log", "total", "trace"}
+    others = {"began", "ended", "log", "totals", "trace"}
     names = {field.name for field in fields(ReadMetrics) if field.init} - others | {"memory_hits"}
     assert set(exported) == names
     assert json.loads(json.dumps(exported)) == exported
@@ -95,10 +97,12 @@ async def test_the_document_of_a_read_has_its_requests_and_when_they_ran() -> No
         server.put(PATH, DATA)
         async with asyncpq.Session(server.storage_options, **SETTINGS) as session:
             file = await session.open_file(URL)
-            opened = file.metrics
-            await VERBS["lookup"](file)
-            documents = [opened.to_dict(), file.metrics.to_dict()]
-    for document, metrics in zip(documents, (opened, file.metrics), strict=True):
+            opened = file.opening
+            assert opened is not None
+            with asyncpq.measure() as cost:
+                await VERBS["lookup"](file)
+            documents = [opened.to_dict(), cost.to_dict()]
+    for document, metrics in zip(documents, (opened, cost), strict=True):
         assert json.loads(json.dumps(document)) == document
         assert document["metrics"] == metrics.counts()
         requests = document["requests"]
@@ -120,10 +124,10 @@ async def test_hits_of_each_tier_are_counted(tmp_path: Path) -> None:
             async with asyncpq.Session(server.storage_options, disk_cache=tmp_path / "cache", **SETTINGS) as session:
                 file = await session.open_file(URL)
                 opened = session.metrics.counts()
-                await VERBS["lookup"](file)
-                first = file.metrics
-                await VERBS["lookup"](file)
-                again = file.metrics
+                with asyncpq.measure() as first:
+                    await VERBS["lookup"](file)
+                with asyncpq.measure() as again:
+                    await VERBS["lookup"](file)
             assert opened["disk_hits"] == known
             assert (opened["memory_hits"], first.memory_hits, first.shared_hits) == (0, 0, 0)
             assert (first.disk_hits > 0, first.cache_misses > 0) == (known, not known)
@@ -201,3 +205,64 @@ def test_waits_of_parts_count_once() -> None:
     whole.add_part(other)
     assert 0 < whole.wait_s <= one.wait_s + other.wait_s
     assert whole.wait_s >= max(one.wait_s, other.wait_s)
+
+
+async def test_calls_at_the_same_time_are_told_apart() -> None:
+    async with ObjectServer() as server, asyncpq.Session(server.storage_options, **SETTINGS) as session:
+        server.put(PATH, DATA)
+        file = await session.open_file(URL)
+        opening = len(server.log)
+
+        async def cost_of(read: Callable[[], Awaitable[object]]) -> asyncpq.ReadMetrics:
+            with asyncpq.measure() as cost:
+                await read()
+            return cost
+
+        lookup, count, scan = await asyncio.gather(
+            cost_of(lambda: file.lookup({"id": [5, 6]})), cost_of(file.count), cost_of(lambda: file.read(["id"]))
+        )
+        assert (lookup.rows_returned, count.requests) == (2, 0)
+        assert scan.rows_returned == file.num_rows
+        assert lookup.requests == len(lookup.log) > 0
+        assert file.metrics.requests == lookup.requests + scan.requests == len(server.log) - opening
+        assert session.metrics.requests == len(server.log)
+
+
+async def test_a_block_counts_what_it_starts_and_nothing_else() -> None:
+    async with ObjectServer() as server, asyncpq.Session(server.storage_options, **SETTINGS) as session:
+        server.put(PATH, DATA)
+        with asyncpq.measure() as outer:
+            file = await session.open_file(URL)
+            opening = len(server.log)
+            with asyncpq.measure() as inner:
+                await asyncio.gather(file.lookup({"id": 5}), file.lookup({"id": 6}))
+            scan = file.scan(["id"])
+            with pytest.raises(asyncpq.ColumnNotFoundError):
+                await file.read(["nowhere"])
+        assert (inner.rows_returned, outer.rows_returned) == (2, 2)
+        assert outer.requests == inner.requests + opening
+        async with scan:
+            await scan.to_table()
+        await file.count()
+        assert outer.rows_returned == 2 + file.num_rows  # the scan, which the block made
+        assert outer.requests == session.metrics.requests == len(server.log)
+
+
+async def test_why_tells_of_one_call() -> None:
+    async with ObjectServer() as server, asyncpq.Session(server.storage_options, **SETTINGS) as session:
+        server.put(PATH, DATA)
+        file = await session.open_file(URL)
+        first = (await file.why(lookup={"id": 5})).to_dict()
+        again = (await file.why(lookup={"id": 5})).to_dict()
+        assert len(first["requests"]) > len(again["requests"]) == 0
+
+
+def test_blocking_calls_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(DATA)
+    with asyncpq.blocking.open_file(tmp_path / "a.parquet") as file:
+        with asyncpq.measure() as cost:
+            file.lookup({"id": 5})
+            assert len(list(file.scan(["id"], limit=3))) == 1
+        file.lookup({"id": [6, 7]})
+        assert cost.rows_returned == 4
+        assert file.metrics.rows_returned == 6

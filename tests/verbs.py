@@ -34,7 +34,6 @@ async def scan(file: asyncpq.File) -> None:
     async with file.scan(["value"], WHERE, batch_size=250) as found:
         async for _ in found:
             pass
-    file.metrics = found.metrics
 
 
 VERBS: Mapping[str, Callable[[asyncpq.File], Awaitable[object]]] = MappingProxyType(

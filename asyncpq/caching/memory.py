@@ -159,6 +159,7 @@ class MemoryCache:
             return forgotten
 
     def clear(self) -> None:
+        """Forget everything, and what was seen once. Reads that run keep what they have."""
         with self._lock:
             self._main.clear()
             self._probation.clear()

@@ -109,10 +109,12 @@ class Plan:
 
     @property
     def num_requests(self) -> int:
+        """Number of range GETs in the first round."""
         return len(self.requests)
 
     @property
     def num_bytes(self) -> int:
+        """Bytes that these GETs fetch."""
         return sum(request.stop - request.start for request in self.requests)
 
     @property
