@@ -22,6 +22,8 @@ TABLES = (
     "ids",
     "wider",
     "every_wider",
+    "chars",
+    "floats",
     "bytes",
     "int96",
     "v2_json",
@@ -41,11 +43,19 @@ def sorted_rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+def trimmed(table: pa.Table, name: str) -> list[str | None]:
+    return [None if text is None else text.rstrip(" ") for text in table[name].to_pylist()]
+
+
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", TABLES)
 async def test_equal_to_spark(written: Path, name: str) -> None:
     snapshot = await snapshot_of(written / name)
     expected = ds.dataset(written / f"{name}.expected").to_table()
+    if name == "chars":  # Spark pads them when it reads; asyncpq gives what is stored, as all other readers do
+        expected = pa.table(
+            {key: trimmed(expected, key) if key in "cp" else expected[key] for key in expected.column_names}
+        )
     assert sorted_rows(await rows_of(snapshot)) == sorted_rows(expected)
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(written / name), format="delta")
