@@ -14,6 +14,7 @@ import pytest
 
 import asyncpq
 from tests.delta_tables import rows_of, snapshot_of
+from tests.tables import comparisons
 from tests.tables.spark_tables import written_by_spark
 
 TABLES = (
@@ -60,6 +61,7 @@ async def test_equal_to_spark(written: Path, name: str) -> None:
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(written / name), format="delta")
         assert sorted_rows(await dataset.read()) == sorted_rows(expected)
+        comparisons.note("Delta by Spark", expected)
         assert await dataset.count() == expected.num_rows
     # no value lies outside of its bounds
     for file in snapshot.data_files:

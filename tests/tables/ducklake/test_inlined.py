@@ -21,13 +21,14 @@ import asyncpq
 from asyncpq import DuckLakeTable, col
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 from tests.servers import PostgresServer
+from tests.tables import comparisons
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", pytest.param("duckdb", marks=pytest.mark.slow)])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """Small inserts and deletes stay in its catalog."""
     server = request.getfixturevalue("postgres") if request.param == "postgres" else None
-    with Lake(tmp_path, server, inline_rows=10) as lake:
+    with Lake(tmp_path, server, own_catalog=request.param == "duckdb", inline_rows=10) as lake:
         yield lake
 
 
@@ -43,6 +44,16 @@ def edit(lake: Lake, *statements: str) -> None:
     with closing(sqlite3.connect(lake.path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
+
+
+async def before_and_after_flush(lake: Lake) -> tuple[pa.Table, pa.Table]:
+    """What a table ``t`` has while its rows are in the catalog, and when they are in files."""
+    async with asyncpq.Session() as session:
+        with lake.readable():
+            inlined = await read(session, lake.table("t"))
+        lake.sql("CALL ducklake_flush_inlined_data('lake')")
+        with lake.readable():
+            return inlined, await read(session, lake.table("t"))
 
 
 async def test_types(lake: Lake) -> None:
@@ -80,10 +91,8 @@ async def test_rows_and_deletes(lake: Lake) -> None:
 
 async def test_a_time_with_a_zone_is_what_files_hold(lake: Lake) -> None:
     lake.sql("CREATE TABLE t (x TIMETZ)", "INSERT INTO t VALUES ('23:30:00-02:30'), ('00:00:00.5+05')")
-    async with asyncpq.Session() as session:
-        inlined = await read(session, lake.table("t"))
-        lake.sql("CALL ducklake_flush_inlined_data('lake')")
-        assert rows(inlined) == rows(await read(session, lake.table("t")))
+    inlined, flushed = await before_and_after_flush(lake)
+    assert rows(inlined) == rows(flushed)
 
 
 @pytest.mark.parametrize("lake", ["sqlite"], indirect=True)
@@ -157,10 +166,9 @@ async def test_intervals(lake: Lake) -> None:
         "ALTER TABLE t ADD COLUMN y INTERVAL DEFAULT '1 month 2 days 3 seconds'",
         "INSERT INTO t (id, y) VALUES (6, NULL)",
     )
-    async with asyncpq.Session() as session:
-        inlined = (await read(session, lake.table("t"))).sort_by("id")
-        lake.sql("CALL ducklake_flush_inlined_data('lake')")
-        assert rows(inlined) == rows(await read(session, lake.table("t")))
+    inlined, flushed = await before_and_after_flush(lake)
+    assert rows(inlined) == rows(flushed)
+    inlined = inlined.sort_by("id")
     assert inlined["x"][0].as_py() == struct.pack("<III", 15, 4, 18_367_008)
     assert inlined["y"].to_pylist() == [struct.pack("<III", 1, 2, 3000)] * 5 + [None]
 
@@ -289,6 +297,7 @@ async def test_values_of_every_type(catalog: str, tmp_path: Path, request: pytes
     for at, type_name in enumerate(types):
         expected, given = bits(wanted[f"x{at}"]), bits(found[f"x{at}"])
         assert given == expected, type_name
+    comparisons.note(f"DuckLake in {catalog}", wanted)
 
 
 def bits(values: pa.ChunkedArray) -> object:
