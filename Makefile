@@ -156,8 +156,8 @@ servers-installed: $(STAMP)
 		npm install --prefix $(SERVICES) --no-audit --no-fund --silent $(server) || \
 		echo "$(server) cannot be installed here" >&2; )
 ifneq ($(SERVERS),local)
-	@$(PY) -c 'import adlfs, gcsfs' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
-		echo "adlfs or gcsfs cannot be installed here" >&2
+	@$(PY) -c 'import adlfs, boto3, gcsfs' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
+		echo "adlfs, boto3 or gcsfs cannot be installed here" >&2
 	@$(foreach server,$(GO_SERVERS),test -x $(call go_program,$(server)) || \
 		GOBIN=$(abspath $(SERVICES)) go install $(server) || echo "$(server) cannot be installed here" >&2; )
 	@test -x $(SERVICES)/weed || { go mod download $(SEAWEEDFS) && \
