@@ -97,7 +97,7 @@ TABLES = {
     ],
     "chars": [
         "CREATE TABLE {t} (id BIGINT, c CHAR(5), v VARCHAR(5), p CHAR(5)) USING delta PARTITIONED BY (p)",
-        "INSERT INTO {t} VALUES (1, 'ab', 'ab', 'cd'), (2, '', '', NULL), (3, ' x ', ' x ', 'efghi')",
+        "INSERT INTO {t} VALUES (1, 'ab', 'ab', 'cd'), (2, '', '', NULL), (3, ' x', ' x ', 'efghi')",
     ],
     "floats": [
         "CREATE TABLE {t} (id BIGINT, x DOUBLE, p DOUBLE, q STRING) USING delta PARTITIONED BY (p, q)",
