@@ -44,7 +44,7 @@ endef
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-lowest test-spark test-slow test-all test-tables fuzz soak load findings others zoo test-stores check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-lowest test-spark test-slow test-all test-tables fuzz soak load findings others writers zoo test-stores check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -128,6 +128,9 @@ others: ## what other readers answer, with their newest releases: docs/others.md
 	$(call environment,$(VENV_OTHERS))
 	$(VENV_OTHERS)/bin/python $(PIP_INSTALL) --upgrade --editable . -r tests/others/requirements.txt
 	$(VENV_OTHERS)/bin/python -m tests.others.run $(ARGS)
+
+writers: $(STAMP) ## how each writer lays files out, and the setting that makes lookups cheap: docs/writers.md
+	$(PY) -m tests.zoo.layouts $(ARGS)
 
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)
