@@ -27,9 +27,9 @@ from typing import Any, Final, Literal, Unpack, cast
 import pyarrow as pa
 
 from asyncpq import blocking
-from asyncpq.caching.memory import MemoryCache
 from asyncpq.dataset import Dataset
-from asyncpq.errors import InvalidOptionError, UsageError, install_hint
+from asyncpq.datasets.model import View
+from asyncpq.errors import AsyncpqError, InvalidOptionError, UsageError, install_hint
 from asyncpq.expressions import (
     And,
     CompareOp,
@@ -47,7 +47,7 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import Scalar, as_scalars
 from asyncpq.file import File
 from asyncpq.opening.keywords import DatasetSessionKeywords, split_keywords
-from asyncpq.options import DEFAULT_BATCH_SIZE, SessionOptions
+from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.scan.arrow_stream import OtherThread
 from asyncpq.storage.urls import safe_url
 from asyncpq.typing import DatasetTarget, IndexChoice
@@ -81,6 +81,7 @@ _BETWEEN: Final[dict[str, tuple[CompareOp, CompareOp]]] = {
     "Right": (">", "<="),
     "None": (">", "<"),
 }
+_LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 _PRUNED: Final = (pl.String, pl.Binary, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Duration, pl.Decimal)
 
 
@@ -93,8 +94,9 @@ def scan(
 ) -> pl.LazyFrame:
     """Return a LazyFrame of the rows of a file, of many files or of a table.
 
-    The target is opened now, for its schema. A url, list or table is opened again for each query, in a session of its
-    own; the sessions share a memory cache. An open file or dataset is read in its own session, which must stay open.
+    The target is opened now, for its schema. A url, list or table is opened again for each query, in a session that the
+    frames and one-off calls of this process with equal options share (:func:`asyncpq.blocking.open_file`). An open file
+    or dataset is read in its own session, which must stay open.
 
     Args:
         target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.File` or
@@ -119,10 +121,9 @@ def scan(
             batches, schema = _in_session(target), target.schema
         shown = target.url
     else:
-        opened = _opener(target, index, view, options)
-        with opened() as dataset:
-            schema, shown = dataset.schema, dataset.url
-        batches = _opened_each_time(opened)
+        opener = _Opener(target, index, view, options)
+        dataset = opener.first()
+        schema, shown, batches = dataset.schema, dataset.url, opener.batches
     frame = _frame(schema.empty_table())
     return register_io_source(
         _source(batches, frame.schema),
@@ -137,31 +138,40 @@ def scan(
 # -- where the batches come from ------------------------------------------------------------------
 
 
-def _opener(
-    target: DatasetTarget,
-    index: IndexChoice,
-    view: Literal["snapshot", "listed", "table"] | None,
-    options: DatasetSessionKeywords,
-) -> Callable[[], AbstractContextManager[blocking.BlockingDataset]]:
-    """Return a function that opens ``target`` for one query, as a context manager. All queries share a memory cache
-    of footers and pages. ``view`` and ``index`` are those of :func:`scan`."""
-    if isinstance(target, (str, os.PathLike)):
-        target = os.fspath(target)
-    session_options, dataset_options = split_keywords(options)
-    if session_options.get("memory_cache") is None:
-        budget = session_options.pop("memory_cache_bytes", SessionOptions().memory_cache_bytes)
-        session_options["memory_cache"] = MemoryCache(budget)
-    every = cast("DatasetSessionKeywords", {**session_options, **dataset_options})
-    return lambda: blocking.open_dataset(target, index=index, view=view, **every)
+class _Opener:
+    """Opens ``target`` for each query, in one session for all queries of the frame."""
 
+    def __init__(
+        self,
+        target: DatasetTarget,
+        index: IndexChoice,
+        view: Literal["snapshot", "listed", "table"] | None,
+        options: DatasetSessionKeywords,
+    ) -> None:
+        self._target = os.fspath(target) if isinstance(target, (str, os.PathLike)) else target
+        self._of_session, of_dataset = split_keywords(options)
+        self._arguments: dict[str, Any] = {"index": index, "view": view, **of_dataset}
+        self._session = blocking.OneOffSession(self._of_session)
 
-def _opened_each_time(opened: Callable[[], AbstractContextManager[blocking.BlockingDataset]]) -> Batches:
-    @contextmanager
-    def batches(*args: Any) -> Iterator[pa.RecordBatchReader]:
-        with opened() as dataset, _in_session(dataset)(*args) as reader:
-            yield reader
+    def first(self) -> blocking.BlockingDataset:
+        """Open the target for its schema."""
+        dataset = self.open()
+        if dataset.view is View.LISTED:  # a query reads what is listed as it begins, and does not list again
+            self._arguments.setdefault("listing_max_age_s", _LISTING_AGE_S)
+        return dataset
 
-    return batches
+    def open(self) -> blocking.BlockingDataset:
+        """Open the target for a query."""
+        if self._session.closed:  # in a forked process
+            self._session = blocking.OneOffSession(self._of_session)
+        try:
+            return self._session.open_dataset(self._target, **self._arguments)
+        except AsyncpqError:
+            self._session.retire()
+            raise
+
+    def batches(self, *args: Any) -> AbstractContextManager[pa.RecordBatchReader]:
+        return _in_session(self.open())(*args)
 
 
 def _in_session(opened: blocking.BlockingFile | blocking.BlockingDataset) -> Batches:
