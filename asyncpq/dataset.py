@@ -476,6 +476,15 @@ class Dataset(Unpicklable):
                 output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
+    async def scan_request(self, columns: Sequence[str | int] | None, where: object) -> tuple[ScanRequest, pa.Schema]:
+        """Return the request of :meth:`scan` and the schema of its batches. For asyncpq's own modules that plan scans
+        (asyncpq.distributed).
+
+        This method is not part of the documented interface.
+        """
+        ask = await self._asked(columns, where)
+        return ask, self._output(ask)
+
     def bind(self, where: object) -> BoundPredicate:
         """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again.
         Runs in any thread. For asyncpq's own modules that use datasets (the HTTP service)."""

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq.distributed import run_on_worker
 from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
@@ -40,8 +41,8 @@ from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import index_steps, sessions
-from asyncpq.spark.driver import CallerThread, described_jobs, held_settings
+from asyncpq.spark import index_steps
+from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, named_error, raised_as_asyncpq
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import Format, Version, catalog_of
@@ -186,7 +187,7 @@ def verify_index(
         index = await call.opened(session)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
-    return sessions.run(call.settings, work)
+    return run_on_worker(call.settings, work)
 
 
 def vacuum(
@@ -208,7 +209,7 @@ def vacuum(
         removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
         return replace(vacuumed, files=tuple(removed))
 
-    return sessions.run(call.settings, work)
+    return run_on_worker(call.settings, work)
 
 
 class _BuildCall:
@@ -268,7 +269,7 @@ class _BuildCall:
 
         at = safe_url(self.at) if isinstance(self.at, str) else type(self.at).__name__
         with described_jobs(self._spark, f"asyncpq: build of the index {at}"):
-            return self._caller.serve(partial(sessions.run, self.settings, build))
+            return self._caller.serve(partial(run_on_worker, self.settings, build))
 
 
 # -- reading and writing --------------------------------------------------------------------------
@@ -430,7 +431,7 @@ def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[Fi
                 tables={FILES: table.slice(number, 1)},
                 num_rows=file.num_rows,
                 validator=file.validator,
-                problem=None if text is None else sessions.named_error(name, message),
+                problem=None if text is None else named_error(name, message),
             )
     return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
 
@@ -496,5 +497,5 @@ class _MappedPieces:
 
 
 def _answer(rows: DataFrame) -> pa.Table:
-    with sessions.raised_as_asyncpq():
+    with raised_as_asyncpq():
         return rows.toArrow()

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.distributed import batches_on_worker, run_on_worker
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
@@ -41,7 +42,6 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.threads import call_each
 
@@ -88,7 +88,7 @@ class CollectFiles:
         for batch in batches:
             for row in batch.to_pylist():
                 data = row["payload"] if self.works is None else self.works[row["id"]]
-                yield from sessions.batches(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
+                yield from batches_on_worker(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
 
     async def _opened(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
         wanted = replace(self.wanted, options=local_options(self.wanted.options))
@@ -382,7 +382,7 @@ class WriteSegments:
                 await backend.close()
 
         # sorted rows can be read once: only another attempt of the task can repeat it
-        return sessions.run(self.settings, write, repeatable=lambda: not begun)
+        return run_on_worker(self.settings, write, repeatable=lambda: not begun)
 
 
 async def write_sorted(

@@ -18,9 +18,10 @@ from pyspark.errors import PySparkException
 
 import asyncpq.blocking
 import asyncpq.spark
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import index_builds, sessions
+from asyncpq.spark import index_builds
 from asyncpq.testing import ObjectServer
 from tests.spark.served_keys import ServedKeys
 
@@ -88,7 +89,7 @@ def keys() -> Iterator[ServedKeys]:
         for number in range(_FILES):
             server.put(f"lake/t/{number}.parquet", _file(number))
         yield ServedKeys(server)
-        sessions.close_all()
+        sessions.close_workers()
 
 
 _LAKE: Final = "s3://lake/t/"

@@ -26,9 +26,8 @@ from asyncpq.indexing.index_model import TABLE_SCHEMAS
 from asyncpq.objects.loop_threads import Portal
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_steps
-from asyncpq.spark.driver import CallerThread
+from asyncpq.spark.driver import CallerThread, named_error, raised_as_asyncpq
 from asyncpq.spark.index_steps import PIECES, CutPieces, _piece, cost_of, decoded, order_in, order_of, packed, planned
-from asyncpq.spark.sessions import named_error, raised_as_asyncpq
 from asyncpq.storage.base import Validator
 
 

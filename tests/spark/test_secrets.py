@@ -24,10 +24,10 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.spark
+from asyncpq.distributed import packing
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark import index_builds, index_steps
 from asyncpq.spark.data_source import AsyncpqDataSource
-from asyncpq.spark.reads import packing
 from tests.spark import credentials
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY, PROVIDER
