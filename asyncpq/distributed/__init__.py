@@ -14,6 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from asyncpq.distributed.build_steps import CUT as CUT
+    from asyncpq.distributed.build_steps import FILES_NUMBER as FILES_NUMBER
+    from asyncpq.distributed.build_steps import MOVED as MOVED
+    from asyncpq.distributed.build_steps import PIECES as PIECES
+    from asyncpq.distributed.build_steps import WRITTEN as WRITTEN
+    from asyncpq.distributed.build_steps import CutPieces as CutPieces
+    from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
+    from asyncpq.distributed.build_steps import count_of as count_of
+    from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
+    from asyncpq.distributed.build_tasks import BuildTask as BuildTask
+    from asyncpq.distributed.build_tasks import Collecting as Collecting
+    from asyncpq.distributed.build_tasks import TaskExecutor as TaskExecutor
+    from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
@@ -34,12 +47,15 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
     from asyncpq.distributed.worker_sessions import batches_on_worker as batches_on_worker
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
+    from asyncpq.distributed.worker_sessions import named_error as named_error
     from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
     from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
     from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
 
 _NAMES: Final = {
+    "build_steps": ("CUT", "FILES_NUMBER", "MOVED", "PIECES", "WRITTEN", "CutPieces", "WriteSegments", "count_of"),
+    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "TaskExecutor", "build_index"),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",
@@ -58,6 +74,7 @@ _NAMES: Final = {
         "WorkerSettings",
         "batches_on_worker",
         "close_workers",
+        "named_error",
         "plan_again_hint",
         "refresh_hint",
         "run_on_worker",

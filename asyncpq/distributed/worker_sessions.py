@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from asyncpq import errors
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.objects.loop_threads import Portal
 from asyncpq.objects.runtime import Runtime
@@ -50,6 +51,9 @@ class WorkerSettings(Protocol):
 
     def session(self, storage: Mapping[str, Any]) -> Session:
         """Return a new session, not entered, with these storage options."""
+
+    def local_folder(self) -> str | None:
+        """Return the folder for temporary files; None for the system's."""
 
     def refusal_hint(self) -> str:
         """Return the hint for a CredentialsError of the store."""
@@ -87,6 +91,9 @@ class WorkerOptions:
 
     def session(self, storage: Mapping[str, Any]) -> Session:
         return Session(storage, **{item.name: getattr(self.options, item.name) for item in fields(SessionOptions)})
+
+    def local_folder(self) -> None:
+        """Return None: the system's."""
 
     def refusal_hint(self) -> str:
         return "Put the credentials into storage_options, or into the environment of the workers."
@@ -303,6 +310,12 @@ def close_workers() -> None:
     for session in sessions:
         with suppress(AsyncpqError):
             session.close()
+
+
+def named_error(name: str, message: str) -> AsyncpqError:
+    """Return an error of asyncpq's class ``name``, or an AsyncpqError if there is no such class."""
+    error = getattr(errors, name, None)
+    return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
 _REFRESH: Final = "The file was replaced or deleted after the index was built. Refresh the index."

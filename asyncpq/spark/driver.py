@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark.errors import PySparkException
 
-from asyncpq import errors
-from asyncpq.errors import AsyncpqError
+from asyncpq.distributed import named_error
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -211,12 +210,6 @@ def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[No
 
 #: The last line of a traceback in an error message of Spark.
 _RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.MULTILINE)
-
-
-def named_error(name: str, message: str) -> AsyncpqError:
-    """Return an error of asyncpq's class ``name``, or an AsyncpqError if there is no such class."""
-    error = getattr(errors, name, None)
-    return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
 @contextmanager

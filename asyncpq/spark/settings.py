@@ -275,6 +275,11 @@ class SparkSettings:
             read=ReadOptions(int96_unit=self.int96_unit, legacy_calendar="ignore"),
         )
 
+    def local_folder(self) -> str | None:
+        """Return Spark's local folder for temporary files on executors; None elsewhere."""
+        local = os.environ.get("SPARK_LOCAL_DIRS")
+        return local.split(",")[0] if local else None
+
     def refusal_hint(self) -> str:
         """Return the hint for a CredentialsError of the store."""
         provider = self.credentials_provider
