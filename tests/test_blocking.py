@@ -52,6 +52,7 @@ def test_it_has_what_the_other_has() -> None:
             "entered",
             "lookup_scan",
             "runtime",
+            "scan_request",
             "state",
         }  # seams for asynchronous code that builds on sessions and datasets
         assert public <= set(dir(blocking)), (blocking, public - set(dir(blocking)))
