@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq import errors
 from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
+from asyncpq.distributed import run_on_worker
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.build import adding
 from asyncpq.indexing.build.adding import DATA_FOLDER
@@ -38,7 +39,6 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.spark.appended_columns import arranged, fitted
-from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import (
     SETTING_NAMES,
     SparkSettings,
@@ -143,19 +143,21 @@ class LakeWrite:
             return added.manifest.snapshot
 
         try:
-            snapshot = run(self.settings, commit)
+            snapshot = run_on_worker(self.settings, commit)
         except errors.AsyncpqError as error:
             if is_uncommitted(error):
                 self.discard()
             raise
         if self.publish == "plain":
-            run(self.settings, lambda session: publish_plain(session.runtime, self.folder, self.job))
+            run_on_worker(self.settings, lambda session: publish_plain(session.runtime, self.folder, self.job))
         return snapshot
 
     def discard(self) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         try:
-            run(self.settings, lambda session: adding.discard_files(session.runtime, self.folder, job_folder(self.job)))
+            run_on_worker(
+                self.settings, lambda session: adding.discard_files(session.runtime, self.folder, job_folder(self.job))
+            )
         except errors.AsyncpqError as error:  # the caller raises the error that came first
             logger.warning("unused files could not be deleted below %s: %s", safe_url(self.folder), error)
 
@@ -192,7 +194,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
     from_spark(schema, conf)  # raises if a type cannot be written
-    base = run(settings, lambda session: _look(session, folder, publish))
+    base = run_on_worker(settings, lambda session: _look(session, folder, publish))
     struct, order = schema, None
     if base is not None and not overwrite:
         struct, order = fitted(schema, base.schema, conf, folder)
@@ -208,7 +210,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             hint="Append without indexKinds, or write with mode('overwrite').",
         )
     if base is None:
-        run(settings, lambda session: _begin(session, folder))
+        run_on_worker(settings, lambda session: _begin(session, folder))
     return LakeWrite(
         folder=folder,
         job=batch or uuid.uuid4().hex,
@@ -381,7 +383,7 @@ def write_partition(
         return await write_files(session.runtime, target, stem, pulled(), schema, options)
 
     # rows can be read once: only another attempt of the task can repeat the write
-    written = run(settings, work, repeatable=lambda: not begun)
+    written = run_on_worker(settings, work, repeatable=lambda: not begun)
     budget = TAIL_BYTES if partition < TAIL_TASKS else 0
     for number, file in enumerate(written):
         if len(file.tail) > budget:

@@ -16,16 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import VALIDATOR_TYPE, run_on_worker
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
-from asyncpq.spark.driver import described_jobs, held_settings
+from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.lake_writer import LakeWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
 from asyncpq.spark.reads.scan import parallelism_of, scan
-from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
-from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
@@ -187,7 +186,7 @@ def optimize(
             source = absolute(source)
             if not is_table or isinstance(source, (str, os.PathLike)):
                 _refuse_overlap(source_paths(source), folder)
-        run(frozen, lambda session: check_target(session.runtime, folder))
+        run_on_worker(frozen, lambda session: check_target(session.runtime, folder))
         if is_table:
             given = {**settings, "format": format, "version": version}
             rows = open_table(spark, source, given, columns=columns, where=where)
@@ -213,7 +212,7 @@ def optimize(
                 files = write_frame(arranged, write)
             with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run(frozen, lambda session: check_target(session.runtime, folder, write.job))
+                run_on_worker(frozen, lambda session: check_target(session.runtime, folder, write.job))
         except BaseException:
             write.discard()
             raise

@@ -163,7 +163,7 @@ def test_indexes(spark: SparkSession, version: tuple[Any, dict[str, Any], list[i
     built = build_index(spark, target, [Bounds("id"), Keys("name"), Footers()], at=str(tmp_path / "index"), **options)
     assert built.problems == ()
     plan = explain_scan(spark, target, where="name = 'n3'", index=built.at, **options)
-    assert plan.read.index
+    assert plan.read.index_report
     assert _ids(plan.frame(spark)) == [n for n in ids if n % 10 == 3]
     left = spark.createDataFrame([("n5",), ("x",)], "name string")
     joined = lookup_join(left, target, "name", index=built.at, strategy="lookups", **options)

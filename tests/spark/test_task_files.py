@@ -56,7 +56,7 @@ def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch:
         return await write_files(runtime, *arguments)
 
     monkeypatch.setattr(lake_writer, "write_files", wrapped)
-    monkeypatch.setattr("asyncpq.spark.sessions._renewed", lambda *_: True)
+    monkeypatch.setattr("asyncpq.distributed.worker_sessions._renewed", lambda *_: True)
     settings = SparkSettings(disk_cache="off")
     with pytest.raises(CredentialsError, match="Set credentials_provider"):
         write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)

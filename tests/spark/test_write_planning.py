@@ -18,6 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import asyncpq
+from asyncpq.distributed import run_on_worker
 from asyncpq.errors import (
     AccessDeniedError,
     AmbiguousColumnError,
@@ -31,7 +32,6 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing.build import adding
 from asyncpq.spark.lake_writer import AsyncpqWriter, LakeWrite, TaskFiles, lake_writer, plan_write, write_partition
-from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import from_spark
 
@@ -151,7 +151,7 @@ def ids(lake: Path) -> list[int]:
         found: list[int] = sorted(table.column("id").to_pylist())
         return found
 
-    return run(SparkSettings(), read)
+    return run_on_worker(SparkSettings(), read)
 
 
 def test_of_two_messages_of_a_task_one_counts(lake: Path) -> None:
@@ -299,7 +299,7 @@ def test_appended_columns_are_widened_and_missing_ones_null(lake: Path) -> None:
     async def read(session: asyncpq.Session) -> pa.Table:
         return await (await session.open_dataset(str(lake))).read()
 
-    rows = run(SparkSettings(), read)
+    rows = run_on_worker(SparkSettings(), read)
     assert rows.schema.types == [pa.int64(), pa.string()]
     assert {"id": 7, "Name": None} in rows.to_pylist()
     assert {"id": None, "Name": None} in rows.to_pylist()
