@@ -82,6 +82,12 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
     outside = firsts.pop((), None)
     if len(firsts) > 1:
         one, other, *_ = ("/".join(names) for names in firsts)
+        if len({tuple(map(str.lower, names)) for names in firsts}) == 1:
+            raise PartitionError(
+                f"the names of partition columns in folders differ in case, {one} and {other}; Spark reads them as one",
+                url=[*firsts.values()][1].url,
+                hint="Rename the folders, or read each of them by itself.",
+            )
         raise PartitionError(
             f"the files are in folders of different partition columns, {one} and {other} (Spark:"
             " CONFLICTING_PARTITION_COLUMN_NAMES)",
