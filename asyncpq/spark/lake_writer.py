@@ -7,6 +7,7 @@ Spark plans a write, runs its tasks and commits it in separate processes, with t
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -38,6 +39,8 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import safe_url
 from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
 from asyncpq.writing.file_writer import folder_url
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
 OPTION_NAMES: Final = tuple(camel_case(option.name) for option in fields(WriteOptions))
@@ -73,6 +76,13 @@ class FrameWrite(LakeWrite):
         context = TaskContext.get()
         partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
         return self.write(map(columns.convert, batches), partition, str(attempt))
+
+    def give_up(self) -> None:
+        """Delete the files of this write that were not committed. Errors are logged and not raised."""
+        try:
+            run_on_worker(self.settings, self.discard)
+        except errors.AsyncpqError as error:  # of the credentials; the caller raises the error that came first
+            logger.warning("unused files could not be deleted below %s: %s", safe_url(self.folder), error)
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> FrameWrite:
@@ -216,7 +226,7 @@ class AsyncpqWriter(DataSourceArrowWriter):
         If all tasks succeeded, the commit failed, but readers may see its files. So the files stay until a vacuum.
         """
         if not messages or any(message is None for message in messages):
-            run_on_worker(self.plan.settings, self.plan.discard)
+            self.plan.give_up()
 
 
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:

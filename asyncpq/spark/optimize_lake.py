@@ -220,7 +220,7 @@ def optimize(
                 _verify(spark, files, schema, known.checksums, settings, folder)
                 run_on_worker(frozen, lambda session: check_target(session.runtime, folder, write.job))
         except BaseException:
-            run_on_worker(frozen, write.discard)
+            write.give_up()
             raise
     with _timed(seconds, "commit"):
         snapshot = run_on_worker(frozen, lambda session: write.commit(session, [WrittenPart(0, tuple(files))]))
