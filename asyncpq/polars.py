@@ -69,8 +69,9 @@ def scan(
 ) -> pl.LazyFrame:
     """Return a LazyFrame of the rows of a file, of many files or of a table.
 
-    The target is opened now, for its schema. A url, list or table is opened again for each query, in a session of its
-    own; the sessions share a memory cache. An open file or dataset is read in its own session, which must stay open.
+    The target is opened now, for its schema. A url, list or table is opened again for each query, in a session that the
+    frames and one-off calls of this process with equal options share (:func:`asyncpq.blocking.open_file`). An open file
+    or dataset is read in its own session, which must stay open.
 
     Args:
         target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.File` or

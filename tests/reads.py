@@ -115,13 +115,14 @@ def view(
 
 async def read(file: asyncpq.File, question: ScanRequest) -> Viewed:
     """All rows of a question."""
-    _, table = await file._collect("read", question)
-    return Viewed(table, file.metrics)
+    operation = file._operation("read")
+    _, table = await file._collect(question, operation)
+    return Viewed(table, operation.metrics)
 
 
 async def count(file: asyncpq.File, question: ScanRequest) -> int:
     """How many rows match."""
-    prepared, _ = await file._collect("count", question._replace(rows_only=True))
+    prepared, _ = await file._collect(question._replace(rows_only=True), file._operation("count"))
     return prepared.file_scan.rows_matched
 
 

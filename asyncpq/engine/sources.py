@@ -6,17 +6,17 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import pyarrow as pa
 
 from asyncpq import blocking
-from asyncpq.caching.memory import MemoryCache
 from asyncpq.dataset import Dataset
-from asyncpq.errors import InvalidOptionError, UsageError
+from asyncpq.datasets.model import View
+from asyncpq.errors import AsyncpqError, InvalidOptionError, UsageError
 from asyncpq.file import File
 from asyncpq.opening.keywords import DatasetSessionKeywords, split_keywords
-from asyncpq.options import DEFAULT_BATCH_SIZE, SessionOptions
+from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.scan.arrow_stream import OtherThread
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from asyncpq.typing import DatasetTarget, IndexChoice, Predicate
 
 __all__ = ["DatasetSessionKeywords", "Source", "SourceTarget", "source_of"]
+
+_LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 
 #: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or what is open already.
 SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset"
@@ -85,8 +87,9 @@ def source_of(
 ) -> Source:
     """Open a target for another library, and return it with its schema.
 
-    A url, list or table is opened again for each call of the source's methods, in a session of its own; the sessions
-    share a memory cache of footers and pages. An open file or dataset is read in its own session, which must stay open.
+    A url, list or table is opened again for each call of the source's methods, in a session that the sources and
+    one-off calls of this process with equal options share (:func:`asyncpq.blocking.open_file`). An open file or dataset
+    is read in its own session, which must stay open.
 
     Args:
         target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.File` or ``Dataset``; or
@@ -135,7 +138,7 @@ class _InSession(Source):
 
 
 class _Reopened(Source):
-    """A target that each call opens in a session of its own."""
+    """A target that each call opens, in one session for all of them."""
 
     def __init__(
         self,
@@ -144,19 +147,24 @@ class _Reopened(Source):
         view: Literal["snapshot", "listed", "table"] | None,
         options: DatasetSessionKeywords,
     ) -> None:
-        if isinstance(target, (str, os.PathLike)):
-            target = os.fspath(target)
-        session_options, dataset_options = split_keywords(options)
-        if session_options.get("memory_cache") is None:
-            budget = session_options.pop("memory_cache_bytes", SessionOptions().memory_cache_bytes)
-            session_options["memory_cache"] = MemoryCache(budget)
-        every = cast("DatasetSessionKeywords", {**session_options, **dataset_options})
-        self._open: Callable[[], AbstractContextManager[blocking.BlockingDataset]]
-        self._open = lambda: blocking.open_dataset(target, index=index, view=view, **every)
-        with self._open() as dataset:
-            self.schema, self.url = dataset.schema, dataset.url
+        self._target = os.fspath(target) if isinstance(target, (str, os.PathLike)) else target
+        self._of_session, of_dataset = split_keywords(options)
+        self._arguments: dict[str, Any] = {"index": index, "view": view, **of_dataset}
+        self._session = blocking.OneOffSession(self._of_session)
+        dataset = self._open()
+        self.schema, self.url = dataset.schema, dataset.url
+        if dataset.view is View.LISTED:  # a call reads what is listed as it begins, and does not list again
+            self._arguments.setdefault("listing_max_age_s", _LISTING_AGE_S)
 
-    @contextmanager
+    def _open(self) -> blocking.BlockingDataset:
+        if self._session.closed:  # in a forked process
+            self._session = blocking.OneOffSession(self._of_session)
+        try:
+            return self._session.open_dataset(self._target, **self._arguments)
+        except AsyncpqError:
+            self._session.retire()
+            raise
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -164,15 +172,13 @@ class _Reopened(Source):
         *,
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> Iterator[pa.RecordBatchReader]:
-        with self._open() as dataset:
-            yield dataset.scan(columns, where, limit=limit, batch_size=batch_size).to_reader()
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        return _InSession(self._open()).scan(columns, where, limit=limit, batch_size=batch_size)
 
     def plan(
         self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
     ) -> Plan | DatasetPlan:
-        with self._open() as dataset:
-            return dataset.plan(columns, where, limit=limit)
+        return self._open().plan(columns, where, limit=limit)
 
 
 class _InLoop(Source):

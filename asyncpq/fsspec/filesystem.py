@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import re
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -201,9 +203,9 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text[match.end() :] if same else text
 
     def unstrip_protocol(self, name: str) -> str:
-        """Return the chained url of the path ``name``, such as ``asyncpq::s3://bucket/key``."""
-        url = self._url(self._own_path(name))
-        return f"asyncpq::{url if _PROTOCOL.match(url) else f'file://{url}'}"
+        """Return the url of the path ``name``, such as ``asyncpq://s3://bucket/key``. (The same as a chained url, but
+        DuckDB finds the filesystem of a url by what stands before ``://``.)"""
+        return f"asyncpq://{self._url(self._own_path(name))}"
 
     def _url(self, path: str) -> str:
         if _PROTOCOL.match(path) or self.target_protocol in (None, "file", "local"):
@@ -336,6 +338,11 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
             return _folder_info(path)
         raise missing or ObjectNotFoundError("there is no object and no folder of this name", url=safe_url(path))
 
+    async def _modified(self, path: str) -> dt.datetime:
+        """Return the time at which the object was written, in UTC; the present if the store does not say, so that
+        nothing that is cached by it is used."""
+        return dt.datetime.fromtimestamp((await self._info(path)).get("mtime", time.time()), dt.UTC)
+
     def _may_be_object(self, path: str) -> bool:
         """Return whether the path can name an object: it has a key, not only a bucket, which stores would refuse."""
         url = self._url(path)
@@ -441,7 +448,7 @@ def _blocking_form(name: str) -> Callable[..., Any]:
 # Not fsspec's own mirrors, for the errors' sake.
 for _name in (
     *("cat", "cat_file", "cat_ranges", "du", "exists", "expand_path", "find", "get", "get_file", "glob", "info"),
-    *("isdir", "isfile", "ls", "size", "sizes"),
+    *("isdir", "isfile", "ls", "modified", "size", "sizes"),
 ):
     setattr(AsyncpqFileSystem, _name, _blocking_form(_name))
 
