@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from asyncpq.datasets.listing import INDEX_FOLDER
 from asyncpq.opening.names import names_many
 from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 
@@ -32,4 +31,6 @@ def url_facts(url: str) -> UrlFacts:
 def default_index_url(prefix: str) -> str:
     """Return the url of the index that reads of a prefix use by default: where
     :meth:`asyncpq.Session.build_index` without ``at`` writes it."""
+    from asyncpq.datasets.listing import INDEX_FOLDER  # the command line needs it for nothing else
+
     return f"{prefix.rstrip('/')}/{INDEX_FOLDER}"
