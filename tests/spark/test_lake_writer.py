@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.errors import PySparkException
 
