@@ -44,7 +44,7 @@ endef
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-lowest test-spark test-slow test-all fuzz soak load findings others zoo test-stores check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-lowest test-spark test-slow test-all test-tables fuzz soak load findings others writers zoo test-stores check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -106,6 +106,10 @@ test-all: $(STAMP) localstack-installed $(STAMP_SPARK) ## all tests, with more e
 	$(PY) -m pytest --timeout 900 -m "not spark" $(DIST) $(ARGS) || [ $$? -eq 5 ] # 5: ARGS selects none of them
 	$(PY) -m pytest --timeout 900 -m spark -n 0 $(ARGS) || [ $$? -eq 5 ]
 
+test-tables: export ASYNCPQ_SPARK_PYTHON = $(abspath $(VENV_SPARK))/bin/python
+test-tables: $(STAMP) $(STAMP_SPARK) ## tables that Spark wrote with Delta and with Iceberg, and DuckLakes in three catalogs, beside their engines' reads
+	$(PY) -m pytest --timeout 900 -n 0 tests/tables/{delta,iceberg}/test_spark_tables.py tests/tables/ducklake $(ARGS)
+
 fuzz: $(STAMP) ## damaged files and tables for 5 minutes, or as long as ARGS="--minutes 20" says
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \
 		echo "atheris cannot be installed here" >&2
@@ -124,6 +128,9 @@ others: ## what other readers answer, with their newest releases: docs/others.md
 	$(call environment,$(VENV_OTHERS))
 	$(VENV_OTHERS)/bin/python $(PIP_INSTALL) --upgrade --editable . -r tests/others/requirements.txt
 	$(VENV_OTHERS)/bin/python -m tests.others.run $(ARGS)
+
+writers: $(STAMP) ## how each writer lays files out, and the setting that makes lookups cheap: docs/writers.md
+	$(PY) -m tests.zoo.layouts $(ARGS)
 
 zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
 	$(PY) -m tests.zoo.run $(ARGS)
@@ -152,8 +159,8 @@ servers-installed: $(STAMP)
 		npm install --prefix $(SERVICES) --no-audit --no-fund --silent $(server) || \
 		echo "$(server) cannot be installed here" >&2; )
 ifneq ($(SERVERS),local)
-	@$(PY) -c 'import adlfs, gcsfs' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
-		echo "adlfs or gcsfs cannot be installed here" >&2
+	@$(PY) -c 'import adlfs, boto3, gcsfs' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
+		echo "adlfs, boto3 or gcsfs cannot be installed here" >&2
 	@$(foreach server,$(GO_SERVERS),test -x $(call go_program,$(server)) || \
 		GOBIN=$(abspath $(SERVICES)) go install $(server) || echo "$(server) cannot be installed here" >&2; )
 	@test -x $(SERVICES)/weed || { go mod download $(SEAWEEDFS) && \

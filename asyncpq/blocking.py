@@ -14,14 +14,17 @@
 Each session runs one event loop in a thread of its own; every method waits for its asynchronous counterpart there.
 The classes have the names of their counterparts in :mod:`asyncpq`; messages and tracebacks call them ``BlockingFile``
 and so on.
+``open_file`` and ``open_dataset`` share a session with all such calls of the process that have equal options.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
@@ -164,7 +167,9 @@ class _Batches(_Bridge[S]):
 
     def __init__(self, portal: Portal, make: Callable[[], S]) -> None:
         async def made() -> S:
-            return make()
+            stream = make()
+            portal.streams.add(stream)
+            return stream
 
         self._make: Callable[[], Coroutine[Any, Any, S]] = made
         self._inside = False
@@ -407,6 +412,11 @@ class BlockingSession(_Bridge[AsyncSession]):
         """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""
         return self.asynchronous.cache_counters()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the session is closed, or belongs to the parent of this forked process."""
+        return self._portal.closed
+
     def close(self) -> None:
         """End the session, its loop and its thread. Idempotent. In the thread of an event loop of a session, as in a
         finalizer or in ``on_event``, it does not wait for the end."""
@@ -430,6 +440,151 @@ Scan = BlockingScan
 DatasetScan = BlockingDatasetScan
 
 
+# -- one session for all one-off calls with equal options ------------------------------------------
+
+#: How long a shared session without users stays open, for the next one-off call.
+_IDLE_S: Final = 30.0
+#: The most shared sessions without users that stay open.
+_MOST_IDLE: Final = 4
+
+
+class OneOffSession(BlockingSession):
+    """A use of the session that all one-off calls of this process with equal ``options`` share: of its connections,
+    memory cache and thread.
+
+    Closing or dropping it ends the scans that it has begun. The shared session stays open for the next call, unless the
+    ``with`` block failed: what the session knows of credentials and stores may be the reason.
+    """
+
+    def __init__(self, options: SessionKeywords) -> None:
+        # What a session finds in the environment, such as credentials, is an option, too.
+        key = (os.getpid(), _by_value(options), frozenset(os.environ.items()))
+        with _sharing:
+            shared = _shared_sessions.get(key)
+            portal = None if shared is None or shared.closed else shared.portal()
+        if shared is None or portal is None:
+            made = _SharedSession(key, options)  # without the lock, as it takes time
+            with _sharing:
+                shared = _shared_sessions.get(key)
+                if shared is None or shared.closed:
+                    shared = _shared_sessions[key] = made
+                portal = shared.portal()
+            if shared is not made:  # another thread was faster
+                made.close()
+        self._shared = shared
+        _Bridge.__init__(self, portal, shared.asynchronous)
+        weakref.finalize(self, portal.post, portal.leave).atexit = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.retire()
+        self.close()
+
+    def retire(self) -> None:
+        """Let later calls make another session."""
+        self._shared.retire()
+
+
+class _SharedSession(BlockingSession):
+    """A session with several users, each of whom has a portal of its own to the session's thread."""
+
+    def __init__(self, key: Hashable, options: SessionKeywords) -> None:
+        super().__init__(**options)
+        self.users: set[Portal] = set()
+        self.used_at: float = time.monotonic()
+        self._key = key
+        self._portal.post(self._end_when_idle)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is given to new users."""
+        return _shared_sessions.get(self._key) is self
+
+    def portal(self) -> Portal:
+        """Return the portal of a new user. Called with the lock."""
+
+        async def end() -> None:
+            try:
+                for stream in list(portal.streams):
+                    await stream.close()
+            finally:
+                with _sharing:
+                    self.users.discard(portal)
+                    self.used_at = time.monotonic()
+                    _retire_surplus()
+                    is_last = not self.users and not self.is_shared
+                if is_last:
+                    await self._portal.leave()
+
+        portal = Portal(end=end, beside=self._portal)
+        self.users.add(portal)
+        return portal
+
+    def retire(self) -> None:
+        """Do not give the session to new users, and end it with its last one."""
+        with _sharing:
+            if self.is_shared:
+                del _shared_sessions[self._key]
+                if not self.users:
+                    self._portal.post(self._portal.leave)
+
+    async def _end_when_idle(self) -> None:
+        while not self.closed:
+            await asyncio.sleep(_IDLE_S)
+            with _sharing:
+                if not self.users and time.monotonic() - self.used_at >= _IDLE_S:
+                    self.retire()
+
+
+def _retire_surplus() -> None:
+    idle = [session for session in _shared_sessions.values() if not session.users and not session.closed]
+    for session in sorted(idle, key=lambda session: session.used_at)[:-_MOST_IDLE]:
+        session.retire()
+
+
+def _end_shared() -> None:
+    """End the shared sessions of this process, for tests that look at what is left."""
+    with _sharing:
+        ended = [session for session in _shared_sessions.values() if not session.closed]
+        _shared_sessions.clear()
+    for session in ended:
+        session.close()
+
+
+class _Same:
+    """An object that is equal to itself alone."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+def _by_value(value: object) -> Hashable:
+    """Return a hashable form of options, which is equal for equal options of the same types."""
+    if isinstance(value, Mapping):
+        return (dict, frozenset([(name, _by_value(item)) for name, item in value.items()]))
+    if isinstance(value, (list, tuple)):
+        return (type(value), tuple([_by_value(item) for item in value]))
+    try:
+        hash(value)
+    except TypeError:
+        return _Same(value)
+    return (type(value), value)
+
+
+_shared_sessions: dict[Hashable, _SharedSession] = {}
+_sharing = threading.RLock()  # a finalizer may need it in the midst of its holder
+if hasattr(os, "register_at_fork"):  # no thread of the parent holds it in the child
+    os.register_at_fork(before=_sharing.acquire, after_in_parent=_sharing.release, after_in_child=_sharing.release)
+
+
 @contextmanager
 def open_dataset(
     target: DatasetTarget,
@@ -438,12 +593,12 @@ def open_dataset(
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> Iterator[BlockingDataset]:
-    """Open a dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
+    """Open a dataset for one-off use: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
-    See :func:`asyncpq.open_dataset`.
+    Its session is that of :func:`open_file`. See :func:`asyncpq.open_dataset`.
     """
     session_options, dataset_options = split_keywords(options)
-    with BlockingSession(**session_options) as session:
+    with OneOffSession(session_options) as session:
         yield session.open_dataset(target, index=index, view=view, **dataset_options)
 
 
@@ -454,12 +609,16 @@ def open_file(
     decryption_properties: DecryptionProperties | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> Iterator[BlockingFile]:
-    """Open one file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.
+    """Open one file for one-off use: ``with asyncpq.blocking.open_file(url) as file``.
 
-    See :func:`asyncpq.open_file`.
+    All such calls of this process with equal session options share one session with its caches and connections, which
+    ends 30 seconds after the last one. The file has the version of the time of the call. See :func:`asyncpq.open_file`.
     """
     with (
-        BlockingSession(**session_options) as session,
+        OneOffSession(session_options) as session,
         session.open_file(url, decryption_properties=decryption_properties) as file,
     ):
+        opening = file.asynchronous.opening
+        if opening is not None and not opening.requests:  # the caches had it
+            file.refresh()
         yield file

@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 import uuid
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -53,6 +54,14 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_session() -> Iterator[None]:
+    """No session of one-off calls is left for the next test, which may look at threads and connections."""
+    yield
+    if "asyncpq.blocking" in sys.modules:
+        sys.modules["asyncpq.blocking"]._end_shared()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

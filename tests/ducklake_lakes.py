@@ -7,7 +7,8 @@ import importlib.resources
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ import asyncpq
 from asyncpq import DuckLakeTable
 from tests.predicates import oracle
 from tests.servers import PostgresServer
+from tests.tables import comparisons
 
 _EXTENSIONS = ("ducklake", "postgres_scanner", "sqlite_scanner")
 _databases = itertools.count()
@@ -82,6 +84,7 @@ class Lake:
             self.url = server.url(database)
             catalog = f"postgres:{server.parameters(database)}"
         given = [f"DATA_PATH '{folder}/data'", f"DATA_INLINING_ROW_LIMIT {inline_rows}", *options]
+        self.kind = "duckdb" if own_catalog else "sqlite" if server is None else "postgres"
         self._attach = f"ATTACH 'ducklake:{catalog}' AS lake ({', '.join(given)})"
         self._connection = _duckdb()
 
@@ -93,6 +96,17 @@ class Lake:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.sql("USE memory", "DETACH lake")
+
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """Let others open the catalog; nobody can open one in a DuckDB file while it is attached."""
+        if self.kind == "duckdb":
+            self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            if self.kind == "duckdb":
+                self.__enter__()
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
@@ -156,7 +170,9 @@ async def assert_same(
             wanted = lake.query(f"SELECT * FROM {table}" + ("" if snapshot is None else f" AT (VERSION => {snapshot})"))
             if where is not None:
                 wanted = wanted.filter(oracle(where))
-            found = await read(session, lake.table(table, snapshot=snapshot), where)
+            with lake.readable():
+                found = await read(session, lake.table(table, snapshot=snapshot), where)
             assert found.column_names == wanted.column_names
             if rows(found) != rows(wanted):
                 raise AssertionError(f"snapshot {snapshot}: {_difference(rows(found), rows(wanted))}")
+            comparisons.note(f"DuckLake in {lake.kind}", wanted)

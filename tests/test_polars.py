@@ -8,6 +8,7 @@ import gc
 import operator
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -276,7 +277,7 @@ def test_predicates(monkeypatch: pytest.MonkeyPatch, predicate: pl.Expr, expecte
 
 
 def test_an_unknown_form_is_left_to_polars() -> None:
-    pruning = door._Pruning(SCHEMA)
+    reading = door._Reading(SCHEMA)
     nodes: list[Any] = [
         {"New": 1},
         [],
@@ -284,7 +285,7 @@ def test_an_unknown_form_is_left_to_polars() -> None:
         {"BinaryExpr": {"left": {"Column": "i"}, "op": "Eq", "right": {"New": 1}}},
     ]
     for node in nodes:
-        assert pruning.rows(node, True) is None
+        assert reading.node(node) is None
 
 
 # -- requests and bytes ---------------------------------------------------------------------------
@@ -344,13 +345,33 @@ def test_a_url_is_opened_for_each_query(server: ObjectServer) -> None:
     frame = door.scan("s3://bucket/lake/", storage_options=server.storage_options)
     assert frame.filter(C("id") == 1234).collect().rows() == [(1234, "u2", 308.5)]
     footers = len(server.log)
-    assert frame.filter(C("id") == 2234).collect().height == 1
-    assert len(server.log) - footers <= 3, "footers and pages stay in the memory that the queries share"
+    assert frame.filter(C("id") == 1234).collect().height == 1
+    assert len(server.log) - footers == 1, "the files are listed; footers and pages stay in the memory of the session"
+    before = threading.active_count()
+    other = door.scan("s3://bucket/lake/", storage_options=server.storage_options)
+    assert other.filter(C("id") == 2234).collect().height == 1
+    assert threading.active_count() == before, "frames with equal options share a session"
     server.put("bucket/lake/4.parquet", _lake(4))
     assert frame.select(pl.len()).collect().item() == 5000
     assert "s3://bucket/lake" in frame.explain()
     joined = frame.join(frame.select("id", other="price"), on="id")
     assert joined.filter(C("id") == 7).collect().height == 1
+
+
+def test_a_dropped_frame_gives_its_session_back(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(_lake(0))
+    frame = door.scan(tmp_path)
+    session = blocking.OneOffSession({})
+    (shared,) = blocking._shared_sessions.values()
+    session.close()
+    assert len(shared.users) == 1
+    assert frame.select(pl.len()).collect().item() == 1000
+    del frame
+    gc.collect()
+    ended_by = time.monotonic() + 10
+    while shared.users and time.monotonic() < ended_by:
+        time.sleep(0.01)
+    assert not shared.users
 
 
 def test_an_index_is_used(tmp_path: Path) -> None:

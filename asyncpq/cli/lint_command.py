@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from asyncpq import Session
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
@@ -17,10 +18,10 @@ from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
-from asyncpq.session import Session
+from asyncpq.reports.writer_settings import WRITER_SETTINGS
 
-_WRITERS: Final = ("pyarrow", "spark", "duckdb", "polars", "delta-rs", "asyncpq")
-_STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan"}
+_WRITERS: Final = (*(each.name for each in WRITER_SETTINGS if each.created_by), "asyncpq")
+_STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan", "note": "dim"}
 
 
 @with_session
@@ -42,12 +43,15 @@ async def lint(
         typer.Option(
             "--writer",
             metavar="NAME",
-            help="Show the cures of this writer alone: pyarrow, spark, duckdb, polars, delta-rs or asyncpq.",
+            help="Show the cures of this writer alone: pyarrow, spark, duckdb, polars, delta-rs, asyncpq, or the one "
+            "that wrote the file.",
             show_default=False,
         ),
     ] = None,
     index: IndexUrl = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with exit code 5 if there are findings other than notes.")
+    ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Find what makes lookups in a file or lake slow, and show what each cure saves and how to apply it."""
@@ -62,7 +66,7 @@ async def lint(
             write_document(document)
         else:
             _show(console(), document, writer)
-    if strict and document["findings"]:
+    if strict and any(cause["severity"] != "note" for cause in document["findings"]):
         raise typer.Exit(FINDINGS)
 
 
@@ -89,7 +93,7 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
     snippets = cause["snippets"]
     for writer, code in snippets.items():
         if writers is None or writer in writers or len(snippets) == 1:  # which depends on no writer
-            out.print(Text.assemble(f"     {writer:9}", (printable(code), "dim")), soft_wrap=True)
+            out.print(Text.assemble(f"     {writer:8} ", (printable(code), "dim")), soft_wrap=True)
 
 
 def _saving(cause: Cause) -> str:

@@ -25,6 +25,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _MAX_COLUMNS = 256  # of partitions; each file has a value of each. A key of S3 has no room for more
 _INTEGER = re.compile(r"-?[0-9]+")
+_ZONE = re.compile(r":\d\d(?:\.\d+)?(?:Z|[+-]\d\d(?::?\d\d)?)$")  # at the end of a time
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
@@ -175,11 +176,13 @@ def _of_folders(
         of_folders[folder] = own
         bad = next((name for name, value in own.items() if value is _BAD), None)
         if bad is not None:
-            value = shown(str(columns[bad]))
+            value, kind = shown(str(columns[bad])), schema.field(bad).type
+            zoned = pa.types.is_timestamp(kind) and _ZONE.search(str(columns[bad]))
+            fitting = "pyarrow.timestamp('us', 'UTC') for times with a zone" if zoned else "pyarrow.string()"
             problems[folder] = {
-                "message": f"the value {value} in the file's path is not a valid {schema.field(bad).type}",
+                "message": f"the value {value} in the file's path is not a valid {kind}",
                 "column": bad,
-                "hint": "Pass the column's type in partition_types, such as pyarrow.string().",
+                "hint": f"Pass the column's type in partition_types, such as {fitting}.",
             }
     return schema, of_folders, problems
 
@@ -261,7 +264,9 @@ def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
         return plain
     try:
         values = values.cast(pa.timestamp(kind.unit))  # wall-clock times
-    except pa.ArrowInvalid:  # texts that name a zone are in UTC, as pyarrow reads paths
+    except pa.ArrowInvalid:
+        if kind.tz is None:  # pyarrow.dataset shifts a text with a zone to UTC: another time than the path names
+            raise
         values = values.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
     unit = "us" if kind.unit == "ns" else kind.unit  # finer than Python's: refused
     return list(values.cast(pa.timestamp(unit)).cast(pa.timestamp(unit, kind.tz)).to_pylist())

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -244,17 +245,22 @@ def _green_thread() -> LoopThread | None:
 
 
 class Portal:
-    """An event loop in another thread, in which threads run coroutines. It has a thread of its own, except among green
-    threads.
+    """An event loop in another thread, in which threads run coroutines. It has a thread of its own, except beside
+    another portal, whose thread it shares, and among green threads.
 
     ``end()`` is awaited in the loop when the portal is closed, or at exit.
     """
 
     def __init__(
-        self, name: str = "asyncpq-blocking", end: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self,
+        name: str = "asyncpq-blocking",
+        end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        *,
+        beside: Portal | None = None,
     ) -> None:
         self.end: Callable[[], Coroutine[Any, Any, None]] = end or _nothing
-        self._thread = _loop_thread(name)
+        self.streams: weakref.WeakSet[Any] = weakref.WeakSet()  # that were begun through this portal
+        self._thread: LoopThread = _loop_thread(name) if beside is None else beside._thread  # noqa: SLF001  # its own class
         self._thread.portals.append(self)
 
     @property
@@ -319,10 +325,14 @@ class Portal:
                 if not self.closed:  # by another thread meanwhile
                     raise
 
+    async def leave(self) -> None:
+        """Close the portal from within its loop."""
+        await self._thread.leave([self])
+
     def close(self) -> None:
         """Await ``end()``, and end the loop and its thread if nothing else uses them. Idempotent."""
         try:
-            self.finish(lambda: self._thread.leave([self]))
+            self.finish(self.leave)
         finally:
             if self.closed and not self._thread.portals and not _in_loop_thread():
                 self._thread.thread.join(CLOSE_S)
@@ -369,10 +379,11 @@ def _a_loop_runs() -> bool:
 
 
 def wait_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` in an event loop that runs in another thread, wait, and return its result.
+    """Run the coroutine ``work`` in an event loop that runs in another thread, wait, and return its result. An
+    interrupt of the wait, such as Ctrl-C, cancels the coroutine.
 
     Raises:
-        UsageError: the loop has ended.
+        UsageError: the loop has ended, or ends meanwhile, as at the end of the process.
     """
 
     def look() -> None:

@@ -7,23 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from asyncpq.reports.file_shapes import GROUP_ROWS, PAGE_BYTES, PAGE_ROWS
+from asyncpq.reports.writer_settings import (
+    ARROW_PAGES,
+    DELTA_PAGES,
+    POLARS_PAGES,
+    SMALL_PAGE_BYTES,
+    SPARK_PAGES,
+    WRITER_SETTINGS,
+    setting_of,
+)
 
 Snippets = dict[str, str]
-_POLARS_GROUP_ROWS: Final = 20_000
-_POLARS_PAGE_BYTES: Final = 64 << 10
+_SETTINGS: Final[Mapping[str, str]] = {each.name: each.setting for each in WRITER_SETTINGS if each.general}
 
 
 def _pyarrow(settings: str, table: str = "table") -> str:
     return f"pq.write_table({table}, path, write_page_index=True, {settings})"
-
-
-_PAGES: Final = f"max_rows_per_page={PAGE_ROWS}, data_page_size={PAGE_BYTES}"
-_SPARK_PAGES: Final = (
-    f'.option("parquet.page.row.count.limit", "{PAGE_ROWS}").option("parquet.page.size", "{PAGE_BYTES}")'
-)
-# Polars gives the pages of a column with a dictionary the bounds of their whole chunk: it takes chunks of few pages.
-_POLARS_PAGES: Final = f"row_group_size={_POLARS_GROUP_ROWS}, data_page_size={_POLARS_PAGE_BYTES}"
-_RS_PAGES: Final = f"data_page_row_count_limit={PAGE_ROWS}, data_page_size_limit={PAGE_BYTES}, write_batch_size=1024"
 
 
 def _delta(properties: str) -> str:
@@ -32,14 +31,7 @@ def _delta(properties: str) -> str:
 
 def pages(_: str = "") -> Snippets:
     """Return the snippets that write a page index, and pages of a few thousand rows."""
-    return {
-        "pyarrow": _pyarrow(_PAGES),
-        "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java 1.11 and later write page indexes",
-        "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- DuckDB writes no page index: small row groups instead",
-        "polars": f"df.write_parquet(path, {_POLARS_PAGES})  # Polars 2.1 and later write page indexes",
-        "delta-rs": _delta(_RS_PAGES),
-        "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET",
-    }
+    return {**_SETTINGS, "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET"}
 
 
 def smaller_chunks() -> Snippets:
@@ -51,10 +43,10 @@ def smaller_chunks() -> Snippets:
 def sort(column: str) -> Snippets:
     """Return the snippets that sort rows by a column, and the one that builds an index of it instead."""
     return {
-        "pyarrow": _pyarrow(_PAGES, f"table.sort_by({column!r})"),
-        "spark": f"df.sort({column!r}).write{_SPARK_PAGES}.parquet(path)",
+        "pyarrow": _pyarrow(ARROW_PAGES, f"table.sort_by({column!r})"),
+        "spark": f"df.sort({column!r}).write{SPARK_PAGES}.parquet(path)",
         "duckdb": f"COPY (FROM t ORDER BY {quoted(column)}) TO 'path' (ROW_GROUP_SIZE 20480)",
-        "polars": f"df.sort({column!r}).write_parquet(path, {_POLARS_PAGES})",
+        "polars": f"df.sort({column!r}).write_parquet(path, {POLARS_PAGES})",
         "delta-rs": f"DeltaTable(table).optimize.z_order([{column!r}])",
         "asyncpq": f"asyncpq optimize URL TARGET --sort-by {column}  # or: index build URL --kind keys:{column}",
     }
@@ -63,11 +55,11 @@ def sort(column: str) -> Snippets:
 def row_groups(_: str = "") -> Snippets:
     """Return the snippets that write row groups of a million rows."""
     return {
-        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
-        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){SPARK_PAGES}.parquet(path)',
         "duckdb": f"COPY t TO 'path' (ROW_GROUP_SIZE {GROUP_ROWS})",
-        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={_POLARS_PAGE_BYTES})",
-        "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {_RS_PAGES}"),
+        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={SMALL_PAGE_BYTES})",
+        "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {DELTA_PAGES}"),
         "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers",
     }
 
@@ -78,10 +70,10 @@ def without_dictionary(columns: Sequence[str]) -> Snippets:
     properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=False)" for column in columns)
     names = f"[name for name in table.column_names if name not in {list(columns)}]"
     return {
-        "pyarrow": _pyarrow(f"use_dictionary={names}, {_PAGES}"),
-        "spark": f"df.write{spark}{_SPARK_PAGES}.parquet(path)",
+        "pyarrow": _pyarrow(f"use_dictionary={names}, {ARROW_PAGES}"),
+        "spark": f"df.write{spark}{SPARK_PAGES}.parquet(path)",
         "duckdb": "COPY t TO 'path' (DICTIONARY_SIZE_LIMIT 1024)  -- larger dictionaries are not written",
-        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{properties}}}"),
+        "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{{properties}}}"),
     }
 
 
@@ -90,23 +82,23 @@ def with_dictionary_of(columns: Sequence[str]) -> Snippets:
     spark = "".join(f'.option("parquet.enable.dictionary#{column}", "true")' for column in columns)
     properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=True)" for column in columns)
     return {
-        "pyarrow": _pyarrow(f"use_dictionary={list(columns)}, {_PAGES}"),
-        "spark": f"df.write{spark}{_SPARK_PAGES}.parquet(path)",
+        "pyarrow": _pyarrow(f"use_dictionary={list(columns)}, {ARROW_PAGES}"),
+        "spark": f"df.write{spark}{SPARK_PAGES}.parquet(path)",
         "duckdb": "COPY t TO 'path'  -- DuckDB uses dictionaries where they are small",
-        "polars": f"df.write_parquet(path, {_POLARS_PAGES})  # uses dictionaries where they are small",
-        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{properties}}}"),
+        "polars": f"df.write_parquet(path, {POLARS_PAGES})  # uses dictionaries where they are small",
+        "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{{properties}}}"),
     }
 
 
 def statistics(column: str) -> Snippets:
     """Return the snippets that write statistics (min and max) of a column."""
     return {
-        "pyarrow": _pyarrow(f"write_statistics=True, {_PAGES}"),
-        "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
+        "pyarrow": _pyarrow(f"write_statistics=True, {ARROW_PAGES}"),
+        "spark": f"df.write{SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
         "duckdb": "COPY t TO 'path'  -- DuckDB writes statistics of row groups",
-        "polars": f"df.write_parquet(path, statistics=True, {_POLARS_PAGES})",
+        "polars": f"df.write_parquet(path, statistics=True, {POLARS_PAGES})",
         "delta-rs": _delta(
-            f"{_RS_PAGES}, column_properties={{{column!r}: ColumnProperties(statistics_enabled='PAGE')}}"
+            f"{DELTA_PAGES}, column_properties={{{column!r}: ColumnProperties(statistics_enabled='PAGE')}}"
         ),
         "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind bounds:{column}",
     }
@@ -115,11 +107,11 @@ def statistics(column: str) -> Snippets:
 def codec(_: str = "") -> Snippets:
     """Return the snippets that compress with zstd."""
     return {
-        "pyarrow": _pyarrow(f'compression="zstd", {_PAGES}'),
-        "spark": f'df.write.option("compression", "zstd"){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": _pyarrow(f'compression="zstd", {ARROW_PAGES}'),
+        "spark": f'df.write.option("compression", "zstd"){SPARK_PAGES}.parquet(path)',
         "duckdb": "COPY t TO 'path' (COMPRESSION zstd)",
-        "polars": f'df.write_parquet(path, compression="zstd", {_POLARS_PAGES})',
-        "delta-rs": _delta(f'compression="ZSTD", {_RS_PAGES}'),
+        "polars": f'df.write_parquet(path, compression="zstd", {POLARS_PAGES})',
+        "delta-rs": _delta(f'compression="ZSTD", {DELTA_PAGES}'),
         "asyncpq": "asyncpq optimize URL TARGET --compression zstd",
     }
 
@@ -127,8 +119,8 @@ def codec(_: str = "") -> Snippets:
 def exact_bounds(column: str) -> Snippets:
     """Return the snippets that write a column's bounds without truncation, or build an index, which needs no bounds."""
     return {
-        "pyarrow": f"{_pyarrow(_PAGES)}  # bounds are not truncated",
-        "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": f"{_pyarrow(ARROW_PAGES)}  # bounds are not truncated",
+        "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){SPARK_PAGES}.parquet(path)',
         "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}",
     }
 
@@ -141,9 +133,9 @@ def page_bounds(column: str) -> Snippets:
 def short_bounds(column: str) -> Snippets:
     """Return the snippets that truncate the bounds of strings, or write statistics only for the columns of lookups."""
     return {
-        "pyarrow": _pyarrow(f"write_statistics=[{column!r}], {_PAGES}"),
-        "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){_SPARK_PAGES}.parquet(path)',
-        "delta-rs": _delta(f"statistics_truncate_length=64, {_RS_PAGES}"),
+        "pyarrow": _pyarrow(f"write_statistics=[{column!r}], {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){SPARK_PAGES}.parquet(path)',
+        "delta-rs": _delta(f"statistics_truncate_length=64, {DELTA_PAGES}"),
         "asyncpq": "asyncpq index build URL --kind footers",
     }
 
@@ -152,8 +144,8 @@ def tail(num_bytes: int) -> Snippets:
     """Return the snippet that sets the size of the first GET to ``num_bytes`` bytes at the end of the object."""
     return {
         "asyncpq": f"Session(requests=RequestOptions(tail_bytes={num_bytes}))",
-        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
-        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){SPARK_PAGES}.parquet(path)',
     }
 
 
@@ -206,10 +198,10 @@ def bloom_filters(column: str) -> Snippets:
     """Return the snippets that write Bloom filters of a column, and the one that builds an index of it instead."""
     enabled = "ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))"
     return {
-        "pyarrow": _pyarrow(f"bloom_filter_options={{{column!r}: True}}, {_PAGES}"),
-        "spark": f'df.write.option("parquet.bloom.filter.enabled#{column}", "true"){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": _pyarrow(f"bloom_filter_options={{{column!r}: True}}, {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.bloom.filter.enabled#{column}", "true"){SPARK_PAGES}.parquet(path)',
         "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- with Bloom filters, where columns have dictionaries",
-        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{column!r}: {enabled}}}"),
+        "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{{column!r}: {enabled}}}"),
         "asyncpq": f"asyncpq optimize URL TARGET --bloom {column}  # or: index build URL --kind keys:{column}",
     }
 
@@ -268,6 +260,14 @@ CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "deleted-rows": purge,
     "legacy-calendar": calendar,
 }
+
+
+def with_own_setting(rule: str, snippets: Snippets, created_by: str | None) -> Snippets:
+    """Put the setting of the writer that wrote the file first, if it cures ``rule``. ``created_by``: the footer's."""
+    own = setting_of(created_by)
+    if own is None or CURES.get(rule) not in (pages, page_bounds):
+        return snippets
+    return {own.name: own.setting, **snippets}
 
 
 def quoted(name: str) -> str:

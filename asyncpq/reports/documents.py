@@ -250,7 +250,7 @@ class Cause(TypedDict):
     """One reason why a read was not faster (``why``), or why lookups are slow (``lint``), with its cure."""
 
     id: str  # stable, such as "no-page-index"
-    severity: Literal["high", "medium", "low"]
+    severity: Literal["high", "medium", "low", "note"]  # a note costs nothing: ``lint --strict`` passes over it
     title: str  # one line
     detail: str  # the observation, with figures
     saves_requests: int | None  # predicted, for the lookup of ``why``, or for one lookup by the column of ``lint``
@@ -258,9 +258,9 @@ class Cause(TypedDict):
     saves_seconds: float | None
     column: str | None
     cure: str  # one line
-    snippets: dict[
-        str, str
-    ]  # how to write it, by writer: "pyarrow", "spark", "duckdb", "polars", "delta-rs", "asyncpq"
+    # How to write it, by writer: "pyarrow", "spark", "duckdb", "polars", "delta-rs", "asyncpq". Of ``lint``, the writer
+    # that the file names comes first, also another one.
+    snippets: dict[str, str]
 
 
 class Lint(TypedDict):

@@ -33,7 +33,7 @@ def file_findings(layout: FileLayout) -> Iterator[Cause]:
     if alp:
         yield unpriced(
             "few-readers",
-            "low",
+            "note",
             "few programs read an encoding",
             f"{listed([leaves[leaf].dotted for leaf in alp])}: pages have the encoding ALP, which asyncpq and the Rust "
             "crate parquet 60 read, and pyarrow 26, DuckDB 2.0 and Polars 2.1 do not. Lookups are not slower.",

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from asyncpq.options import KIB
 from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.parquet.schema import Leaf
-from asyncpq.reports.cures import CURES, Snippets
+from asyncpq.reports.cures import CURES, Snippets, with_own_setting
 from asyncpq.reports.documents import Cause
 from asyncpq.reports.inspection import FileLayout
 from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
@@ -77,6 +77,7 @@ class Subject:
         fewer = saved.num_bytes >= max(_LEAST_BYTES, least_share * self.before.num_bytes)
         if share <= 0 or (share < _LEAST_SHARE and saved.requests < 0.5 and not fewer):
             return
+        snippets = CURES[rule](self.leaf.dotted) if snippets is None else snippets
         yield Cause(
             id=rule,
             severity=severity(share),
@@ -87,13 +88,13 @@ class Subject:
             saves_seconds=round(saved.seconds, 6),
             column=self.leaf.dotted,
             cure=cure,
-            snippets=CURES[rule](self.leaf.dotted) if snippets is None else snippets,
+            snippets=with_own_setting(rule, snippets, self.layout.version.metadata.created_by),
         )
 
 
 def unpriced(
     rule: str,
-    severity: Literal["high", "medium", "low"],
+    severity: Literal["high", "medium", "low", "note"],
     title: str,
     detail: str,
     cure: str,

@@ -25,7 +25,7 @@ from asyncpq.serve.access import check_columns, visible_schema
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
 from asyncpq.serve.pinning import PinnedFiles, pinned_dataset, unpinned_dataset
 from asyncpq.serve.problems import Problem, clients_errors
-from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest
+from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
 from asyncpq.session import Session
 from asyncpq.storage.threads import shared_context
@@ -121,7 +121,12 @@ def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits:
 
 
 def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> Expression | None:
-    check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    try:
+        check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    except ColumnNotFoundError as error:
+        if error.column is not None and error.column in request.keys:
+            error.hint = parameter_hint(request.verb, error.column) or error.hint
+        raise
     keys, text = request.typed_keys(visible_schema(schema, grant), limits), request.where
     if keys:
         return LookupKeys(keys).predicate

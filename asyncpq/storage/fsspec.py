@@ -58,7 +58,7 @@ from asyncpq.storage.listing_limits import ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget
 from asyncpq.storage.threads import Threads, results_of
-from asyncpq.storage.urls import chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
+from asyncpq.storage.urls import RENEWAL, chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
 
 T = TypeVar("T")
 _FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
@@ -126,7 +126,9 @@ class FsspecStore(Unpicklable):
         self.limiter: ConnectionLimiter = ConnectionLimiter(limits)
         self._limits = limits
         self._budget = RetryBudget(retry.retry_budget)
-        options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
+        unused = ("asynchronous", "loop", "skip_instance_cache", RENEWAL)
+        options = {name: value for name, value in storage_options.items() if name not in unused}
+        self._renewal: Any = storage_options.get(RENEWAL)
         try:
             class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
@@ -174,8 +176,11 @@ class FsspecStore(Unpicklable):
                 f"the {protocol} filesystem cannot be opened ({type(error).__module__}.{type(error).__name__})",
                 hint=f"Check the url and the storage_options for {protocol}.",
             ) from error
-        _drop_finalizers(self.filesystem)
-        self.filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
+        self._class, self._options = class_, options
+        self._replaced: Any = None  # the filesystem whose credentials expired last: calls may still be under way
+        # It differs for filesystems with different options, without showing them. Credentials that a catalog renews
+        # are not part of it: the namespace says whose they are.
+        self.token: str = "" if self._renewal is not None else self.filesystem._fs_token
         self._has_credential = "credential" in options  # the caller's, who closes it
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._calls = ForeignCalls()
@@ -185,14 +190,31 @@ class FsspecStore(Unpicklable):
         return f"<FsspecStore {self.protocol}>"
 
     def _make(self, class_: Any, options: dict[str, Any]) -> Any:
+        if self._renewal is not None and class_.__module__.startswith("gcsfs."):
+            options = {**options, "token": _google_credentials(options["token"])}
         try:
-            return class_(skip_instance_cache=True, **options)
+            filesystem = class_(skip_instance_cache=True, **options)
         except RuntimeError:
             if not self.asynchronous:
                 raise
             # sshfs connects when it is made, which it can do in fsspec's own event loop only
             self.asynchronous = False
-            return class_(skip_instance_cache=True, **{**options, "asynchronous": False})
+            filesystem = class_(skip_instance_cache=True, **{**options, "asynchronous": False})
+        _drop_finalizers(filesystem)
+        filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
+        return filesystem
+
+    async def _renew(self, expired: Any) -> None:
+        """Replace the filesystem ``expired`` by one with new credentials, unless another call has done so. Raises
+        CredentialsError if there are none."""
+        newer = await self._renewal(self._options)
+        if self.filesystem is not expired:
+            return
+        unused, self._replaced = self._replaced, expired
+        self._options = {**self._options, **newer}
+        self.filesystem = self._make(self._class, self._options)
+        if unused is not None:
+            await self._close_clients(unused)
 
     def _check_place(self, url: str) -> None:
         """Raise InvalidOptionError if ``url`` is of another host or user than the store."""
@@ -299,6 +321,11 @@ class FsspecStore(Unpicklable):
         self._closed = True
         await self._calls.close()
         await self._threads.close()
+        for filesystem in (self.filesystem, self._replaced):
+            if filesystem is not None:
+                await self._close_clients(filesystem)
+
+    async def _close_clients(self, filesystem: Any) -> None:
         if not self.asynchronous:
             return
         names = ["_session", "session", "service_client"]  # filesystems give their client's session such names
@@ -306,7 +333,7 @@ class FsspecStore(Unpicklable):
             names.append("credential")
         for name in names:
             try:
-                close_client = getattr(getattr(self.filesystem, name, None), "close", None)
+                close_client = getattr(getattr(filesystem, name, None), "close", None)
             except RuntimeError:  # gcsfs, while it has made no session
                 continue
             if close_client is not None:
@@ -352,8 +379,23 @@ class FsspecStore(Unpicklable):
             await asyncio.sleep(delay)
 
     async def call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call the method ``name`` of the filesystem once, with a time limit, and raise its errors as StoreErrors."""
+        """Call the method ``name`` of the filesystem once, with a time limit, and raise its errors as StoreErrors. If
+        credentials of a catalog have expired, the call is repeated with new ones."""
         self.check_open()
+        if self._renewal is None:
+            return await self._call(request, name, *arguments, **options)
+        if self._renewal.is_due():  # gcsfs itself repeats a call with an expired token for half a minute
+            await self._renew(self.filesystem)
+        used = self.filesystem
+        try:
+            return await self._call(request, name, *arguments, **options)
+        except AccessDeniedError as error:
+            if error.__cause__ is None or not _may_have_expired(error.__cause__):
+                raise
+        await self._renew(used)
+        return await self._call(request, name, *arguments, **options)
+
+    async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
         body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
         limit_s = self._longest_call_s(body_bytes)
         work = self._work(name, *arguments, **options)
@@ -437,6 +479,14 @@ def _drop_finalizers(filesystem: object) -> None:
                 finalizer.detach()
 
 
+def _google_credentials(token: str) -> Any:
+    """Return gcsfs' form of an OAuth token. For the token itself gcsfs would ask another server of Google, before its
+    first call, when the token expires."""
+    from google.oauth2.credentials import Credentials  # gcsfs needs it
+
+    return Credentials(token)
+
+
 def place_of(protocol: str, url: str) -> dict[str, Any]:
     """Return the arguments of the filesystem that ``url`` has itself, such as host and user, as the filesystem reads
     them; {} if its package is not installed. The values may be secrets."""
@@ -469,8 +519,7 @@ class FsspecObject(Unpicklable):
         self.url: str = safe_url(url)
         self._store = store
         self._path = path
-        # the token differs for filesystems with different options, without showing the options
-        self.identity: str = f"{store.protocol}://{path} {store.filesystem._fs_token}"
+        self.identity: str = f"{store.protocol}://{path} {store.token}"
         self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
         self._young = False  # the last info's time is too recent to tell the version from the next one
 
@@ -667,7 +716,13 @@ def _access_hint(protocol: str, missing: Sequence[str] = ()) -> str | None:
     return f"Pass {' and '.join(missing)} in storage_options." if missing else _ACCESS.get(protocol.lower())
 
 
-def _status(error: Exception) -> int:
+def _may_have_expired(error: BaseException) -> bool:
+    """Return whether the exception of a client is about who asks, rather than about what they may do: status 401, or
+    Azure's 403 for a signature that is not valid (any more)."""
+    return _status(error) == 401 or "Authentication" in type(error).__name__
+
+
+def _status(error: BaseException) -> int:
     """Return the HTTP status of a client's exception; 0 if it has none."""
     for name in ("status", "code", "status_code"):
         status = getattr(error, name, None)

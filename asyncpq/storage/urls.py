@@ -250,7 +250,8 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
 
 
 #: The storage option with which a table's catalog is asked for credentials anew, for asyncpq's own use: a coroutine
-#: function that takes the options whose credentials have expired, and returns those that replace them.
+#: function that takes the options whose credentials have expired, and returns those that replace them; its method
+#: ``is_due`` says whether those that it gave last have expired, as far as it knows.
 RENEWAL: Final = "asyncpq.renewal"
 _ALIASES = {
     "s3": ("s3", "s3a"),

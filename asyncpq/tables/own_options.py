@@ -8,6 +8,7 @@ options name counts first; credentials of the two are never mixed.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -85,7 +86,17 @@ _CREDENTIALS: Final = frozenset(
     }
 )
 _CLIENT_CREDENTIALS: Final = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
+#: For each protocol, the options that a catalog may give for some time, and what the name of the property begins with
+#: that says when they expire, in milliseconds since 1970.
+_VENDED: Final = {
+    "s3": (("key", "secret", "token"), "s3.session-token-expires-at-ms"),
+    "gs": (("token",), "gcs.oauth2.token-expires-at"),
+    "az": (("sas_token",), "adls.sas-token-expires-at-ms"),
+    "abfs": (("sas_token",), "adls.sas-token-expires-at-ms"),
+}
+_MAY_EXPIRE: Final = frozenset({"token", "sas_token"})
 _TRUE: Final = ("true", "1", "yes", "on", "t")
+_ACCOUNT_SIGNATURE: Final = "adls.sas-token."
 #: The protocols whose urls a table of the protocol may have: the table's options count for all of them.
 _SAME: Final = {
     "s3": ("s3", "s3a"),
@@ -107,6 +118,9 @@ def delta_options(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(protocol: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
+    for name, value in given.items():  # of Azure, a signature for each account, such as a.dfs.core.windows.net
+        if protocol in ("az", "abfs") and name.startswith(_ACCOUNT_SIGNATURE) and value:
+            options |= {"sas_token": str(value), "account_name": name[len(_ACCOUNT_SIGNATURE) :].partition(".")[0]}
     for known, option in names.get("az" if protocol == "abfs" else protocol, ()):
         value = next((given[name] for name in known if given.get(name)), None)
         if value is not None:
@@ -154,20 +168,40 @@ class VendedCredentials:
     """Credentials that a catalog has given a table for some time. It is asked for others when they have expired.
 
     Args:
-        options: the credentials as options of fsspec's filesystem.
-        load: asks the catalog; returns new ``options``. Blocks.
+        protocol: of the table's store.
+        properties: of the table's ``io``, with the credentials, and perhaps the time when they expire.
+        load: asks the catalog; returns new ``properties``. Blocks.
         table: the table's name, for messages.
     """
 
-    def __init__(self, options: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], table: str) -> None:
-        self._options = dict(options)
+    def __init__(
+        self, protocol: str, properties: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], table: str
+    ) -> None:
+        self._protocol = protocol
         self._load = load
         self._table = table
         self._lock = asyncio.Lock()
+        self._take(properties)
+
+    def _take(self, properties: Mapping[str, Any]) -> None:
+        options = iceberg_options(self._protocol, properties)
+        names, expiry = _VENDED[self._protocol]
+        self._options = {name: options[name] for name in names if name in options}
+        times = [str(value) for name, value in properties.items() if name.startswith(expiry)]
+        self._expires_ms = min((int(time) for time in times if time.isdecimal()), default=None)
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether there are such credentials: a key of S3 has a session token, one of Azure a signature."""
+        return not _MAY_EXPIRE.isdisjoint(self._options)
 
     def update(self, newer: VendedCredentials) -> None:
         """Use the credentials of a table that was loaded later."""
-        self._options, self._load = newer._options, newer._load
+        self._options, self._load, self._expires_ms = newer._options, newer._load, newer._expires_ms
+
+    def is_due(self) -> bool:
+        """Return whether the credentials have expired, by the time that the catalog named."""
+        return self._expires_ms is not None and time.time() * 1000 >= self._expires_ms
 
     async def __call__(self, expired: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the credentials that came after those of ``expired``, options of a filesystem.
@@ -177,7 +211,7 @@ class VendedCredentials:
         async with self._lock:
             if self._is_in(expired):
                 try:
-                    self._options = dict(await asyncio.to_thread(self._load))
+                    self._take(await asyncio.to_thread(self._load))
                 except Exception as error:
                     raise CredentialsError(
                         f"the credentials of {self._table} have expired, and its catalog gave no others: "

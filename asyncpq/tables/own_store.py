@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -52,7 +52,7 @@ _CONNECTION_ENDPOINT: Final = re.compile(r"(?:^|;)\s*BlobEndpoint=([^;]+)", re.I
 _AZURE: Final = re.compile(r"(?:.*\.)?(?:core\.windows\.net|fabric\.microsoft\.com)")
 _AMAZON: Final = re.compile(r"(?:.*\.)?amazonaws\.com")
 _THIS_MACHINE: Final = re.compile(r"(?:.*\.)?localhost(?:\.localstack\.cloud)?|::1")
-_VENDED: Final = frozenset({"key", "secret", "token", RENEWAL})
+_VENDED: Final = frozenset({"key", "secret", "token", "sas_token", RENEWAL})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -111,19 +111,23 @@ def delta_store(url: str, options: Mapping[str, Any] | None) -> OwnStore | None:
 
 
 def iceberg_store(
-    url: str, properties: Mapping[str, Any], renew: VendedCredentials | None = None, owner: str = ""
+    url: str,
+    properties: Mapping[str, Any],
+    load: Callable[[], Mapping[str, Any]] | None = None,
+    table: str = "",
+    owner: str = "",
 ) -> OwnStore | None:
     """Return the store of a pyiceberg table at ``url`` whose ``io`` has these ``properties``; None if they name no
     setting of such a store: a catalog may have loaded the table without a request to its store.
 
-    ``renew``: asks the catalog for credentials that replace those in ``properties``; None if it cannot. ``owner``: see
-    :class:`OwnStore`.
+    ``load``: asks the catalog for the ``table``'s properties anew, whose credentials replace expired ones; None if it
+    cannot. ``owner``: see :class:`OwnStore`.
     """
     protocol, bucket = _protocol(url)
     prefixes = _ICEBERG_PREFIXES.get(protocol, ())
     if not any(name.startswith(prefixes) and value for name, value in properties.items()):
         return None
-    settings = Settings()
+    settings, options = Settings(), iceberg_options(protocol, properties)
     if protocol == "s3":
         settings = Settings(
             _first(properties, "s3.endpoint") or _file_io_endpoint(protocol, properties),
@@ -142,14 +146,15 @@ def iceberg_store(
         endpoint = _first(properties, "adls.account-host", "adls.blob-storage-authority") or _endpoint_in(connection)
         settings = Settings(
             endpoint or _file_io_endpoint(protocol, properties),
-            _first(properties, "adls.account-name") or _account_in(connection),
+            _first(properties, "adls.account-name") or _account_in(connection) or options.get("account_name"),
         )
     if settings == Settings():
         return None
     instead = "the url of its metadata file and format='iceberg'"
-    options = iceberg_options(protocol, properties)
-    if protocol == "s3" and "token" in options and renew is not None:
-        options[RENEWAL] = renew
+    if load is not None:
+        renewal = VendedCredentials(protocol, properties, load, table)
+        if renewal.may_expire:
+            options[RENEWAL] = renewal
     return OwnStore(("the properties of the Iceberg table's io", instead), protocol, settings, bucket, options, owner)
 
 
@@ -275,10 +280,9 @@ def _session_settings(protocol: str, options: Mapping[str, Any]) -> Settings:
 
 
 def _protocol(url: str) -> tuple[str, str]:
-    """Return one name for the protocol of ``url``, and its bucket; protocol "" if the url names the account itself."""
+    """Return one name for the protocol of ``url``, and its bucket; with ``container@account`` in urls of Azure."""
     protocol, rest = split_url(url)
-    bucket = rest.partition("/")[0]
-    return ("" if "@" in bucket else store_protocol(protocol)), bucket
+    return store_protocol(protocol), rest.partition("/")[0]
 
 
 def _first(named: Mapping[str, Any], *names: str) -> str | None:

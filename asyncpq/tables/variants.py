@@ -1,4 +1,4 @@
-"""The columns of type VARIANT of Delta's and Iceberg's tables: structs of the bytes of Parquet's variant encoding."""
+"""The columns of type VARIANT of tables: structs of the bytes of Parquet's variant encoding."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import deltalake
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
@@ -19,6 +20,7 @@ from asyncpq.cli.commands import app
 from asyncpq.reports.cures import CURES
 from asyncpq.reports.documents import Lint
 from localstack.seed import seed
+from tests.alp_pages import alp_file
 from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
 from tests.reports.lookups import REQUESTS, encoded, trips
@@ -71,6 +73,14 @@ def test_strict_has_an_exit_code_of_its_own(bad: Path) -> None:
     good.write_bytes(encoded(trips()))
     done = run(good, "--column", "id", "--strict")
     assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "0 findings for lookups by id")
+
+
+def test_a_note_is_shown_and_is_no_reason_to_fail() -> None:
+    """A healthy file of ALP is slower in nothing."""
+    Path("alp.parquet").write_bytes(alp_file(pa.table({"id": range(1500), "x": [at / 4 for at in range(1500)]}), [1]))
+    done = run("alp.parquet", "--column", "id", "--strict")
+    assert done.exit_code == 0
+    assert "[few-readers]" in done.stdout
 
 
 def test_a_lake_of_500_files() -> None:

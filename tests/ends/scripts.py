@@ -124,6 +124,19 @@ SCRIPTS: Final[dict[str, Script]] = {
         file.count()
         end()
     """),
+    "after one-off calls": Script("""
+        for _ in range(2):
+            with blocking.open_file(URL) as file:
+                next(iter(file.scan(batch_size=10)))
+        def read():
+            with blocking.open_file(URL, memory_cache_bytes=1) as file:
+                asked.set()
+                file.read()
+        asked = threading.Event()
+        threading.Thread(target=read, daemon=True).start()
+        asked.wait(30)
+        end()
+    """),
     "open_dataset entered": Script("""
         context = blocking.open_dataset([FILE])
         batches = iter(context.__enter__().scan())

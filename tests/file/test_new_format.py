@@ -6,11 +6,13 @@ import asyncio
 import datetime as dt
 import math
 import struct
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -18,7 +20,7 @@ from asyncpq import col
 from tests.alp_pages import bits_of
 from tests.parquet_files import BINARY, I32, LIST, STRUCT, EditedFile, Items, Struct
 from tests.parquet_samples import CORPUS
-from tests.reads import DISTRUSTING, ask
+from tests.reads import DISTRUSTING, ask, by_pyarrow
 
 GROUND = CORPUS / "ground"
 needs_ground = pytest.mark.skipif(
@@ -166,3 +168,22 @@ def test_bounds_of_int96_prune_if_the_footer_says_that_they_are_chronological() 
         groups, found = ask(file.data(), question)
         assert found["t"].to_pylist() == [rows[25]]
         assert groups == left
+
+
+def test_the_rust_crates_bounds_of_int96_prune_groups_and_pages() -> None:
+    data = (Path(__file__).resolve().parents[1] / "data" / "int96_timestamp_order.parquet").read_bytes()
+    whole = pq.read_table(pa.BufferReader(data))
+    first = dt.datetime(2024, 1, 1)
+    assert whole.to_pydict() == {"t": [first + dt.timedelta(hours=at) for at in range(60)], "id": list(range(60))}
+    for where, left in (
+        (col("t") == first + dt.timedelta(hours=25), 10),
+        (col("t") < first + dt.timedelta(hours=30), 30),
+    ):
+
+        async def question(opened: asyncpq.File, where: Any = where) -> tuple[int, pa.Table]:
+            plan = await opened.plan(where=where)
+            return plan.pruning.rows_kept, await opened.read(where=where)
+
+        rows, found = ask(data, question)
+        assert found.equals(by_pyarrow(data, where))
+        assert rows == left

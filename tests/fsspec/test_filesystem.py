@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import importlib
 import io
 import os
@@ -18,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fsspec
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -71,7 +73,7 @@ def test_chained_urls(server: ObjectServer) -> None:
     options = {"s3": server.storage_options, "asyncpq": {"memory_cache_bytes": 1 << 20}}
     with fsspec.open("asyncpq::s3://bucket/trips.parquet", "rb", **options) as file:
         assert pq.ParquetFile(file).read().equals(TABLE)
-        assert file.fs.unstrip_protocol(file.path) == "asyncpq::s3://bucket/trips.parquet"
+        assert file.fs.unstrip_protocol(file.path) == "asyncpq://s3://bucket/trips.parquet"
     other, path = fsspec.core.url_to_fs(f"asyncpq::{server.endpoint}/{TRIPS}")
     assert (path, other.cat_file(path)) == (f"{server.endpoint}/{TRIPS}", DATA)
 
@@ -81,7 +83,7 @@ def test_local_files(tmp_path: Path) -> None:
     for url in (f"asyncpq::file://{tmp_path}/trips.parquet", f"asyncpq://{tmp_path}/trips.parquet"):
         filesystem, path = fsspec.core.url_to_fs(url)
         assert pq.read_table(path, filesystem=filesystem).equals(TABLE)
-        assert filesystem.unstrip_protocol(path) == f"asyncpq::file://{tmp_path}/trips.parquet"
+        assert filesystem.unstrip_protocol(path) == f"asyncpq://{tmp_path}/trips.parquet"
 
 
 def test_pyarrow_datasets(filesystem: Filesystems, server: ObjectServer) -> None:
@@ -96,6 +98,37 @@ def test_pyarrow_datasets(filesystem: Filesystems, server: ObjectServer) -> None
 def test_polars(filesystem: Filesystems) -> None:
     with filesystem().open(TRIPS) as file:
         assert pl.read_parquet(file, columns=["text"]).to_arrow()["text"].to_pylist() == TABLE["text"].to_pylist()
+
+
+@pytest.mark.parametrize("target", [None, "s3"])
+@pytest.mark.parametrize("name", ["lake/day=1/*.parquet", "lake/**/*.parquet", "trips.parquet"])
+def test_duckdb(server: ObjectServer, target: str | None, name: str) -> None:
+    server.put("bucket/lake/day=1/other.parquet", DATA)
+    options: Any = {"target_protocol": "s3", "target_options": server.storage_options}
+    filesystem = fsspec.filesystem("asyncpq", **(options if target else {"s3": server.storage_options}))
+    with duckdb.connect() as connection:
+        connection.register_filesystem(filesystem)
+        url = f"asyncpq://bucket/{name}" if target else f"asyncpq://s3://bucket/{name}"
+        found = connection.sql(f"select count(*), count(distinct filename) from read_parquet('{url}')").fetchone()
+    own = filesystem.glob(f"s3://bucket/{name}")
+    assert found == (sum(pq.read_metadata(filesystem.open(path)).num_rows for path in own), len(own))
+
+
+def test_duckdb_reads_local_files(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"{number} a.parquet").write_bytes(DATA)
+    with duckdb.connect() as connection:
+        connection.register_filesystem(fsspec.filesystem("asyncpq"))
+        for pattern, files in (("*.parquet", 2), ("0 a.parquet", 1)):
+            found = connection.sql(f"select count(*) from read_parquet('asyncpq://{tmp_path}/{pattern}')").fetchone()
+            assert found == (files * TABLE.num_rows,)
+
+
+def test_modified(filesystem: Filesystems, server: ObjectServer) -> None:
+    server.put("bucket/dated.parquet", DATA, modified=1_700_000_000)
+    assert filesystem().modified("bucket/dated.parquet") == dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
+    with pytest.raises(asyncpq.ObjectNotFoundError):
+        filesystem().modified("bucket/none.parquet")
 
 
 class Recorded(io.BytesIO):

@@ -6,7 +6,8 @@ import copy
 import logging
 import pickle
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 import asyncpq
 from asyncpq import blocking
 from asyncpq.indexing import Bounds, Keys
+from asyncpq.options import immutable
+from asyncpq.testing import ObjectServer
 
 FILES = 45
 
@@ -27,6 +30,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(FILES):
         pq.write_table(pa.table({"id": [number, number + 100]}), folder / f"{number:02d}.parquet")
     return folder
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with ObjectServer.in_thread() as running:
+        yield running
 
 
 def bridges() -> set[threading.Thread]:
@@ -50,7 +59,100 @@ def test_blocking_openings(lake: Path) -> None:
         pass
     with pytest.raises(asyncpq.InvalidOptionError), blocking.open_dataset(lake, memory_cache_bytes=-1):
         pass
+    assert len(bridges() - before) == 2  # one of each kind of options stays open for the next call, none that failed
+    blocking._end_shared()
     assert bridges() == before
+
+
+def numbers(file: blocking.BlockingFile) -> list[int]:
+    found: list[int] = file.read()["id"].to_pylist()
+    return found
+
+
+def test_one_off_openings_of_equal_options_share_a_session(lake: Path, server: ObjectServer) -> None:
+    server.put("bucket/a.parquet", (lake / "00.parquet").read_bytes())
+    server.put("bucket/b.parquet", (lake / "01.parquet").read_bytes())
+    before = bridges()
+
+    def read(name: str, **options: Any) -> list[int]:
+        with blocking.open_file(
+            f"s3://bucket/{name}.parquet", storage_options=server.storage_options, **options
+        ) as file:
+            return numbers(file)
+
+    assert read("a") == [0, 100]
+    asked = len(server.log)
+    assert read("a") == [0, 100]
+    assert len(server.log) == asked + 1  # whether the object is still the same: pages and footer are in memory
+    assert read("b") == [1, 101]
+    assert len(bridges() - before) == 1
+    server.put("bucket/a.parquet", (lake / "02.parquet").read_bytes())
+    assert read("a") == [2, 102]  # no older version, whatever the session's policy
+    for options in ({"memory_cache_bytes": 0}, {"memory_cache_bytes": 0, "negative_ttl_s": 1.0}):
+        read("a", **options)
+    assert len(bridges() - before) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({}, {}, True),
+        ({"storage_options": {"s3": {"key": "a"}}}, {"storage_options": {"s3": {"key": "a"}}}, True),
+        ({"storage_options": {"s3": {"key": "a"}}}, {"storage_options": {"s3": {"key": "b"}}}, False),
+        ({"storage_options": {"anon": True}}, {"storage_options": {"anon": 1}}, False),
+        ({"retry": asyncpq.RetryOptions()}, {"retry": asyncpq.RetryOptions(max_attempts=9)}, False),
+        ({"cache_policy": {"s3://a/": immutable()}}, {"cache_policy": {"s3://a/": immutable()}}, True),
+        ({"on_event": print}, {"on_event": print}, True),
+        ({"on_event": [].append}, {"on_event": [].append}, False),
+        ({"memory_cache": asyncpq.MemoryCache(1 << 20)}, {"memory_cache": asyncpq.MemoryCache(1 << 20)}, False),
+    ],
+)  # fmt: skip
+def test_which_options_are_equal(one: Any, other: Any, same: bool) -> None:
+    with_one, with_other = blocking.OneOffSession(one), blocking.OneOffSession(other)
+    assert (with_one.asynchronous is with_other.asynchronous) is same
+
+
+def test_the_environment_is_an_option(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = blocking.OneOffSession({})
+    monkeypatch.setenv("AWS_PROFILE", "another")
+    assert blocking.OneOffSession({}).asynchronous is not first.asynchronous
+
+
+def test_a_shared_session_ends_when_it_is_idle(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "_IDLE_S", 0.05)
+    before = bridges()
+    with blocking.open_file(lake / "00.parquet") as file:
+        (thread,) = bridges() - before
+        thread.join(0.2)
+        assert numbers(file) == [0, 100]  # in use, so it is not idle
+    thread.join(10)
+    assert bridges() == before
+    with blocking.open_file(lake / "00.parquet") as file:
+        assert numbers(file) == [0, 100]
+
+
+def test_few_idle_sessions_stay_open(lake: Path) -> None:
+    before = bridges()
+    for number in range(12):
+        with blocking.open_file(lake / "00.parquet", memory_cache_bytes=1 << 20 | number) as file:
+            assert numbers(file) == [0, 100]
+    ended_by = time.monotonic() + 10
+    while len(bridges() - before) > 4 and time.monotonic() < ended_by:
+        time.sleep(0.01)
+    assert len(bridges() - before) == 4
+
+
+def test_what_a_one_off_block_began_ends_with_it(lake: Path) -> None:
+    with blocking.open_dataset(lake) as dataset, blocking.open_dataset(lake) as other:
+        scan, kept = iter(dataset.scan()), iter(other.scan())
+        assert next(scan).num_rows == next(kept).num_rows == 2
+        reader = dataset.scan().to_reader()
+        inner = blocking.OneOffSession({}).asynchronous
+    with pytest.raises(asyncpq.UsageError):
+        next(scan)
+    with pytest.raises(asyncpq.UsageError):
+        reader.read_all()
+    assert not inner.runtime._closers
 
 
 def test_a_session_that_cannot_be_entered_leaves_no_thread(tmp_path: Path) -> None:
@@ -88,7 +190,7 @@ def test_the_blocking_classes_have_the_names_of_the_others() -> None:
         for name, value in vars(blocking).items()
         if getattr(value, "__module__", "") == "asyncpq.blocking" and not name.startswith(("_", "Blocking"))
     }
-    assert set(blocking.__all__) == own - {"P", "T", "A", "B", "S", "Q"}
+    assert set(blocking.__all__) == own - {"OneOffSession"} - {"P", "T", "A", "B", "S", "Q"}
     for name in blocking.__all__:
         assert hasattr(asyncpq, name) or hasattr(asyncpq.indexing, name)
         assert getattr(blocking, name) is not getattr(asyncpq, name, None)

@@ -16,12 +16,13 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain, xxh64
-from tests.parquet_files import EditedFile, Struct, metadata_of, row_groups_left, write
+from tests.parquet_files import I32, I64, STRUCT, EditedFile, Struct, encode, metadata_of, row_groups_left, write
 from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import ask
 
 ALWAYS = asyncpq.RequestOptions(bloom_filters="always")
-SPARK = (Path(__file__).resolve().parents[1] / "data" / "spark_bloom.parquet").read_bytes()
+DATA_FOLDER = Path(__file__).resolve().parents[1] / "data"
+SPARK = (DATA_FOLDER / "spark_bloom.parquet").read_bytes()
 SPARK_TABLE = pq.read_table(pa.BufferReader(SPARK))
 
 
@@ -237,3 +238,42 @@ def test_a_consistent_lie_is_the_same_as_lying_statistics() -> None:
 
     assert ask(data, question, requests=ALWAYS) == 0  # cannot be noticed; what trust_statistics is for
     assert ask(data, question, requests=ALWAYS, read=asyncpq.ReadOptions(trust_statistics=False)) == 1
+
+
+# -- ClickHouse writes a filter of every column, as large as the chunk has values ---------------------
+
+
+CHDB = (DATA_FOLDER / "chdb_bloom.parquet").read_bytes()
+
+
+def _enlarged(data: bytes, num_bytes: int) -> bytes:
+    """The file with filters of so many bytes each, which rule out nothing."""
+    file = EditedFile(data)
+    kind = Struct({1: (STRUCT, Struct())})
+    head = encode(Struct({1: (I32, num_bytes), 2: (STRUCT, kind), 3: (STRUCT, kind), 4: (STRUCT, kind)}))
+    for group in range(2):
+        file.meta(0, group).put(14, file.append(head + b"\xff" * num_bytes), I64)
+        file.meta(0, group).put(15, len(head) + num_bytes, I32)
+    return file.data()
+
+
+@pytest.mark.parametrize("bloom_filters", ["auto", "always"])
+@pytest.mark.parametrize(("num_bytes", "ruled_out"), [(None, 1), (2 << 20, 0)], ids=["chdb", "2 MiB"])
+def test_a_key_costs_blocks_of_large_filters_and_not_the_filters(
+    num_bytes: int | None, ruled_out: int, bloom_filters: Any
+) -> None:
+    data = CHDB if num_bytes is None else _enlarged(CHDB, num_bytes)
+    size = sum(chunk.bloom_filter_length or 0 for group in metadata_of(data).row_groups for chunk in [group.chunk(0)])
+
+    options = asyncpq.RequestOptions(bloom_filters=bloom_filters, tail_bytes=4096, latency_s=0.03, gap_bytes=0)
+    for key in (20_001, 7, 30_002):
+
+        async def question(file: asyncpq.File, key: int = key) -> asyncpq.ReadMetrics:
+            assert (await file.lookup({"id": key})).to_pylist() == [{"id": key}]
+            return file.metrics
+
+        metrics = ask(data, question, requests=options)  # of a session that knows nothing of the file
+        assert metrics.bytes_by_purpose.get("bloom", 0) * 20 < size
+        if bloom_filters == "always":
+            assert metrics.requests_by_purpose["bloom"]
+            assert metrics.row_groups_by_bloom == ruled_out

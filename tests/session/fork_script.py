@@ -1,7 +1,7 @@
 """Run by test_concurrent_use: forks at a given moment, and says what child and parent could read.
 
-``python fork_script.py MOMENT URL``; MOMENT is "before", "during" or "after". Prints one line of the child and one
-of the parent, each ``ok`` or what went wrong. Whatever hangs is ended by the alarm.
+``python fork_script.py MOMENT URL``; MOMENT is "before", "during", "after", "blocking" or "one_off". Prints one
+line of the child and one of the parent, each ``ok`` or what went wrong. Whatever hangs is ended by the alarm.
 """
 
 from __future__ import annotations
@@ -66,7 +66,25 @@ def child_of_a_blocking_session(url: str) -> None:
         assert file.lookup({"id": 5}, ["value"]).to_pylist() == WANTED
 
 
-def forked(work: Callable[[], None]) -> None:
+def fork_between_one_off_calls(url: str) -> None:
+    """Parent and child have shared sessions of their own; what the parent began, the child does not end."""
+
+    def lookup() -> None:
+        with asyncpq.blocking.open_file(url, storage_options=storage_options()) as file:
+            assert file.lookup({"id": 5}, ["value"]).to_pylist() == WANTED
+
+    def twice() -> None:
+        lookup()
+        lookup()
+
+    lookup()
+    with asyncpq.blocking.open_file(url, storage_options=storage_options()) as file:
+        forked(twice)
+        assert file.lookup({"id": 5}, ["value"]).to_pylist() == WANTED
+    lookup()
+
+
+def forked(work: Callable[[], object]) -> None:
     """Fork; ``work()`` is the child's whole life."""
     sys.stdout.flush()
     child = os.fork()
@@ -133,6 +151,8 @@ def main() -> None:
         asyncio.run(fork_during(url))
     elif moment == "after":
         fork_after(url)
+    elif moment == "one_off":
+        fork_between_one_off_calls(url)
     else:
         child_of_a_blocking_session(url)
     sys.stdout.write("parent ok\n")

@@ -145,8 +145,8 @@ def server() -> Iterator[ObjectServer]:
         yield running
 
 
-MOMENTS = ["before", "during", "after", "blocking"]
-QUICK = {("S3", "during"), ("HTTP", "before"), ("local", "after"), ("local", "blocking")}
+MOMENTS = ["before", "during", "after", "blocking", "one_off"]
+QUICK = {("S3", "during"), ("HTTP", "before"), ("local", "after"), ("local", "blocking"), ("S3", "one_off")}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,15 @@ TABLES = {
         "INSERT INTO {t} VALUES (3, 1234567890, 1234567890.1234, 1, 1.5, 1, 0.5, 0.25, 0.125, array(1),"
         " named_struct('x', 1.5), 7.25)",
     ],
+    "chars": [
+        "CREATE TABLE {t} (id BIGINT, c CHAR(5), v VARCHAR(5), p CHAR(5)) USING delta PARTITIONED BY (p)",
+        "INSERT INTO {t} VALUES (1, 'ab', 'ab', 'cd'), (2, '', '', NULL), (3, ' x', ' x ', 'efghi')",
+    ],
+    "floats": [
+        "CREATE TABLE {t} (id BIGINT, x DOUBLE, p DOUBLE, q STRING) USING delta PARTITIONED BY (p, q)",
+        "INSERT INTO {t} VALUES (1, -0.0D, -0.0D, ''), (2, double('NaN'), double('NaN'), NULL), (3, 0.1D, 0.1D, 'a'),"
+        " (4, double('-Infinity'), double('Infinity'), ' ')",
+    ],
     "bytes": [
         "CREATE TABLE {t} (id BIGINT, p BINARY) USING delta PARTITIONED BY (p)",
         "INSERT INTO {t} VALUES (1, X'616263'), (2, NULL), (3, X'C3A9'), (4, X'01'), (5, X'5C7530303431')",

@@ -7,17 +7,21 @@ import asyncio
 import gc
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from fsspec.asyn import AsyncFileSystem
+from fsspec.registry import _registry
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
 
 import asyncpq
 from asyncpq import col
@@ -41,7 +45,8 @@ def served_table(server: ObjectServer, folder: Path, name: str) -> Table:
     catalog = SqlCatalog("sql", uri=f"sqlite:///{folder}/catalog.db", **properties_of(server))
     catalog.create_namespace("db")
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    table = catalog.create_table("db.events", schema, location=LOCATION)
+    plain = {"write.avro.compression-codec": "null"}
+    table = catalog.create_table("db.events", schema, location=LOCATION, properties=plain)
     table.append(pa.table({"id": range(10), "name": [name] * 10}))
     return table
 
@@ -102,11 +107,17 @@ class RestCatalog:
         self.expired = self.loads
 
     expired = 0
+    lifetime = 0  # requests after which credentials expire, as within seconds; 0: never
+    _uses = 0
 
     def check(self, request: LoggedRequest) -> Answer | None:
         token = request.headers.get("x-amz-security-token", "")
         if not token.startswith("token"):
             return error_answer(403, "AccessDenied")
+        if int(token[5:]) > self.expired and self.lifetime:
+            self._uses += 1
+            if self._uses % self.lifetime == 0:
+                self.expire()
         return error_answer(400, "ExpiredToken") if int(token[5:]) <= self.expired else None
 
     def table(self) -> Table:
@@ -150,6 +161,17 @@ async def test_the_catalog_is_asked_again_when_credentials_expire(rest: RestCata
         assert rest.loads == 4
         # the table of the user is as it was
         assert table.io.properties["s3.session-token"] == "token1"
+
+
+async def test_credentials_that_expire_within_a_read(rest: RestCatalog) -> None:
+    """Every third request is one too many, whichever it is: of metadata, a footer or pages."""
+    table = await asyncio.to_thread(rest.table)
+    rest.lifetime = 3
+    async with asyncpq.Session(memory_cache_bytes=0) as session:
+        dataset = await session.open_dataset(table)
+        for number in range(10):
+            assert await names(dataset, col("id") == number) == ["rest"]
+        assert rest.loads > 5
 
 
 async def test_a_table_that_was_loaded_later_brings_newer_credentials(rest: RestCatalog) -> None:
@@ -245,6 +267,113 @@ def delta(server: ObjectServer, folder: Path, name: str) -> DeltaTable:
     return DeltaTable("s3://bucket/d", storage_options=options)
 
 
+# -- credentials of Google and Azure ---------------------------------------------------------------
+
+
+class HttpError(Exception):
+    """As gcsfs raises it: with a code."""
+
+    code = 401
+
+
+class ClientAuthenticationError(Exception):
+    """As adlfs raises it."""
+
+    status_code = 403
+
+
+class Cloud(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    """The interface of gcsfs and adlfs that matters here: objects for those who have the last token."""
+
+    objects: ClassVar[dict[str, bytes]] = {}
+    valid: ClassVar[str] = ""
+    refusal: ClassVar[type[Exception]] = HttpError
+    refused: ClassVar[int] = 0
+
+    def __init__(self, token: str = "", sas_token: str = "", account_name: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.token = token or sas_token
+        self.account = account_name
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.partition("://")[2]
+
+    def _check(self) -> None:
+        if self.token != Cloud.valid:
+            Cloud.refused += 1
+            raise Cloud.refusal(f"{self.token} has expired")
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        self._check()
+        if path not in Cloud.objects:
+            raise FileNotFoundError(path)
+        return {"name": path, "type": "file", "size": len(Cloud.objects[path]), "etag": "e"}
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        self._check()
+        return Cloud.objects[path][start:end]
+
+
+class CloudCatalog:
+    """A catalog of one table, whose loads give a token each."""
+
+    name = "cloud"
+    properties: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, url: str, properties: Callable[[str], Mapping[str, str]]) -> None:
+        self.url = url
+        self.given = properties
+        self.loads = 0
+
+    def load_table(self, name: object) -> Table:
+        self.loads += 1
+        Cloud.valid = f"token{self.loads}"
+        metadata = TableMetadataUtil.parse_raw(Cloud.objects[self.url.partition("://")[2]].decode())
+        io = load_file_io(dict(self.given(Cloud.valid)))
+        return Table(("db", "events"), metadata, self.url, io, self)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with its time of expiry", "when it is refused"])
+@pytest.mark.parametrize("protocol", ["gs", "az"])
+async def test_tokens_of_google_and_azure_are_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, known: bool
+) -> None:
+    with ObjectServer.in_thread() as server:
+        url = served_table(server, tmp_path, protocol).metadata_location.replace("s3://", f"{protocol}://")
+        Cloud.objects = {  # urls of the same length, in metadata of Avro, too
+            path: stored.data.replace(b"s3://", f"{protocol}://".encode()) for path, stored in server.objects.items()
+        }
+    Cloud.refusal, Cloud.refused = (HttpError if protocol == "gs" else ClientAuthenticationError), 0
+    monkeypatch.setitem(_registry, protocol, Cloud)
+    expires_ms = "9999999999999"
+
+    def properties(token: str) -> dict[str, str]:
+        if protocol == "gs":
+            return {"gcs.oauth2.token": token, "gcs.oauth2.token-expires-at": expires_ms}
+        account = "account.dfs.core.windows.net"
+        return {f"adls.sas-token.{account}": token, f"adls.sas-token-expires-at-ms.{account}": expires_ms}
+
+    catalog = CloudCatalog(url, properties)
+    async with asyncpq.Session(memory_cache_bytes=0) as session:
+        if known:
+            expires_ms = "1"
+        table = catalog.load_table("t")
+        expires_ms = "9999999999999"
+        dataset = await session.open_dataset(table)
+        assert await names(dataset) == [protocol] * 10
+        assert (catalog.loads, Cloud.refused) == (1 + known, 0)
+        if known:
+            return
+        Cloud.valid = "another"
+        assert await names(dataset) == [protocol] * 10
+        assert catalog.loads == 2
+        Cloud.valid = "yet another"
+        found = await asyncio.gather(*[names(dataset, col("id") == number) for number in range(10)])
+        assert found == [[protocol]] * 10
+        assert catalog.loads == 3
+
+
 # -- names ----------------------------------------------------------------------------------------
 
 
@@ -275,6 +404,7 @@ def delta(server: ObjectServer, folder: Path, name: str) -> DeltaTable:
             {"account_name": "a", "account_key": "k", "account_host": "h"},
         ),
         ("az", {"adls.connection-string": "c", "adls.sas-token": "s"}, {"connection_string": "c", "sas_token": "s"}),
+        ("abfs", {"adls.sas-token.a.dfs.core.windows.net": "s"}, {"account_name": "a", "sas_token": "s"}),
     ],
 )
 def test_names_of_pyicebergs_properties(protocol: str, properties: dict[str, str], options: dict[str, Any]) -> None:

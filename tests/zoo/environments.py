@@ -54,6 +54,7 @@ class PythonEnvironment:
     python: str  # such as "3.8"
     requirements: tuple[str, ...]
     from_source: str = ""  # names, with commas between them
+    arguments: tuple[str, ...] = ()  # of the program
 
     def prepare(self, folder: Path, program: Path) -> list[str]:
         """A virtual environment with the requirements."""
@@ -65,7 +66,7 @@ class PythonEnvironment:
             install([*pip, "--upgrade", "pip"], folder)  # theirs knows no wheels of manylinux2014
         source = ["--no-binary", self.from_source] if self.from_source else []
         install([*pip, "--only-binary", ":all:", *source, *self.requirements], folder)
-        return [python, str(program)]
+        return [python, str(program), *self.arguments]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,8 @@ from pathlib import Path
 from tests.zoo.ask import Verdict
 from tests.zoo.environments import NotInstalledError
 from tests.zoo.registry import PROGRAMS, WRITERS, Writer
-from tests.zoo.report import markdown
+from tests.zoo.report import ROOT, markdown, write_part
 
-ROOT = Path(__file__).resolve().parents[2]
 WRITE_TIMEOUT_S = 300
 FILE_TIMEOUT_S = 120
 
@@ -77,7 +76,7 @@ class Zoo:
         if not ask_only and (rewrite or result.failed or not files.is_dir()):
             result = Result(name=writer.name, version=writer.version)
             try:
-                self._write(writer, self._command(writer), files, result)
+                self.write(writer, files, result)
             except NotInstalledError as error:
                 result.not_installed = self._shown(str(error))
         if files.is_dir():
@@ -120,7 +119,13 @@ class Zoo:
         stamp.write_text(json.dumps({"state": state, "command": command}))
         return command
 
-    def _write(self, writer: Writer, command: list[str], files: Path, result: Result) -> None:
+    def write(self, writer: Writer, files: Path, result: Result) -> None:
+        """Let a writer write into ``files``, whose old content goes.
+
+        Raises:
+            NotInstalledError: it cannot be installed here.
+        """
+        command = self._command(writer)
         shutil.rmtree(files, ignore_errors=True)
         fresh = files.with_name(f".{files.name}")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -234,14 +239,12 @@ def main() -> None:
         else:
             list(pool.map(lambda w: zoo.run(w, rewrite=arguments.rewrite, ask_only=arguments.ask_only), wanted))
     results = [stored for writer in WRITERS if (stored := zoo.stored(writer)) is not None]
-    report = ROOT / "docs" / "writers.md"
     if len(results) < len(WRITERS):
-        zoo.tell(
-            f"{report} stays as it is: {len(WRITERS) - len(results)} of {len(WRITERS)} writers have no results yet"
-        )
+        lacking = len(WRITERS) - len(results)
+        zoo.tell(f"docs/writers.md stays as it is: {lacking} of {len(WRITERS)} writers have no results yet")
         return
-    report.write_text(markdown([asdict(result) for result in results]))
-    zoo.tell(f"written: {report}")
+    write_part("zoo", markdown([asdict(result) for result in results]))
+    zoo.tell("written: docs/writers.md")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from asyncpq.tables.ducklake.schema import DuckLakeColumn, arrow_value, columns_
 from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows, covers
 
 _TEXT = ("varchar", "json")
+_STRUCTS = ("struct", "variant")
 _NO_COLUMN = (1 << 31) - 1  # a field id that no column has
 _WHITE = " \t\n\v\f\r"  # DuckDB quotes strings that contain these, but no other white space
 _SPACE = re.compile(f"[{_WHITE}]*")
@@ -78,7 +79,8 @@ def _with_id(field: TableField) -> pa.Field:
         arrow_type = pa.list_(children[0])
     elif isinstance(arrow_type, pa.MapType):
         arrow_type = pa.map_(children[0].with_nullable(False), children[1])
-    return pa.field(field.name, arrow_type, metadata={"PARQUET:field_id": str(field.field_id)})
+    ids = None if field.field_id is None else {"PARQUET:field_id": str(field.field_id)}  # parts of variants have none
+    return pa.field(field.name, arrow_type, metadata=ids)
 
 
 def _columns_then(
@@ -121,7 +123,7 @@ def _array(values: Sequence[Any], column: DuckLakeColumn, literals: bool = False
     nested = [parse_nested(value, column, literals) if isinstance(value, str) else value for value in values]
     arrow_type = _with_id(column.field).type
     is_null = pa.array([value is None for value in nested], pa.bool_())
-    if column.type_name == "struct":
+    if column.type_name in _STRUCTS:
         parts = [_array([value and value[part.field.name] for value in nested], part) for part in column.children]
         return pa.StructArray.from_arrays(parts, fields=list(arrow_type), mask=is_null)
     collections = [value or () for value in nested]
@@ -167,7 +169,7 @@ class _NestedParser:
         if self._text.startswith("NULL", self._position) and self._ends(self._position + 4):
             self._position += 4
             return None
-        if column.type_name == "struct":
+        if column.type_name in _STRUCTS:
             return self._struct(column.children, is_literal)
         if column.type_name == "list":
             return self._list(column.children[0])

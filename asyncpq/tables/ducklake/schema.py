@@ -2,6 +2,7 @@
 
 Types are those of the table's files: uuid and json as Arrow extensions, intervals as 12 bytes. 128-bit integers, which
 files hold as doubles and catalogs as they are, have the type that DuckDB gives them in Arrow: decimals of 38 digits.
+Variants are structs of the bytes of Parquet's variant encoding.
 Spec: "Data Types"; "ducklake_file_column_stats" for the text of bounds.
 
 Files match columns by field id. Files that were added to a DuckLake as they are match by name, through a mapping:
@@ -30,6 +31,7 @@ from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.column_paths import ColumnPaths
 from asyncpq.tables.ducklake.moments import is_moment, number_of_text
+from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
 
@@ -378,9 +380,11 @@ def _by_parent(columns: Sequence[Row]) -> _Children:
 
 
 def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
-    children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
-    fields = tuple(child.field for child in children)
     name, type_name = str(row["column_name"]), str(row["column_type"])
+    children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
+    if type_name == "variant" and not children:
+        children = tuple(DuckLakeColumn(part, "blob", ()) for part in VARIANT_PARTS)
+    fields = tuple(child.field for child in children)
     type_, default, unreadable = _type(type_name, fields), None, None
     if type_ is None:
         message = f"DuckLake table {table}: asyncpq does not support columns of type {type_name}"
@@ -398,12 +402,15 @@ def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
         field_id=row["column_id"],
         default=default,
         children=() if type_ is None else fields,
+        is_variant=type_ is VARIANT_TYPE,
         unreadable=unreadable,
     )
     return DuckLakeColumn(field, type_name, children)
 
 
 def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
+    if name == "variant" and children == VARIANT_PARTS:
+        return VARIANT_TYPE
     parts = [pa.field(child.name, child.type, child.nullable) for child in children]
     if name == "struct" and parts:
         return pa.struct(parts)
@@ -463,7 +470,9 @@ def _mapped(field: TableField, by_target: Mapping[int, Row], types: Mapping[int,
         field,
         field_id=None,
         names=_NO_NAME if row is None else (str(row["source_name"]),),
-        children=tuple(_mapped(child, by_target, types) for child in field.children),
+        children=field.children
+        if field.is_variant
+        else tuple(_mapped(child, by_target, types) for child in field.children),
         resolution=None if field.field_id is None else RESOLUTIONS.get(types[field.field_id]),
     )
 

@@ -289,9 +289,13 @@ class _Tables:
             types = self._connection.execute(select(*names).select_from(self._table(name)).limit(1)).first() or ()
         for position, key in enumerate(columns):
             expression: ColumnElement[Any] = column(key)
-            if types and _JSON.search(types[position]) and types[position] != "JSON":
+            quoted = self._connection.dialect.identifier_preparer.quote(key)
+            if types and types[position] == "VARIANT":
+                # as DuckDB writes it to files; some integers it cannot write there
+                encoded = f"CAST(TRY(variant_to_parquet_variant({quoted})) AS VARCHAR)"
+                expression = literal_column(f"coalesce({encoded}, 'no variant of Parquet')")
+            elif types and _JSON.search(types[position]) and types[position] != "JSON":
                 # a list of JSON as text is a JSON list, whose nulls may be either kind of null
-                quoted = self._connection.dialect.identifier_preparer.quote(key)
                 expression = literal_column(f"CAST({quoted} AS {_JSON.sub(_as_text, types[position])})")
             if position not in plain:
                 expression = cast(expression, String).label(f"column_{position}")

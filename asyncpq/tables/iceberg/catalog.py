@@ -56,7 +56,6 @@ from asyncpq.tables.iceberg.metadata import decode_table_metadata
 from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 from asyncpq.tables.locations import TableStore, store_protocol
-from asyncpq.tables.own_options import VendedCredentials, iceberg_options
 from asyncpq.tables.own_store import OwnStore, iceberg_store
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -134,12 +133,12 @@ class IcebergCatalog:
             return iceberg_store(url, properties)
 
         def load() -> Mapping[str, Any]:
-            return _vended(catalog.load_table(name).io.properties)
+            properties: Mapping[str, Any] = catalog.load_table(name).io.properties
+            return properties
 
         # who has loaded the table may not see what others see
         owner = repr((catalog.name, sorted(map(str, catalog.properties.items())), name, table.metadata.location))
-        renew = VendedCredentials(_vended(properties), load, f"Iceberg table {'.'.join(name)}")
-        return iceberg_store(url, properties, renew, owner)
+        return iceberg_store(url, properties, load, f"Iceberg table {'.'.join(name)}", owner)
 
     async def snapshot(self, reader: Reader) -> IcebergSnapshot:
         """Return the selected snapshot, by default the current one.
@@ -238,12 +237,6 @@ def _all_refs(metadata: TableMetadata) -> str:
     names = sorted(metadata.refs)
     rest = f", ... {len(names)} in all" if len(names) > _REFS_SHOWN else ""
     return f"Its branches and tags are {', '.join(map(shown, names[:_REFS_SHOWN]))}{rest}." if names else "It has none."
-
-
-def _vended(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the credentials that a catalog gives out for some time, in the properties of a table's ``io``."""
-    options = iceberg_options("s3", properties)
-    return {name: options[name] for name in ("key", "secret", "token") if name in options}
 
 
 def _moved(location: str, url: str) -> str | None:

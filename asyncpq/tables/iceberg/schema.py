@@ -28,6 +28,7 @@ from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
 
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)
+_DAYS_OR_MICROSECONDS = (types.DateType, types.TimestampType, types.TimestamptzType)
 _MAX_FIXED_BYTES = 16 << 20
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
@@ -45,12 +46,17 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     return literal
 
 
-def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Scalar:
-    """Decode an identity partition's value, which the column has in all rows of the data file at ``url``."""
+def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Any:
+    """Decode an identity partition's value, which the column has in all rows of the data file at ``url``.
+
+    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range.
+    """
     assert isinstance(column.field_type, types.PrimitiveType)
     try:
         return as_literal(column.field_type, value)
     except (ValueError, TypeError, ArithmeticError):
+        if isinstance(value, int) and isinstance(column.field_type, _DAYS_OR_MICROSECONDS):
+            return pa.scalar(value, schema_to_pyarrow(column.field_type))
         raise UnsupportedFeatureError(
             f"{table}: asyncpq cannot represent the partition value {value!r}", url=safe_url(url), column=column.name
         ) from None

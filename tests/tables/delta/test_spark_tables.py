@@ -14,6 +14,7 @@ import pytest
 
 import asyncpq
 from tests.delta_tables import rows_of, snapshot_of
+from tests.tables import comparisons
 from tests.tables.spark_tables import written_by_spark
 
 TABLES = (
@@ -22,6 +23,8 @@ TABLES = (
     "ids",
     "wider",
     "every_wider",
+    "chars",
+    "floats",
     "bytes",
     "int96",
     "v2_json",
@@ -41,15 +44,24 @@ def sorted_rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+def trimmed(table: pa.Table, name: str) -> list[str | None]:
+    return [None if text is None else text.rstrip(" ") for text in table[name].to_pylist()]
+
+
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", TABLES)
 async def test_equal_to_spark(written: Path, name: str) -> None:
     snapshot = await snapshot_of(written / name)
     expected = ds.dataset(written / f"{name}.expected").to_table()
+    if name == "chars":  # Spark pads them when it reads; asyncpq gives what is stored, as all other readers do
+        expected = pa.table(
+            {key: trimmed(expected, key) if key in "cp" else expected[key] for key in expected.column_names}
+        )
     assert sorted_rows(await rows_of(snapshot)) == sorted_rows(expected)
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(written / name), format="delta")
         assert sorted_rows(await dataset.read()) == sorted_rows(expected)
+        comparisons.note("Delta by Spark", expected)
         assert await dataset.count() == expected.num_rows
     # no value lies outside of its bounds
     for file in snapshot.data_files:

@@ -274,3 +274,27 @@ async def test_an_unknown_transform_rules_out_nothing(tmp_path: Path) -> None:
     async with asyncpq.open_dataset(edited_metadata(table, edit), format="iceberg") as dataset:
         for where in (col("v") == 2, col("v") < 3, col("v").is_in([2, 7]), ~col("v").is_null()):
             assert await dataset.count(where) == rows.filter(oracle(where)).num_rows
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+@pytest.mark.parametrize("in_files", [True, False], ids=["in files", "in partitions alone"])
+async def test_partitions_before_year_1_and_after_9999(tmp_path: Path, kind: pa.DataType, in_files: bool) -> None:
+    days = [-735_525, -719_162, 0, 2_932_896, 2_932_897]  # in the year -44, the first and last of Python, in 10000
+    numbers = days if kind == pa.date32() else [day * 24 * _HOUR for day in days]
+    values = pa.array(numbers, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    rows = pa.table({"v": values, "k": range(5)})
+    table = make_table(tmp_path, rows.schema)
+    with table.update_spec() as update:
+        update.add_field("v", IdentityTransform(), "part")
+    files = []
+    for row, number in enumerate(numbers):
+        content = tagged(rows.slice(row, 1), table.schema())
+        files.append(written_file(table, content if in_files else content.drop_columns("v"), Record(number)))
+    add_files(table, files, ManifestContent.DATA)
+    literals = rows["v"].slice(1, 3).to_pylist()
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(table)
+        assert (await dataset.read()).sort_by("k").cast(rows.schema).equals(rows)
+        for where in _questions(literals):
+            expected = rows.filter(oracle(where))["k"].to_pylist()
+            assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where

@@ -14,6 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from tests.tables import comparisons
 from tests.tables.spark_tables import written_by_spark
 
 TABLES = ("position_deletes", "deletion_vectors", "both", "partitions", "migrated")
@@ -42,10 +43,13 @@ async def test_equal_to_spark(written: Path, name: str) -> None:
     async with asyncpq.open_dataset(metadata_of(written / "db" / name), format="iceberg") as dataset:
         expected = expected.cast(dataset.schema)
         assert sorted_rows(await dataset.read()) == sorted_rows(expected)
+        comparisons.note("Iceberg by Spark", expected)
         assert await dataset.count() == expected.num_rows
         for column in dataset.schema.names:
             values = expected.column(column).to_pylist()[:20]
             for value in values if not isinstance(values[0], (list, dict)) else []:
                 where = col(column).is_null() if value is None else col(column).is_in([value])
                 same = [row for row in expected.to_pylist() if repr(row[column]) == repr(value)]
-                assert sorted(map(repr, (await dataset.read(where=where)).to_pylist())) == sorted(map(repr, same))
+                found = await dataset.read(where=where)
+                assert sorted_rows(found) == sorted(map(repr, same))
+                comparisons.note("Iceberg by Spark", found)

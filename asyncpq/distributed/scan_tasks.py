@@ -1,0 +1,459 @@
+"""Scan tasks: the files and rows that each task reads, encoded where they are planned, and how workers read them.
+
+A task lists file versions and the rows to read from them, in one Arrow IPC record batch: one row for each file, with
+partition values in JSON. So tasks in the work folder are never unpickled. What all tasks of a scan share, a
+:class:`TaskScan`, is pickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import itertools
+import json
+import uuid
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState, FileRequests, SameRequest
+from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
+from asyncpq.datasets.providers import CatalogReader, GivenFiles
+from asyncpq.datasets.schemas import SchemaUnifier
+from asyncpq.distributed import worker_sessions as workers
+from asyncpq.errors import CorruptIndexError, ObjectChangedError, RowIndexError
+from asyncpq.events import Operation
+from asyncpq.expressions import Constant, Expression
+from asyncpq.expressions.scalars import Day, Duration, TimeOfDay, Timestamp, as_scalar
+from asyncpq.indexing.query.file_entries import known_version
+from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.version import KnownVersion
+from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.executor import ScanExecutor
+from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.session import Session
+from asyncpq.storage.base import Validator
+
+_VERSION: Final = b"2"
+_REFERENCE: Final = b"R"
+_PAYLOADS: Final = pa.map_(pa.int32(), pa.binary())
+_ENTRY_BYTES: Final = 8  # of a payload's key and offset
+#: The attributes of :class:`asyncpq.storage.base.Validator`.
+VALIDATOR_TYPE: Final = pa.struct(
+    {"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}
+)
+_VALIDATOR_NAMES: Final = [item.name for item in VALIDATOR_TYPE]
+#: Columns are the attributes of :class:`PlannedFile`.
+_SCHEMA: Final = pa.schema(
+    {
+        "url": pa.string(),
+        "validator": VALIDATOR_TYPE,
+        "rows": pa.struct({"starts": pa.list_(pa.int64()), "stops": pa.list_(pa.int64())}),
+        "num_rows": pa.int64(),
+        "num_bytes": pa.int64(),
+        "filtered": pa.bool_(),
+        "immutable": pa.bool_(),
+        "partition": pa.string(),
+        "fields": pa.int32(),
+        "content": pa.binary(),
+        "footers": _PAYLOADS,
+        "pages": _PAYLOADS,
+    }
+)
+
+#: Columns that are often alike for all files, so that their arrays are made once: that takes 10 us.
+_OFTEN_ALIKE: Final = frozenset({"rows", "filtered", "immutable", "partition", "fields", "content", "footers", "pages"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """The plan to read one version of a file: its rows, and the metadata that a task needs."""
+
+    url: str
+    validator: Validator | None  # None only with `content`
+    rows: RowRanges | None = None  # None for all
+    num_rows: int = 0  # of `rows`; 0 if unknown
+    num_bytes: int = 0  # approximate compressed bytes of `rows`
+    filtered: bool = True  # evaluate the predicate for each row; otherwise it is true for all of them
+    immutable: bool = False  # the object at `url` never changes, as tables promise
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    fields: int = 0  # 0: the file has the columns as TaskScan.fields, else as TaskScan.variants[fields - 1]
+    content: bytes | None = None  # the bytes of a file that is in no store
+    # by leaf, as in the index tables "footers" and "pages", for file 0; empty: the task reads the footer
+    footers: Mapping[int, bytes] = field(default_factory=dict)
+    pages: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Encoded size of ``footers`` and ``pages``, the metadata that the plan contains, in bytes."""
+        payloads = [*self.footers.values(), *self.pages.values()]
+        return sum(map(len, payloads)) + _ENTRY_BYTES * len(payloads)
+
+    def without_payloads(self) -> PlannedFile:
+        """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches from the
+        file."""
+        return replace(self, footers={}, pages={})
+
+
+class PlanRequests(FileRequests, Protocol):
+    """Makes the request for each file of a plan, or of a task, and notes what the planner should know of the files."""
+
+    facts: frozenset[str]  # what holds for at least one of the files that were opened, in the engine's own words
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Called for each opened file with rows to read; may add to ``facts``."""
+
+
+class TaskRequests:
+    """The :class:`PlanRequests` of a dataset: the same request for each file. With ``are_planned``, the files are those
+    of a plan: a file that lacks rows of its plan raises ObjectChangedError."""
+
+    def __init__(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> None:
+        self.facts: frozenset[str] = frozenset()
+        self._same = SameRequest(state, request)
+        self._are_planned = are_planned
+
+    def accept(self, opened: OpenedFile) -> None:
+        self._same.accept(opened)
+        if self._are_planned:
+            check_planned_rows(opened)
+
+    def request(self, opened: OpenedFile) -> ScanRequest:
+        return self._same.request(opened)
+
+    async def may_match(self, opened: OpenedFile) -> bool:
+        return await self._same.may_match(opened)
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Do nothing."""
+
+
+def check_planned_rows(opened: OpenedFile) -> None:
+    """Raise ObjectChangedError if a file lacks rows that were planned."""
+    entry = opened.file.entry
+    if entry is None or entry.access.is_all:
+        return
+    try:
+        entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+    except RowIndexError as error:
+        message = f"the file does not have the planned rows: {error.message}"
+        raise ObjectChangedError(message, url=opened.version.url) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScan:
+    """The part of a plan that all tasks of a scan share: columns, condition and settings. Picklable, and free of
+    secrets but those of ``settings``.
+
+    An engine that reads files by rules of its own has a subclass with other :meth:`requests` and :meth:`stream`.
+    """
+
+    url: str  # of the dataset
+    description: str
+    view: str
+    schema: pa.Schema  # the dataset's
+    fields: tuple[TableField, ...] | None  # the table's; None if columns are matched by name
+    variants: tuple[tuple[TableField, ...], ...] = ()  # other ways in which files have the columns
+    columns: tuple[str | int, ...] | None  # columns to read; None for all
+    output: pa.Schema | None = None  # of the batches; unknown to an engine that converts them
+    batch_size: int = DEFAULT_BATCH_SIZE
+    where: Expression | None = None  # rows for which it is not true may be left out; times are absolute
+    unifier: SchemaUnifier | None = None  # checks the files' schemas; None if they may differ
+    skips: bool = False  # leave out bad files, instead of failing
+    skips_missing: bool = False  # leave out files that do not exist
+    settings: workers.WorkerSettings
+
+    @property
+    def cache_key(self) -> tuple[Hashable, ...]:
+        """What defines how files are matched to the columns, beside ``schema``."""
+        return self.url, self.fields, self.variants
+
+    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:
+        """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
+        return TaskRequests(state, request, are_planned=are_planned)
+
+    def stream(self, state: DatasetState, operation: Operation, files: DatasetFiles) -> RecordBatchStream:
+        """Return the stream of the rows of ``files``."""
+        output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
+        assert output is not None, "it is the dataset's own"
+        return RecordBatchStream(
+            state.runtime, operation, executor, lambda: output, batch_size=self.batch_size, limit=None
+        )
+
+    def hinted(self) -> AbstractContextManager[None]:
+        """Add the hint to plan again to errors in the block about files that changed after planning."""
+        return workers.plan_again_hint("Call plan_scan() again.", self.view == View.SNAPSHOT)
+
+    def dataset_columns(self) -> DatasetColumns:
+        """Return the dataset's columns, with a token that is the same for all tasks of the scan in a process, so that
+        they share cached data."""
+        digest = hashlib.sha256(self.schema.serialize().to_pybytes())
+        digest.update(repr(self.cache_key).encode())
+        return DatasetColumns(self.schema, self.fields, digest.digest())
+
+    def state(self, runtime: Runtime, files: Sequence[DataFile]) -> DatasetState:
+        """Return the state of a dataset of ``files`` with the columns of the scan, whose versions are those planned."""
+        return DatasetState(
+            runtime=runtime,
+            url=self.url,
+            source=GivenFiles(files, view=View.TABLE, description=self.description),
+            columns=self.dataset_columns(),
+            skips=self.skips,
+            skips_missing=self.skips_missing,
+            unifier=self.unifier,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPiece:
+    """Planned files that go into one task together. Several pieces may form a task. They are encoded when tasks are
+    to read them."""
+
+    data: bytes | None  # see :func:`decode_files`; None if the piece is not encoded yet, or is in the work folder
+    num_bytes: int  # compressed bytes of data in the files
+    num_files: int
+    place: tuple[str, int, int] | None = None  # url, first byte and stop in the work folder
+    least_bytes: int = 0  # upper bound of its part of an encoded task without payloads
+    files: tuple[PlannedFile, ...] = ()  # of a piece that is not encoded yet
+
+    @property
+    def most_bytes(self) -> int:
+        """Upper bound of the piece's part of an encoded task; 0 if it is in the work folder."""
+        if self.place is not None:
+            return 0
+        if self.data is not None:
+            return len(self.data)
+        return self.least_bytes + sum([file.payload_bytes for file in self.files])
+
+    def encoded(self) -> TaskPiece:
+        """Return the piece with its files encoded."""
+        if not self.files:
+            return self
+        data = encode_files(self.files)
+        least_bytes = len(data) + 4 - sum([file.payload_bytes for file in self.files])
+        return replace(self, data=data, least_bytes=least_bytes, files=())
+
+    def without_payloads(self) -> TaskPiece:
+        """Return a copy of the piece whose files have no payloads. The piece must not be in the work folder."""
+        if self.data is None:
+            return replace(self, files=tuple([file.without_payloads() for file in self.files]))
+        return replace(self, data=encode_files([file.without_payloads() for file in decode_files(self.data)]))
+
+
+# -- encoded --------------------------------------------------------------------------------------
+
+
+def pack_task(pieces: Sequence[TaskPiece]) -> bytes:
+    """Encode the pieces of a task as bytes. Pieces that are in the work folder are encoded as references to their
+    byte ranges; neighbours that were not encoded yet become one."""
+    parts: list[bytes] = []
+    for is_open, run in itertools.groupby(pieces, lambda piece: bool(piece.files)):
+        if is_open:
+            parts.append(encode_files([file for piece in run for file in piece.files]))
+        else:
+            parts += [_REFERENCE + json.dumps(done.place).encode() if done.data is None else done.data for done in run]
+    return b"".join([len(part).to_bytes(4, "little") + part for part in parts])
+
+
+def unpack_task(data: bytes) -> list[bytes | tuple[str, int, int]]:
+    """Decode the result of :func:`pack_task`. Each item is a piece's data; or, for a piece in the work folder, its
+    url and the start and stop of its bytes."""
+    pieces: list[bytes | tuple[str, int, int]] = []
+    stop = 0
+    while stop < len(data):
+        start = stop + 4
+        stop = start + int.from_bytes(data[stop:start], "little")
+        part = data[start:stop]
+        pieces.append(tuple(json.loads(part[1:])) if part[:1] == _REFERENCE else part)
+    return pieces
+
+
+def encode_files(files: Sequence[PlannedFile]) -> bytes:
+    """Encode planned files as bytes that :func:`decode_files` decodes."""
+    columns: dict[str, list[Any]] = {name: [getattr(file, name) for file in files] for name in _SCHEMA.names}
+    columns["validator"] = [
+        None if version is None else {name: getattr(version, name) for name in _VALIDATOR_NAMES}
+        for version in columns["validator"]
+    ]
+    columns["rows"] = [
+        None if rows is None else {"starts": list(rows.starts), "stops": list(rows.stops)} for rows in columns["rows"]
+    ]
+    columns["partition"] = [encode_partition(values) for values in columns["partition"]]
+    for name in ("footers", "pages"):
+        columns[name] = [tuple(payloads.items()) for payloads in columns[name]]
+    arrays = [_array(column, columns[column.name]) for column in _SCHEMA]
+    data: bytes = pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA).serialize().to_pybytes()
+    return _VERSION + data
+
+
+def _array(column: pa.Field, values: list[Any]) -> pa.Array:
+    first = values[0] if values else None
+    is_small = isinstance(first, (bool, int, str)) or not first  # large ones would fill the memory
+    if column.name in _OFTEN_ALIKE and is_small and all(value == first for value in values):
+        return _repeated(column.name, first, len(values))
+    return pa.array(values, column.type)
+
+
+@lru_cache(maxsize=256)
+def _repeated(name: str, value: Any, times: int) -> pa.Array:
+    return pa.array([value] * times, _SCHEMA.field(name).type)
+
+
+def decode_files(data: bytes) -> list[PlannedFile]:
+    """Decode the result of :func:`encode_files`. Raises CorruptIndexError if the data is damaged or another version of
+    asyncpq encoded it."""
+    if data[:1] != _VERSION:
+        raise CorruptIndexError(
+            "another version of asyncpq encoded the task, in a format that this version cannot decode",
+            hint="Install the same version where tasks are planned and on the workers.",
+        )
+    try:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptIndexError(
+            "the data of the task is damaged and cannot be decoded", hint="Plan the read again."
+        ) from error
+    files: list[PlannedFile] = []
+    for row in rows:
+        if row["validator"] is not None:
+            row["validator"] = Validator(**row["validator"])
+        if row["rows"] is not None:
+            row["rows"] = RowRanges.from_parallel(**row["rows"])
+        row["partition"] = {
+            name: _DECODERS[value[0]](*value[1:]) if isinstance(value, list) else value
+            for name, value in json.loads(row["partition"]).items()
+        }
+        row["footers"], row["pages"] = dict(row["footers"]), dict(row["pages"])
+        files.append(PlannedFile(**row))
+    return files
+
+
+def encode_partition(values: Mapping[str, Any]) -> str:
+    """Encode partition values as JSON. A value of a type that JSON lacks becomes a list: type name, then arguments."""
+    return json.dumps({name: _plain(as_scalar(value)) for name, value in values.items()}) if values else "{}"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    name = type(value).__name__
+    if isinstance(value, float):
+        return [name, value.hex()]
+    if isinstance(value, bytes):
+        return [name, base64.b64encode(value).decode()]
+    if isinstance(value, Day):
+        return [name, value.days]
+    if isinstance(value, Timestamp):
+        return [name, value.nanoseconds, value.timezone]
+    if isinstance(value, (TimeOfDay, Duration)):
+        return [name, value.nanoseconds]
+    if isinstance(value, dt.timedelta):
+        return [name, value.days, value.seconds, value.microseconds]
+    return [name, value.isoformat() if isinstance(value, (dt.date, dt.time)) else str(value)]
+
+
+_DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "Day": lambda since_epoch: pa.scalar(since_epoch, pa.date32()),
+    "float": float.fromhex,
+    "bytes": base64.b64decode,
+    "Timestamp": lambda nanoseconds, zone: pa.scalar(nanoseconds, pa.timestamp("ns", zone)),
+    "TimeOfDay": lambda nanoseconds: pa.scalar(nanoseconds, pa.time64("ns")),
+    "Duration": lambda nanoseconds: pa.scalar(nanoseconds, pa.duration("ns")),
+    "timedelta": dt.timedelta,
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "Decimal": Decimal,
+    "UUID": uuid.UUID,
+}
+
+
+# -- read in tasks --------------------------------------------------------------------------------
+
+
+def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError if a
+    file was replaced or deleted after planning."""
+    with scan.hinted():
+        yield from workers.batches_on_worker(scan.settings, partial(_opened, scan, task))
+
+
+async def _opened(scan: TaskScan, task: bytes, session: Session) -> workers.BatchStream:
+    return aclosing(_batches(session, scan, await task_files(session, task)))
+
+
+async def _batches(session: Session, scan: TaskScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
+    """Yield the batches of all files. Consecutive files share a scan if they all need the filter, or all do not."""
+    for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
+        async with _task_stream(session.runtime, scan, list(group), filtered=filtered) as stream:
+            async for batch in stream:
+                yield batch
+
+
+async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
+    """Decode the files of a task. Pieces in the work folder are fetched first."""
+    files: list[PlannedFile] = []
+    runtime = session.runtime
+    for part in unpack_task(task):
+        if isinstance(part, tuple):
+            url, start, stop = part
+            operation = runtime.operation("open", url)
+            with operation:
+                part = await CatalogReader(runtime, operation).read_bytes(url, start, stop)
+        files += decode_files(part)
+    return files
+
+
+async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with_pages: bool = True) -> list[DataFile]:
+    """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
+    out the page locations of the plan, for a read with another predicate."""
+    files = await task_files(session, task)
+    return [data_file(scan, file if with_pages else replace(file, pages={}), session.runtime) for file in files]
+
+
+def _task_stream(
+    runtime: Runtime, scan: TaskScan, files: Sequence[PlannedFile], *, filtered: bool
+) -> RecordBatchStream:
+    state = scan.state(runtime, [data_file(scan, file, runtime) for file in files])
+    where = scan.where if filtered else None
+    # the plan has pruned already
+    request = ScanRequest(columns=scan.columns, where=where, prune=None if where is None else Constant(True))
+    operation = runtime.operation("scan", scan.url)
+    requests = scan.requests(state, request, are_planned=True)
+    return scan.stream(state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
+
+
+def data_file(scan: TaskScan, file: PlannedFile, runtime: Runtime) -> DataFile:
+    """Convert a planned file to a dataset file, of which only the planned version and rows may be read."""
+    validator = file.validator
+
+    async def known(operation: Operation) -> KnownVersion | None:
+        if validator is None:
+            return None
+        return known_version(0, file.footers, file.pages, validator, runtime.options.limits)
+
+    return DataFile(
+        url=file.url,
+        validator=validator,
+        size=None if validator is None else validator.size,
+        partition=file.partition,
+        immutable=file.immutable,
+        pinned=validator is not None,
+        fields=scan.variants[file.fields - 1] if file.fields else None,
+        content=file.content,
+        entry=IndexEntry(
+            access=AccessPlan.all() if file.rows is None else AccessPlan.row_ranges(file.rows),
+            validator=validator,
+            known=known if file.footers else None,
+        ),
+    )

@@ -1,0 +1,5 @@
+module writer
+
+go 1.24
+
+require github.com/parquet-go/parquet-go @VERSION@
