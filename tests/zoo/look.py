@@ -178,7 +178,8 @@ def _bloom(inspection: Inspection, chunks: dict[str, list[Chunk]]) -> str:
 def _encodings(inspection: Inspection) -> str:
     found: dict[str, list[str]] = {}
     for column in inspection["columns"]:
-        found.setdefault(" then ".join(sorted(column["encodings"], reverse=True)), []).append(column["name"])
+        values = [name for name in column["encodings"] if name not in ("RLE", "BIT_PACKED")]  # those are of levels
+        found.setdefault(" and ".join(sorted(values, reverse=True)), []).append(column["name"])
     most = max(found, key=lambda key: len(found[key]))
     others = [f"{', '.join(names)}: {key}" for key, names in found.items() if key != most]
     return "; ".join([*others, most if not others else f"else {most}"])
