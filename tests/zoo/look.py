@@ -129,7 +129,7 @@ def _bytes(num_bytes: int) -> str:
 
 
 def _page_rows(data: bytes, chunk: Chunk, rows: int) -> int:
-    """Rows of a chunk's first data page but the last, as its index or its page headers say."""
+    """Rows of a chunk's pages, the median by its index; without one, of its first page, by the header."""
     pages = chunk["pages"]
     if pages is not None:
         starts = [*pages["first_rows"], rows]
