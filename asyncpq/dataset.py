@@ -476,6 +476,17 @@ class Dataset(Unpicklable):
                 output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
+    async def scan_request(
+        self, columns: Sequence[str | int] | None, where: Where | None
+    ) -> tuple[ScanRequest, pa.Schema]:
+        """Return the request of :meth:`scan` and the schema of its batches. For asyncpq's own modules that plan scans
+        (asyncpq.distributed).
+
+        This method is not part of the documented interface.
+        """
+        ask = await self._asked(columns, where)
+        return ask, self._output(ask)
+
     def bind(self, where: Predicate | None) -> BoundPredicate:
         """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again:
         for a condition of many reads. Relative times are those of this call. Runs in any thread.

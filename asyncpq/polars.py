@@ -8,7 +8,7 @@
 Polars says which columns, rows and first rows a query needs; asyncpq reads no more (docs/tools.md). Polars' own filter
 runs on every batch, so that asyncpq's only prunes: rows are those of Polars' own readers.
 
-Needs Polars, which the extra ``asyncpq[polars]`` installs.
+Needs Polars, which the extra ``asyncpq-parquet[polars]`` installs.
 """
 
 from __future__ import annotations

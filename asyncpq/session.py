@@ -80,7 +80,7 @@ class Session(Unpicklable):
         disk_cache: folder of a cache that all processes of this user on this host share, or its
             :class:`asyncpq.DiskCacheOptions`.
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
-            :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq[valkey]``.
+            :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq-parquet[valkey]``.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
             :class:`asyncpq.FileEnded`, :class:`asyncpq.ArrowSchemaIgnored` and :class:`asyncpq.ReadEnded`. It must not
             block; its exceptions are logged and ignored.
@@ -341,6 +341,7 @@ class Session(Unpicklable):
         at: IndexTarget | None = None,
         building: BuildOptions = _BUILDING,
         progress: bool = False,
+        workers: int = 1,
         **options: Unpack[TargetKeywords],
     ) -> Index:
         """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
@@ -356,6 +357,9 @@ class Session(Unpicklable):
             building: memory, local files, and how often the build commits.
             progress: show the progress on stderr: bars in a terminal or a notebook, else a line every ten seconds
                 (requires rich).
+            workers: processes that read the files and write the index, within ``building.memory_bytes`` each; 1: this
+                one. They start anew, so that a script needs ``if __name__ == "__main__":``, and open the store with the
+                session's options. Clusters: :func:`asyncpq.distributed.build_index`.
             options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`.
 
         Raises:
@@ -367,10 +371,18 @@ class Session(Unpicklable):
         await self._ready("asyncpq.opening.indexes")
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
+        from asyncpq.scan.request import require_whole
 
-        check_keywords("build_index()", options, TargetKeywords, others=("kinds", "at", "building", "progress"))
+        others = ("kinds", "at", "building", "progress", "workers")
+        check_keywords("build_index()", options, TargetKeywords, others=others)
+        require_whole("workers", workers)
         with self._shown(progress):
-            return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
+            if workers == 1:
+                return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
+            await self._ready("asyncpq.distributed.build_tasks")
+            from asyncpq.distributed.build_tasks import build_in_processes
+
+            return await build_in_processes(self, target, kinds, workers, at=at, building=building, options=options)
 
     async def open_index(
         self,

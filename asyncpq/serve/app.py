@@ -31,7 +31,16 @@ from asyncpq.serve.limits import Slots
 from asyncpq.serve.metrics import ServiceMetrics
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
 from asyncpq.serve.problems import Problem, no_dataset, problem_of
-from asyncpq.serve.requests import FORMATS, SMALL, RowsRequest, chosen_format, from_body, from_query, query_parameters
+from asyncpq.serve.requests import (
+    FORMATS,
+    SMALL,
+    RowsRequest,
+    check_posted,
+    chosen_format,
+    from_body,
+    from_query,
+    query_parameters,
+)
 from asyncpq.serve.responses import AbortedError, Send, cost_headers, send_rows
 
 JSON: Final = "application/json"
@@ -328,6 +337,7 @@ class _Call:
         self._parameters = query_parameters(self._exchange.query, limits)
         if self._exchange.method != "POST":
             return from_query(self._verb, self._parameters)
+        check_posted(self._verb, self._parameters)
         parse = partial(from_body, self._verb, body, limits)
         return await self._in_thread(parse, small=len(body) <= SMALL)
 

@@ -20,7 +20,7 @@ from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.serve.access import check_columns, visible_schema
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
 from asyncpq.serve.problems import Problem, clients_errors
-from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest
+from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -115,7 +115,12 @@ def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits:
 
 def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> tuple[Expression | None, bool]:
     """Return the condition of a request, and whether it has times relative to now."""
-    check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    try:
+        check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    except ColumnNotFoundError as error:
+        if error.column is not None and error.column in request.keys:
+            error.hint = parameter_hint(request.verb, error.column) or error.hint
+        raise
     keys, text = request.typed_keys(visible_schema(schema, grant), limits), request.where
     if keys:
         return lookup_condition(keys), False

@@ -1,4 +1,4 @@
-"""Read and write Parquet lakes with asyncpq in Spark. Needs the extra ``asyncpq[spark]``; see docs/spark.md.
+"""Read and write Parquet lakes with asyncpq in Spark. Needs the extra ``asyncpq-parquet[spark]``; see docs/spark.md.
 
 A lake is the dataset that a read or write names; a split is the files and rows that one Spark task reads. The driver
 opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a DataFrame whose tasks

@@ -20,13 +20,13 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectChangedError, UnsupportedFeatureError
 from asyncpq.expressions import Expression, conjunction, tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
-from asyncpq.spark import sessions, source_options
-from asyncpq.spark.reads.planning import LakePlan
-from asyncpq.spark.reads.splits import LakeScan, read_split
+from asyncpq.spark import source_options
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan
 from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.urls import safe_url
 
@@ -103,7 +103,7 @@ class AsyncpqDataSource(spark.DataSource):
         options = source_options.SourceOptions.parse(
             self.options, streaming=True
         )  # Spark does not tell whether it is a stream
-        schema = sessions.run(options.settings, lambda session: source_options.inferred_schema(session, options))
+        schema = run_on_worker(options.settings, lambda session: source_options.inferred_schema(session, options))
         source_options.check_schema(schema)
         return schema
 
@@ -155,7 +155,7 @@ class LakeReader(spark.DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         try:
-            lake = self._planned().lake
+            lake = self._planned().scan
         except Exception as error:  # noqa: BLE001  # raised by partitions()
             self._failed, lake = error, None
         return {"_schema": self._schema, "_lake": lake}
@@ -164,13 +164,13 @@ class LakeReader(spark.DataSourceReader):
         """Return one partition for each split. Raises the error if planning failed."""
         if self._failed is not None:
             raise self._failed
-        return [source_options.SplitPartition(split) for split in self._planned().tasks()]
+        return [source_options.SplitPartition(split) for split in self._planned().encoded()]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
+        """Yield the rows of a split, in a task: see :func:`asyncpq.distributed.scan_tasks.read_task`."""
         if self._lake is None or not isinstance(partition, source_options.SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
-        return source_options.with_nullability(read_split(self._lake, partition.split), self._schema)
+        return source_options.with_nullability(read_task(self._lake, partition.split), self._schema)
 
     def _planned(self) -> LakePlan:
         async def plan(session: Session) -> LakePlan:
@@ -178,7 +178,7 @@ class LakeReader(spark.DataSourceReader):
             return await source_options.plan_source(opened, self._options, self._schema, self._pushed)
 
         if self._plan is None:
-            self._plan = sessions.run(self._options.settings, plan)
+            self._plan = run_on_worker(self._options.settings, plan)
         return self._plan
 
 
@@ -260,10 +260,10 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         plan = self._run(planned)
         if plan is None:
             return []
-        return [source_options.SplitPartition(split, plan.lake) for split in plan.tasks()]
+        return [source_options.SplitPartition(split, plan.scan) for split in plan.encoded()]
 
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
-        return sessions.run(self._options.settings, work)
+        return run_on_worker(self._options.settings, work)
 
     async def _opened(self, session: Session, offset: Mapping[str, Any] = START) -> ListedStream | IndexStream | None:
         """Return the stream's file provider: over listings or over an index, whichever wrote ``offset``. None if the
@@ -286,10 +286,10 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     # -- in tasks ---------------------------------------------------------------------------------
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
+        """Yield the rows of a split, in a task: see :func:`asyncpq.distributed.scan_tasks.read_task`."""
         if not isinstance(partition, source_options.SplitPartition) or partition.lake is None:
             return iter(())
-        return source_options.with_nullability(read_split(partition.lake, partition.split), self._schema)
+        return source_options.with_nullability(read_task(partition.lake, partition.split), self._schema)
 
 
 def _limits(limit: streaming.ReadLimit) -> StreamLimits:

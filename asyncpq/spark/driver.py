@@ -1,11 +1,13 @@
 """Calls of Spark on the driver: run work in the caller's thread, and change Spark settings for a while.
 
 Spark's job groups, tags and interrupts belong to a thread, so Spark is called in the thread of asyncpq's caller.
+Errors of a task reach the driver as the asyncpq error that the task raised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -14,6 +16,10 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+from pyspark.errors import PySparkException
+
+from asyncpq.distributed import named_error
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -200,3 +206,19 @@ def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[No
                     hold.spark.conf.unset(hold.name)
                 else:
                     hold.spark.conf.set(hold.name, hold.before)
+
+
+#: The last line of a traceback in an error message of Spark.
+_RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+@contextmanager
+def raised_as_asyncpq() -> Iterator[None]:
+    """Convert Spark's error into the AsyncpqError with which a task failed; other errors pass unchanged."""
+    try:
+        yield
+    except PySparkException as failed:
+        raised = list(_RAISED.finditer(str(failed)))
+        if not raised:
+            raise
+        raise named_error(raised[-1][1], raised[-1][2]) from failed

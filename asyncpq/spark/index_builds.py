@@ -1,14 +1,13 @@
 """External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with :class:`SparkExecutor`, which runs the
-steps of :mod:`asyncpq.spark.index_steps` in Spark tasks.
+The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with
+:class:`asyncpq.distributed.TaskExecutor`, whose steps :class:`SparkSteps` runs as Spark jobs, since Spark moves rows
+between tasks by itself.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -21,27 +20,30 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
-from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
+from asyncpq.distributed import (
+    FILES_NUMBER,
+    CollectFiles,
+    Collecting,
+    CutPieces,
+    TaskExecutor,
+    WriteSegments,
+    count_of,
+    run_on_worker,
+)
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor, OnFileDone
-from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
-from asyncpq.indexing.build.index_source import FileTask, folder_around, is_committed
+from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.index_source import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
-from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
-from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import files_in
-from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.options import MIB, BuildOptions
-from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import index_steps, sessions
-from asyncpq.spark.driver import CallerThread, described_jobs, held_settings
+from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import Format, Version, catalog_of
@@ -49,12 +51,8 @@ from asyncpq.tables import Format, Version, catalog_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-logger: logging.Logger = logging.getLogger(__name__)
-
 _BUILDING = BuildOptions()
-_ATTEMPTS: Final = 3  # for files that change while they are read
 _CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
-_DRIVER_BYTES: Final = 32 * MIB  # rows that the driver writes itself
 _CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
 _BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -186,7 +184,7 @@ def verify_index(
         index = await call.opened(session)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
-    return sessions.run(call.settings, work)
+    return run_on_worker(call.settings, work)
 
 
 def vacuum(
@@ -208,7 +206,7 @@ def vacuum(
         removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
         return replace(vacuumed, files=tuple(removed))
 
-    return sessions.run(call.settings, work)
+    return run_on_worker(call.settings, work)
 
 
 class _BuildCall:
@@ -235,10 +233,17 @@ class _BuildCall:
 
     def executor(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
-    ) -> SparkExecutor:
+    ) -> TaskExecutor:
         """Return an executor that runs the steps of a build in Spark tasks: an ``ExecutorFactory``."""
-        url = self.at if isinstance(self.at, str) else None
-        return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
+        return TaskExecutor(
+            settings=self.settings,
+            make_steps=partial(SparkSteps, self._spark, self._caller),
+            at=self.at if isinstance(self.at, str) else None,
+            runtime=runtime,
+            backend=backend,
+            operation=operation,
+            options=options,
+        )
 
     async def opened(
         self, session: Session, building: BuildOptions = _BUILDING, executor: ExecutorFactory = LocalExecutor
@@ -268,233 +273,78 @@ class _BuildCall:
 
         at = safe_url(self.at) if isinstance(self.at, str) else type(self.at).__name__
         with described_jobs(self._spark, f"asyncpq: build of the index {at}"):
-            return self._caller.serve(partial(sessions.run, self.settings, build))
+            return self._caller.serve(partial(run_on_worker, self.settings, build))
 
 
 # -- reading and writing --------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
-class SparkExecutor:
-    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor` that reads and writes in Spark tasks.
+class SparkSteps:
+    """The steps of a build as Spark jobs (:class:`asyncpq.distributed.BuildSteps`). The index rows of files are a
+    DataFrame in pieces, which Spark keeps on executors' disks until :meth:`close`.
 
-    ``at`` is the url of the index. None if the index has no url: then only the driver can write it.
+    The caller's thread runs the jobs. They raise the AsyncpqError of a task that failed after all retries.
     """
 
     spark: SparkSession
-    settings: SparkSettings
     caller: CallerThread
-    at: str | None
-    runtime: Runtime
-    backend: IndexBackend
-    operation: Operation
-    options: BuildOptions
-    rounds: int = 1
-
-    def files_between_commits(self, num_files: int) -> int:
-        """Return the number of files between commits: ``checkpoint_files``, or more for at most ``max_segments``
-        commits."""
-        most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
-        self.rounds = max(1, -(-num_files // most))
-        return most
-
-    async def segments(
-        self,
-        works: Sequence[FileTask],
-        wanted: IndexSpec,
-        index_tables: Sequence[IndexTable],
-        build: str,
-        on_file_done: OnFileDone,
-    ) -> list[Segment]:
-        """Read files in tasks and write their index rows as segments, as :meth:`BuildExecutor.segments` describes."""
-        for attempt in range(_ATTEMPTS):
-            mapped = _MappedPieces(self.spark, self.settings, works, wanted, tuple(index_tables))
-            try:
-                return await self._written(mapped, build, on_file_done)
-            except ObjectChangedError as error:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                logger.warning("%d files are read again: %s", len(works), error)
-            finally:
-                await self.caller.call(mapped.close, on_leaving=True)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _written(self, mapped: _MappedPieces, build: str, on_file_done: OnFileDone) -> list[Segment]:
-        pieces = (await self.caller.call(mapped.pieces)).to_pylist()
-        files = [piece for piece in pieces if piece["part"] == index_steps.FILES_NUMBER]
-        rows = [piece for piece in pieces if piece["part"] != index_steps.FILES_NUMBER]
-        results = _file_rows(mapped.works, [index_steps.decoded(piece["payload"]) for piece in files])
-        readable = RowRanges((result.work.id, result.work.id + 1) for result in results if result.num_rows is not None)
-        payloads, segments = files, list[Segment]()
-        if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
-            segments = await self._written_by_tasks(mapped, rows, readable, build)
-        elif rows:
-            payloads = [*files, *(await self.caller.call(mapped.payloads)).to_pylist()]
-        digests = {piece["task"]: piece["digest"] for piece in pieces}
-        if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
-            raise ObjectChangedError(
-                "a file changed during the build: a task that ran twice read two versions",
-                hint="Build again when no files change: the build goes on where it stopped.",
-            )
-        # the driver writes the list of files, small index tables, and empty ones
-        ids = {FILES: RowRanges((result.work.id, result.work.id + 1) for result in results if not result.gone)}
-        done = {FILES, *(segment.table for segment in segments)}
-        ids.update((table, readable) for table in mapped.wanted.tables if table not in done)
-        segments += await self._written_here(mapped.tables, payloads, ids, build)
-        self._check_rows(mapped.tables, pieces, segments)
-        for result in results:
-            on_file_done(result, self.operation.part(safe_url(result.work.file.url), 0))
-        return segments
-
-    async def _written_by_tasks(
-        self, mapped: _MappedPieces, pieces: Sequence[Mapping[str, Any]], readable: RowRanges, build: str
-    ) -> list[Segment]:
-        """Let tasks write all index tables but "files", whose rows ``mapped`` has and ``pieces`` describe; return
-        the segments. Raises StoreError if the driver does not find one. ``readable``: ids of the files that could be
-        read."""
-        num_bytes = sum(piece["num_bytes"] for piece in pieces)
-        if self.at is None:
-            raise UnsupportedStoreError(
-                f"the index has no url and {num_bytes} bytes, of which the driver writes at most {_DRIVER_BYTES};"
-                " executors can only write to a url",
-                url=self.backend.description,
-                hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
-            )
-        ranges = index_steps.planned(pieces, self.options, builds=self.rounds)
-        writing = index_steps.WriteSegments(self.settings, self.at, build, mapped.tables, ranges, self.options)
-        table = await self.caller.call(partial(mapped.written, index_steps.CutPieces(ranges), writing, num_bytes))
-        ids = tuple(readable)
-        segments = [
-            index_steps.segment_of(mapped.tables[row["part"]], row["segment"], ids) for row in table.to_pylist()
-        ]
-        there = await self.backend.list_segments(operation=self.operation)
-        missing = [segment.name for segment in segments if segment.name not in there]
-        if missing:
-            raise StoreError(
-                f"the driver does not find {len(missing)} segments that executors wrote, such as {missing[0]!r}",
-                url=self.backend.description,
-                hint="Use a place that driver and executors share: an object store, or a disk that all of them mount.",
-            )
-        return segments
-
-    async def _written_here(
-        self,
-        index_tables: Sequence[IndexTable],
-        payloads: Sequence[Mapping[str, Any]],
-        ids: Mapping[IndexTable, RowRanges],
-        build: str,
-    ) -> list[Segment]:
-        """Write index tables on the driver, from their encoded rows; return the segments. ``ids``: file ids by
-        table."""
-        with ExitStack() as open_sorts:
-            memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
-            folder = index_steps.folder_of(self.options)
-            sorts = {
-                table: open_sorts.enter_context(ExternalSort(table.schema, memory, folder))
-                for table, files in ids.items()
-                if files
-            }
-            for payload in payloads:
-                sort = sorts[index_tables[payload["part"]]]
-                await self.runtime.in_thread(partial(sort.add, index_steps.decoded(payload["payload"])))
-            rows = [(table, sort, ids[table]) for table, sort in sorts.items()]
-            return await index_steps.write_sorted(self.runtime, self.backend, build, rows, self.options, self.operation)
-
-    def _check_rows(
-        self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
-    ) -> None:
-        counts = dict.fromkeys(index_tables, 0)
-        for piece in pieces:
-            counts[index_tables[piece["part"]]] += piece["num_rows"]
-        for segment in segments:
-            counts[segment.table] -= segment.num_rows
-        wrong = [str(index_table) for index_table, count in counts.items() if count]
-        if wrong:
-            raise StoreError(
-                f"rows of these index tables were lost or duplicated between tasks: {', '.join(wrong)}",
-                url=self.backend.description,
-                hint="Build again. Nothing was committed.",
-            )
-
-
-def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
-    """Return the index rows of each file in ``works``. A file without a row in ``tables`` is marked as deleted."""
-    rows: dict[int, FileRows] = {}
-    by_id = {work.id: work for work in works}
-    for table in tables:
-        texts = table.column("problem").to_pylist()
-        for number, (file, text) in enumerate(zip(files_in(table), texts, strict=True)):
-            name, _, message = (text or "").partition(": ")
-            rows[file.id] = FileRows(
-                work=by_id[file.id],
-                tables={FILES: table.slice(number, 1)},
-                num_rows=file.num_rows,
-                validator=file.validator,
-                problem=None if text is None else sessions.named_error(name, message),
-            )
-    return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
-
-
-@dataclass(eq=False)
-class _MappedPieces:
-    """The index rows of files in pieces, as a DataFrame that Spark keeps on executors' disks until :meth:`close`.
-
-    Call the methods in the caller's thread. They raise the AsyncpqError of a task that failed after all retries.
-    """
-
-    spark: SparkSession
-    settings: SparkSettings
-    works: Sequence[FileTask]
-    wanted: IndexSpec
-    tables: tuple[IndexTable, ...]
+    collecting: Collecting
+    tasks: Sequence[bytes]
     _rows: DataFrame | None = None
 
-    def pieces(self) -> pa.Table:
+    async def pieces(self) -> pa.Table:
         """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
-        costs = [index_steps.cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
-        tasks = [
-            index_steps.shipped([self.works[number] for number in numbers])
-            for numbers in index_steps.packed(costs, index_steps.TASK_BYTES)
-        ]
-        self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
-        payload = sf.when(sf.col("part") == index_steps.FILES_NUMBER, sf.col("payload")).alias("payload")
-        return _answer(self._rows.select(*index_steps.PIECES.names[:-1], payload))
+        return await self.caller.call(self._pieces)
 
-    def payloads(self) -> pa.Table:
+    async def payloads(self) -> pa.Table:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
-        return _answer(self._others("task", "part", "digest", "payload"))
+        return await self.caller.call(lambda: _answer(self._others("task", "part", "digest", "payload")))
 
-    def written(self, cutting: index_steps.CutPieces, writing: index_steps.WriteSegments, num_bytes: int) -> pa.Table:
+    async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
         """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
+        return await self.caller.call(partial(self._written, cutting, writing, num_bytes))
+
+    async def close(self) -> None:
+        """Free the pieces that Spark keeps on executors."""
+        await self.caller.call(self._close, on_leaving=True)
+
+    def _pieces(self) -> pa.Table:
+        self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
+        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
+        return _answer(self._rows.select(*self._rows.columns[:-1], payload))
+
+    def _written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
-            rows = self._others(*index_steps.CUT).coalesce(index_steps.count_of(num_bytes, _CUT_BYTES))
-            moved = rows.mapInArrow(cutting, from_arrow_schema(index_steps.MOVED))
+            rows = self._others(*cutting.input).coalesce(count_of(num_bytes, _CUT_BYTES))
+            moved = _mapped(rows, cutting)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
-            return _answer(bins.mapInArrow(writing, from_arrow_schema(index_steps.WRITTEN)))
+            return _answer(_mapped(bins, writing))
 
-    def close(self) -> None:
-        """Free the pieces that Spark keeps on executors."""
+    def _close(self) -> None:
         if self._rows is not None:
             self._rows.unpersist()
             self._rows = None
 
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
-        return self._rows.where(sf.col("part") != index_steps.FILES_NUMBER).select(*columns)
+        return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
 
-    def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
-        collecting = partial(index_steps.CollectFiles, self.settings, self.wanted, self.tables)
-        given = from_arrow_schema(index_steps.PIECES)
-        if sum(map(len, tasks)) <= _CLOSURE_BYTES:
-            rows = self.spark.range(len(tasks), numPartitions=len(tasks))
-            return rows.mapInArrow(collecting(tuple(tasks)), given)
-        ids = pa.array(range(len(tasks)), pa.int32())
-        listed = self.spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
-        return listed.repartitionById(len(tasks), "id").mapInArrow(collecting(None), given)
+    def _collected(self) -> DataFrame:
+        if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:
+            rows = self.spark.range(len(self.tasks), numPartitions=len(self.tasks))
+            return _mapped(rows, self.collecting(tuple(self.tasks)))
+        ids = pa.array(range(len(self.tasks)), pa.int32())
+        listed = self.spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(self.tasks, pa.binary())}))
+        return _mapped(listed.repartitionById(len(self.tasks), "id"), self.collecting(None))
+
+
+def _mapped(rows: DataFrame, step: CollectFiles | CutPieces | WriteSegments) -> DataFrame:
+    return rows.mapInArrow(step, from_arrow_schema(step.output))
 
 
 def _answer(rows: DataFrame) -> pa.Table:
-    with sessions.raised_as_asyncpq():
+    with raised_as_asyncpq():
         return rows.toArrow()

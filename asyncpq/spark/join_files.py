@@ -22,15 +22,14 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
+from asyncpq.distributed import BatchStream, batches_on_worker, refresh_hint
 from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import COMBINED_ROWS, LAKE_ROWS, KeyRequests
+from asyncpq.spark.reads.lake_scan import LakeScan
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.splits import LakeScan, columns_of, spark_stream
-from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.storage.urls import split_url
 
 _SAMPLED: Final = 8  # files
@@ -166,15 +165,14 @@ class KeyedRead:
 
     def __call__(self, task: bytes) -> Generator[pa.RecordBatch]:
         """Yield batches of Spark's types; rows with other keys may be among them."""
-        with plan_again_hint(self.lake.view == View.SNAPSHOT):
-            yield from sessions.batches(self.lake.settings, partial(self._stream, pickle.loads(task)))
+        with self.lake.hinted():
+            yield from batches_on_worker(self.lake.settings, partial(self._stream, pickle.loads(task)))
 
-    async def _stream(self, files: Sequence[DataFile], session: Session) -> sessions.BatchStream:
+    async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
         lake, runtime = self.lake, session.runtime
-        source = GivenFiles(files, view=View.TABLE, description=lake.description)  # those of the plan
-        state = DatasetState(runtime=runtime, url=lake.url, source=source, columns=columns_of(lake), skips=False)
+        state = lake.state(runtime, files)
         request = ScanRequest(columns=lake.columns, where=self.keys.where, prune=self.keys.prune)
         operation = runtime.operation("scan", lake.url)
         requests = KeyRequests(state, request, lake.conf)
         scanned = DatasetFiles(state, request, operation, scan=True, ordered=False, requests=requests)
-        return spark_stream(lake, state, operation, scanned, batch_size=LAKE_ROWS, combine_rows=COMBINED_ROWS)
+        return lake.stream(state, operation, scanned, batch_size=LAKE_ROWS, combine_rows=COMBINED_ROWS)

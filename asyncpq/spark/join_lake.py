@@ -16,6 +16,7 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.distributed import task_data_files
 from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
 from asyncpq.expressions import IsNull, Not, columns
@@ -33,9 +34,8 @@ from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests, index_of
+from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
-from asyncpq.spark.reads.planning import lake_of, plan_lake
-from asyncpq.spark.reads.splits import LakeScan, columns_of, data_file, spark_stream, split_files
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import absolute
@@ -58,7 +58,7 @@ class PinnedLake:
     snapshot: int = 0  # number of the index's snapshot
     root: str | None = None  # url of the indexed folder if the index prunes splits; None if the index lists the files
     partitions: PartitionTypes | None = None  # Spark's types of partition columns; None for asyncpq's
-    splits: tuple[bytes, ...] = ()  # the files, encoded by reads.splits.pack_split
+    splits: tuple[bytes, ...] = ()  # the files, encoded
 
 
 class _OpenedLake(NamedTuple):
@@ -94,16 +94,15 @@ async def _from_index(session: Session, pinned: PinnedLake) -> _OpenedLake:
     dataset = await session.open_dataset(target, index=index, view="snapshot")
     files, types = dataset.state.source, pinned.partitions
     source = _PinnedFiles(files if types is None else SparkFiles(files, pinned.lake.conf, types))
-    state = replace(dataset.state, source=source, unifier=None, columns=columns_of(pinned.lake))
+    state = replace(dataset.state, source=source, unifier=None, columns=pinned.lake.dataset_columns())
     return _OpenedLake(state, index)
 
 
 async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
     runtime, files = session.runtime, list[DataFile]()
     for split in pinned.splits:
-        for file in await split_files(session, split):
-            # keys need the file's whole page index
-            files.append(data_file(pinned.lake, replace(file, pages={}), runtime))
+        # keys need the file's whole page index
+        files += await task_data_files(session, pinned.lake, split, with_pages=False)
     handle: Index | None = None
     source: FileProvider = GivenFiles(files)
     if pinned.index is not None:
@@ -114,7 +113,7 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
         source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.backend, head))
         if pinned.partitions is not None:
             source = SparkFiles(source, pinned.lake.conf, pinned.partitions, typed=True)
-    state = DatasetState(runtime, pinned.lake.url, _PinnedFiles(source), columns_of(pinned.lake), skips=False)
+    state = DatasetState(runtime, pinned.lake.url, _PinnedFiles(source), pinned.lake.dataset_columns(), skips=False)
     return _OpenedLake(state, handle)
 
 
@@ -198,7 +197,7 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
     request = ScanRequest(columns=lake.columns, where=predicate.where, prune=predicate.prune)
     operation = state.runtime.operation("scan", lake.url)
     files = DatasetFiles(state, request, operation, scan=True, requests=KeyRequests(state, request, lake.conf))
-    return spark_stream(lake, state, operation, files, batch_size=LAKE_ROWS, combine_rows=COMBINED_ROWS)
+    return lake.stream(state, operation, files, batch_size=LAKE_ROWS, combine_rows=COMBINED_ROWS)
 
 
 # -- cost of a key --------------------------------------------------------------------------------
@@ -320,7 +319,7 @@ async def pin_lake(
     if index is None or not opened.is_snapshot:
         columns = [opened.struct.names[at] for at in read]
         plan = await plan_lake(opened, settings=settings, columns=columns)
-        lake, splits = plan.lake, tuple(plan.tasks())
+        lake, splits = plan.scan, tuple(plan.encoded())
         if index is None or source.view is View.TABLE:
             return PinnedLake(token=token, lake=lake, splits=splits)
     url = target.index

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from asyncpq.datasets.model import View
+from asyncpq.distributed import run_on_worker
 from asyncpq.objects.prices import Prices
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.driver import described_jobs
 from asyncpq.spark.join_files import (
     FoundFiles,
@@ -45,8 +45,8 @@ from asyncpq.spark.join_lake import keys_part
 from asyncpq.spark.join_task import How, LeftKeys
 from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, local_rows, read_few
 from asyncpq.spark.reads.file_reads import index_of
+from asyncpq.spark.reads.lake_scan import lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.reads.predicates import quoted
 from asyncpq.spark.reads.reader_choice import reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
@@ -285,7 +285,7 @@ class _Chooser:
         opened, settings = side.opened, side.settings
         asks = strategy == "lookups" or not self._is_index_slow()
         find = partial(find_files, opened=opened, columns=columns, keys=predicate, asks_index=asks)
-        found = sessions.run(settings, lambda session: find(session))
+        found = run_on_worker(settings, lambda session: find(session))
         if not found.files:
             rows = partial(local_rows, self.spark, [], side.right)
             return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
@@ -370,7 +370,7 @@ class _Chooser:
         places = opened.columns(side.right.names)
         if not can_ship(opened, found.files):
             plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
-            read = sessions.run(side.settings, lambda session: plan())
+            read = run_on_worker(side.settings, lambda session: plan())
             return scan_plan(spark, opened, read, "asyncpq").frame(spark)
         lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
         read_keys = KeyedRead(lake=lake, keys=predicate)
@@ -415,7 +415,7 @@ class _Chooser:
         async def prune(session: Session) -> FoundFiles:
             return replace(found, files=await matching_files(session, opened, found.files, self._columns(), predicate))
 
-        return sessions.run(self.side.settings, prune)
+        return run_on_worker(self.side.settings, prune)
 
     def _chosen(
         self,
@@ -449,7 +449,7 @@ def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -
         opened = replace(opened, state=given_state(opened.state, files))
     plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
     parallelism = parallelism_of(spark)
-    read = sessions.run(side.settings, lambda session: plan(parallelism=parallelism))
+    read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))
     if found is not None:
         read.metrics.files_total = found.total
     return scan_plan(spark, opened, read, "auto")

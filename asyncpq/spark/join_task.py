@@ -16,10 +16,10 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.spark import sessions
+from asyncpq.distributed import batches_on_worker, plan_again_hint
 from asyncpq.spark.join_keys import JoinKey, predicates
 from asyncpq.spark.join_lake import PinnedLake, key_scan
-from asyncpq.spark.sessions import plan_again_hint
+from asyncpq.spark.reads.lake_scan import PLAN_AGAIN
 
 
 class Pairs(NamedTuple):
@@ -162,7 +162,7 @@ class LookupTask:
 
         A file of the lake that was replaced or deleted after the join was planned raises ObjectChangedError.
         """
-        with plan_again_hint(self.pinned.index is not None):
+        with plan_again_hint(PLAN_AGAIN, self.pinned.index is not None):
             for left in self._portions(batches):
                 yield from self._join(left)
 
@@ -230,7 +230,7 @@ class LookupTask:
             return
         for positions, predicate in predicates(self.keys, keys.distinct):
             make = partial(key_scan, self.pinned, predicate)
-            for batch in sessions.batches(self.pinned.lake.settings, make):
+            for batch in batches_on_worker(self.pinned.lake.settings, make):
                 yield positions, batch
                 if self.how in ("semi", "anti") and keys.all_met:
                     return

@@ -16,11 +16,11 @@ import pyarrow as pa
 from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import plan_again_hint, refresh_hint, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
-from asyncpq.spark import sessions
 from asyncpq.spark.join_keys import (
     JoinKey,
     KeyRefused,
@@ -33,9 +33,9 @@ from asyncpq.spark.join_keys import (
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_strategy import JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.join_task import How, LookupTask
+from asyncpq.spark.reads.lake_scan import PLAN_AGAIN
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
@@ -190,7 +190,7 @@ def open_join(
     spark = df.sparkSession
     target, own = _target(lake, index, settings)
     frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
-    opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
+    opened = run_on_worker(frozen, lambda session: open_lake(session, target, conf))
 
     right = _right(opened, names, wanted)
     joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed but not executed
@@ -232,11 +232,11 @@ def with_task(plan: JoinPlan, *, with_cost: bool = False) -> JoinPlan:
         return plan
     opened, frozen, read = plan.opened, plan.settings, plan.read
     with refresh_hint(opened.is_snapshot):
-        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, plan.target, read, frozen))
+        pinned = run_on_worker(frozen, lambda session: pin_lake(session, opened, plan.target, read, frozen))
     has_index = keys_part(opened, plan.key_names) is not None
     if with_cost or not has_index:
-        with plan_again_hint(pinned.index is not None):
-            cost = sessions.run(frozen, lambda session: key_cost(session, pinned, plan.key_names))
+        with plan_again_hint(PLAN_AGAIN, pinned.index is not None):
+            cost = run_on_worker(frozen, lambda session: key_cost(session, pinned, plan.key_names))
         plan = replace(plan, cost=cost)
         if not has_index and not cost.is_little:
             why = f"no index maps keys to rows, and {cost}"

@@ -16,16 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import VALIDATOR_TYPE, WrittenPart, run_on_worker
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
-from asyncpq.spark.driver import described_jobs, held_settings
-from asyncpq.spark.lake_writer import LakeWrite, lake_folder
+from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
+from asyncpq.spark.lake_writer import FrameWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
 from asyncpq.spark.reads.scan import parallelism_of, scan
-from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
-from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
@@ -47,14 +46,14 @@ _WRITTEN: Final = pa.schema(
 )
 
 
-def _written(write: LakeWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written(write: FrameWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a partition in their order; yield one batch, which describes the written files."""
-    yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write(batches).files], schema=_WRITTEN)
+    yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write_rows(batches).files], schema=_WRITTEN)
 
 
-def write_frame(frame: DataFrame, write: LakeWrite) -> list[AddedFile]:
+def write_frame(frame: DataFrame, write: FrameWrite) -> list[AddedFile]:
     """Write all partitions of ``frame``; return the files in order. Files of failed attempts stay in the folder."""
-    write = replace(write, struct=frame.schema)
+    write = replace(write, struct=frame.schema, schema=from_spark(frame.schema, write.conf).schema)
     with raised_as_asyncpq():
         # mapInArrow reads dots in names as struct fields
         rows = numbered(frame).mapInArrow(partial(_written, write), from_arrow_schema(_WRITTEN)).collect()
@@ -187,7 +186,7 @@ def optimize(
             source = absolute(source)
             if not is_table or isinstance(source, (str, os.PathLike)):
                 _refuse_overlap(source_paths(source), folder)
-        run(frozen, lambda session: check_target(session.runtime, folder))
+        run_on_worker(frozen, lambda session: check_target(session.runtime, folder))
         if is_table:
             given = {**settings, "format": format, "version": version}
             rows = open_table(spark, source, given, columns=columns, where=where)
@@ -204,8 +203,14 @@ def optimize(
         check_options(from_spark(schema, conf).schema, layout)
         with _timed(seconds, "measure"):
             known = _measure(rows, layout, conf, partitions)
-        write = LakeWrite(
-            folder=folder, struct=schema, options=known.layout, conf=conf, settings=frozen, publish=publish
+        write = FrameWrite(
+            folder=folder,
+            schema=from_spark(schema, conf).schema,
+            struct=schema,
+            options=known.layout,
+            conf=conf,
+            settings=frozen,
+            publish=publish,
         )
         try:
             with _timed(seconds, "write"):
@@ -213,12 +218,12 @@ def optimize(
                 files = write_frame(arranged, write)
             with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run(frozen, lambda session: check_target(session.runtime, folder, write.job))
+                run_on_worker(frozen, lambda session: check_target(session.runtime, folder, write.job))
         except BaseException:
-            write.discard()
+            write.give_up()
             raise
     with _timed(seconds, "commit"):
-        snapshot = write.commit(files)
+        snapshot = run_on_worker(frozen, lambda session: write.commit(session, [WrittenPart(0, tuple(files))]))
     return OptimizeResult(
         target=safe_url(folder),
         files=tuple([file.path for file in files]),

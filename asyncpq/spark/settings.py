@@ -7,22 +7,26 @@ Each process calls the provider of credentials itself, and again when a store re
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, nearest
-from asyncpq.options import KIB, MIB
+from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
 from asyncpq.scan.request import require_whole
+from asyncpq.session import Session
 from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
@@ -101,12 +105,23 @@ _checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 _LEAST: Final = {"memory_cache_bytes": MIB, "disk_cache_bytes": MIB, "split_bytes": 64 * KIB, "most_splits": 1}
 
 DiskTier = Literal["executor", "host", "off"]
+
+_INLINE_BYTES: Final = 4 * MIB  # a task has one core, so decoding in another thread gains nothing
+_LEAST_MEMORY: Final = 8 * MIB
+_CACHE_FOLDER: Final = "asyncpq-cache"
+_NO_PROVIDER: Final = (
+    "Set credentials_provider='module:function' (option credentialsProvider), or put the credentials into the"
+    " environment of the executors."
+)
+_frozen = False
 _INNER: Final = {"set by": "asyncpq"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """Settings of asyncpq on the driver and its workers. Picklable; without secrets.
+
+    Implements :class:`asyncpq.distributed.WorkerSettings`.
 
     Attributes:
         storage_options: JSON of the storage options of :class:`asyncpq.Session`, without credentials.
@@ -241,6 +256,63 @@ class SparkSettings:
                 f" type {type(given).__name__}"
             )
         return _united(self.storage, given)
+
+    @property
+    def identity(self) -> Hashable:
+        """What defines a session. Calls whose other settings differ share the session and its caches."""
+        cache = (self.memory_cache_bytes, self.disk_cache, self.disk_cache_folder, self.disk_cache_bytes)
+        return json.dumps(self.storage, sort_keys=True), self.credentials_provider, *cache, self.int96_unit
+
+    def session(self, storage: Mapping[str, Any]) -> Session:
+        """Return a new session of a driver or a worker."""
+        return Session(
+            storage,
+            memory_cache_bytes=self._memory_bytes(),
+            cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
+            disk_cache=self._disk_cache(),
+            limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
+            # values are rebased when they are converted to Spark's types, as Spark's settings say
+            read=ReadOptions(int96_unit=self.int96_unit, legacy_calendar="ignore"),
+        )
+
+    def local_folder(self) -> str | None:
+        """Return Spark's local folder for temporary files on executors; None elsewhere."""
+        local = os.environ.get("SPARK_LOCAL_DIRS")
+        return local.split(",")[0] if local else None
+
+    def refusal_hint(self) -> str:
+        """Return the hint for a CredentialsError of the store."""
+        provider = self.credentials_provider
+        return _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
+
+    def task_ended(self) -> None:
+        """Exempt the objects that exist now, such as imported modules and caches, from garbage collection.
+
+        PySpark's workers collect garbage after every task, which takes tenths of a second with all that asyncpq
+        imports.
+        """
+        global _frozen
+        if not _frozen and _on_executor():
+            _frozen = True
+            gc.freeze()
+
+    def _memory_bytes(self) -> int:
+        if self.memory_cache_bytes is not None:
+            return self.memory_cache_bytes
+        share = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB")  # of one worker: the executor's memory by its cores
+        return DEFAULT_MEMORY_BYTES if share is None else max(_LEAST_MEMORY, int(share) * MIB // 4)
+
+    def _disk_cache(self) -> DiskCacheOptions | None:
+        if self.disk_cache == "host" and self.disk_cache_folder is not None:
+            return DiskCacheOptions(path=self.disk_cache_folder, max_bytes=self.disk_cache_bytes)
+        if self.disk_cache == "off" or not _on_executor():
+            return None
+        local = os.environ["SPARK_LOCAL_DIRS"].split(",")[0]
+        return DiskCacheOptions(path=str(Path(local) / _CACHE_FOLDER), max_bytes=self.disk_cache_bytes)
+
+
+def _on_executor() -> bool:
+    return "SPARK_LOCAL_DIRS" in os.environ and "SPARK_BUFFER_SIZE" in os.environ
 
 
 #: Names of the settings that users set.

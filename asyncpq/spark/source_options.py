@@ -21,10 +21,9 @@ from pyspark.sql.types import StructField, StructType
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
 from asyncpq.expressions import Expression, conjunction, parse_filters
 from asyncpq.session import Session
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
-from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, find_name, merged_schema, nullable, unquoted
@@ -352,7 +351,7 @@ async def plan_source(
         where=_terms(opened, options, pushed),
         parallelism=PARALLELISM,
     )
-    if plan.needs_jvm_zone and options.conf.jvm_time_zone is None:
+    if needs_jvm_zone(plan) and options.conf.jvm_time_zone is None:
         raise InvalidOptionError(
             "files have timestamps in an old calendar, which depend on the time zone of Spark's JVM, which is not set",
             url=opened.state.url,

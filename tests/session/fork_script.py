@@ -73,9 +73,13 @@ def fork_between_one_off_calls(url: str) -> None:
         with asyncpq.blocking.open_file(url, storage_options=storage_options()) as file:
             assert file.lookup({"id": 5}, ["value"]).to_pylist() == WANTED
 
+    def twice() -> None:
+        lookup()
+        lookup()
+
     lookup()
     with asyncpq.blocking.open_file(url, storage_options=storage_options()) as file:
-        forked(lambda: [lookup(), lookup()])
+        forked(twice)
         assert file.lookup({"id": 5}, ["value"]).to_pylist() == WANTED
     lookup()
 

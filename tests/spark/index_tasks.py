@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments
 from asyncpq.errors import CredentialsError
-from asyncpq.spark.index_steps import CollectFiles, CutPieces, WriteSegments
 from tests.spark.cluster import kill_own_executor
 
 

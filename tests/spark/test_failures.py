@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.errors import PySparkException
 
 import asyncpq.blocking
 import asyncpq.spark
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import index_builds, sessions
+from asyncpq.spark import index_builds
 from asyncpq.testing import ObjectServer
 from tests.spark.served_keys import ServedKeys
 
@@ -88,7 +89,7 @@ def keys() -> Iterator[ServedKeys]:
         for number in range(_FILES):
             server.put(f"lake/t/{number}.parquet", _file(number))
         yield ServedKeys(server)
-        sessions.close_all()
+        sessions.close_workers()
 
 
 _LAKE: Final = "s3://lake/t/"
@@ -303,14 +304,14 @@ def test_a_loaded_lake_lists_its_files_when_the_query_runs(spark: SparkSession, 
 def test_a_file_that_changes_during_a_build(
     spark: SparkSession, lake_store: LakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, real = _lake_in(lake_store), index_builds._MappedPieces.pieces
+    lake, real = _lake_in(lake_store), index_builds.SparkSteps._pieces
 
     def pieces(self: Any) -> pa.Table:
         _change(lake_store, "t/3.parquet", "replaced", 9)
         _change(lake_store, "t/4.parquet", "deleted")
         return real(self)
 
-    monkeypatch.setattr(index_builds._MappedPieces, "pieces", pieces)
+    monkeypatch.setattr(index_builds.SparkSteps, "_pieces", pieces)
     built = asyncpq.spark.build_index(spark, lake, _KINDS, **lake_store.settings)
     assert (built.files, built.problems) == (5, ())
     wanted = sorted([*range(150), *range(250, 300), *range(450, 500)])

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 import asyncpq
+from asyncpq.distributed import build_steps as index_steps
+from asyncpq.distributed import build_tasks
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_builds, index_steps, lookup_join, optimize, scan
+from asyncpq.spark import lookup_join, optimize, scan
 from asyncpq.spark.index_builds import build_index, refresh_index, vacuum, verify_index
 from tests.lakes import FEW, KINDS, write
 from tests.spark.credentials import CANARY
@@ -36,7 +38,7 @@ _SMALL = BuildOptions(segment_bytes=20_000, max_segments=50)
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a large lake: executors write, and each step has several tasks."""
-    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(build_tasks, "_PLANNER_BYTES", 0)
     monkeypatch.setattr(index_steps, "TASK_BYTES", 1 << 20)
     monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
 
@@ -92,7 +94,7 @@ def test_what_is_small_the_driver_writes(spark: SparkSession, tmp_path: Path, mo
     assert found == expected
     backend = MemoryBackend()
     assert build_index(spark, str(lake), FEW, at=backend).files == 7
-    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(build_tasks, "_PLANNER_BYTES", 0)
     with pytest.raises(UnsupportedStoreError, match="executors can only write to a url"):
         build_index(spark, str(lake), FEW, at=MemoryBackend())
 

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 import asyncpq
+from asyncpq.distributed import TaskExecutor, build_tasks
+from asyncpq.distributed import build_steps as index_steps
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_builds, index_steps
-from asyncpq.spark.index_builds import SparkExecutor, build_index, verify_index
+from asyncpq.spark import index_builds
+from asyncpq.spark.index_builds import build_index, verify_index
 from tests.lakes import FEW, write
 from tests.spark import index_tasks
 from tests.spark.index_lakes import open_index, write_lake
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture(autouse=True)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(build_tasks, "_PLANNER_BYTES", 0)
     monkeypatch.setattr(index_steps, "TASK_BYTES", 1 << 20)
     monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
 
@@ -113,16 +115,16 @@ def test_a_build_whose_driver_died_goes_on(
     for number in range(10):
         write(lake / f"{number}.parquet", number)
     options = BuildOptions(checkpoint_files=4)
-    real, chunks = SparkExecutor.segments, list[int]()
+    real, chunks = TaskExecutor.segments, list[int]()
 
-    async def segments(self: SparkExecutor, works: Sequence[FileTask], *rest: Any) -> Any:
+    async def segments(self: TaskExecutor, works: Sequence[FileTask], *rest: Any) -> Any:
         if len(chunks) == 2:
             raise TransportError("the driver is gone")
         chunks.append(len(works))
         return await real(self, works, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SparkExecutor, "segments", segments)
+        patched.setattr(TaskExecutor, "segments", segments)
         with pytest.raises(TransportError):
             build_index(spark, str(lake), FEW, at=at, building=options)
     assert chunks == [4, 4]
@@ -139,7 +141,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
     """Pieces that were lost are made again, perhaps of another version; no segment has rows of both."""
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real, times = index_builds._MappedPieces.written, list[int]()
+    real, times = index_builds.SparkSteps._written, list[int]()
 
     def written(self: Any, *steps: Any) -> pa.Table:
         times.append(1)
@@ -149,7 +151,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
             (lake / "4.parquet").unlink()
         return real(self, *steps)
 
-    monkeypatch.setattr(index_builds._MappedPieces, "written", written)
+    monkeypatch.setattr(index_builds.SparkSteps, "_written", written)
     built = build_index(spark, str(lake), FEW, at=at)
     assert len(times) == 2
     assert built.files == 15
@@ -163,14 +165,14 @@ def test_a_listed_file_that_is_gone_or_replaced_is_no_error(
 ) -> None:
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real = index_builds._MappedPieces.pieces
+    real = index_builds.SparkSteps._pieces
 
     def pieces(self: Any) -> pa.Table:
         write(lake / "3.parquet", 333)
         (lake / "4.parquet").unlink()
         return real(self)
 
-    monkeypatch.setattr(index_builds._MappedPieces, "pieces", pieces)
+    monkeypatch.setattr(index_builds.SparkSteps, "_pieces", pieces)
     assert build_index(spark, str(lake), FEW, at=at).files == 15
     _, wrong = asyncio.run(open_index(at))
     assert wrong == []

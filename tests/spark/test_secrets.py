@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark import cloudpickle
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.spark
+from asyncpq.distributed import build_steps as index_steps
+from asyncpq.distributed import build_tasks, packing
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import index_builds, index_steps
 from asyncpq.spark.data_source import AsyncpqDataSource
-from asyncpq.spark.reads import packing
 from tests.spark import credentials
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY, PROVIDER
@@ -216,7 +216,7 @@ def test_the_secret_is_used_and_nowhere_to_be_seen(
     work_folder = f"{lake_store.url}/work"
 
     # executors write segments, also of so little
-    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(build_tasks, "_PLANNER_BYTES", 0)
     monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
     built = asyncpq.spark.build_index(spark, lake, [Bounds("id"), Keys("id"), Footers()], **settings)
     shown.add("built", repr(built))

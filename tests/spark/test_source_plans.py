@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
+from asyncpq.distributed import packing
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, TransportError
-from asyncpq.spark import sessions
-from asyncpq.spark.reads import packing
 from asyncpq.spark.source_options import predicate_option
 from tests.spark import source_calls
 from tests.spark.source_lake import ROWS, lake_table, write_lake
@@ -28,7 +28,7 @@ ID = StructType([StructField("id", LongType())])
 @pytest.fixture(autouse=True)
 def _sessions() -> Iterator[None]:
     yield
-    sessions.close_all()
+    sessions.close_workers()
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_plan_that_comes_after_the_reader_was_sent_is_of_no_use(lake: str, mon
     # Its tasks would have nothing to read by, and give no rows.
     reader = source_calls.source(path=lake).reader(ID)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "run", _fail)
+        patch.setattr(sessions, "run_on_worker", _fail)
         source_calls.pickled(reader)
     with pytest.raises(TransportError):
         reader.partitions()

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles
 from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.blocking
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UsageError
 from asyncpq.indexing import Bounds
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.spark import sessions
 from asyncpq.spark.data_source import MAX_FILES, FileStreamReader
 from asyncpq.spark.lake_writer import lake_writer
 from tests.spark import source_calls
@@ -36,7 +36,7 @@ SCHEMA = StructType([StructField("id", LongType())])
 @pytest.fixture(autouse=True)
 def _sessions() -> Iterator[None]:
     yield
-    sessions.close_all()
+    sessions.close_workers()
 
 
 class Files:
@@ -218,7 +218,7 @@ def test_a_file_that_goes_between_partitions_and_tasks_is_named(files: Files) ->
     query.plan()
     found = query.reader.partitions(query.reader.initialOffset(), query.last)
     files.put("a")
-    sessions.close_all()  # tasks have caches of their own
+    sessions.close_workers()  # tasks have caches of their own
     with pytest.raises(ObjectChangedError, match=r"a\.parquet.*Plan again"):
         source_calls.rows_of(query.executor, found, SCHEMA)
 

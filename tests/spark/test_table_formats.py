@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
-pytest.importorskip("deltalake", reason="needs deltalake: pip install asyncpq[delta]")
-pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq[iceberg]")
-pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy: pip install asyncpq[ducklake]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
+pytest.importorskip("deltalake", reason="needs deltalake: pip install asyncpq-parquet[delta]")
+pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq-parquet[iceberg]")
+pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy: pip install asyncpq-parquet[ducklake]")
 
 from deltalake import DeltaTable, write_deltalake
 
@@ -163,7 +163,7 @@ def test_indexes(spark: SparkSession, version: tuple[Any, dict[str, Any], list[i
     built = build_index(spark, target, [Bounds("id"), Keys("name"), Footers()], at=str(tmp_path / "index"), **options)
     assert built.problems == ()
     plan = explain_scan(spark, target, where="name = 'n3'", index=built.at, **options)
-    assert plan.read.index
+    assert plan.read.index_report
     assert _ids(plan.frame(spark)) == [n for n in ids if n % 10 == 3]
     left = spark.createDataFrame([("n5",), ("x",)], "name string")
     joined = lookup_join(left, target, "name", index=built.at, strategy="lookups", **options)

@@ -91,7 +91,8 @@ _INTRO = """## How each writer lays a file out
 
 `make writers` lets each writer write the same million rows, in the order of `id`, with its defaults. Columns: `id`;
 `key`, unique texts in no order; `text`, 72 bytes; `category`, 50 texts; `x`, doubles with NaN; `zero`, zeros of both
-signs; `n`, integers with nulls; `at`, timestamps in microseconds. Writers of geometries also get points.
+signs; `n`, integers with nulls; `at`, timestamps in microseconds. DuckDB and writers of geometries also get points.
+chdb, Hyper and rugo read the rows from a Parquet file first: what becomes of a value may be their reader's doing.
 """
 _SETTINGS = """### The one setting that makes lookups cheap
 

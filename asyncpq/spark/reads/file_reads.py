@@ -9,7 +9,6 @@ condition selects the same rows before the conversion as after it. Values in pat
 from __future__ import annotations
 
 import datetime as dt
-import operator
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.distributed import check_planned_rows, file_sets
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
 from asyncpq.indexing.query.index_query import OpenIndex
@@ -35,12 +35,11 @@ from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.chosen_files import ChosenFiles
+from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name, within
 from asyncpq.spark.types.special_types import is_variant
 
-#: Files in one set of an index's.
-SET_FILES: Final = 16_384
 _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
@@ -211,27 +210,21 @@ def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
 # -- requests for files ---------------------------------------------------------------------------
 
 
-class FileTraits(NamedTuple):
-    """Facts about the files that were opened: each is true if it holds for at least one. Picklable."""
-
-    needs_jvm_zone: bool = False  # see asyncpq.spark.reads.planning.LakePlan
-    has_old_dates: bool = False  # dates of the calendar of Spark before 3.0
-    stored_otherwise: bool = False  # a file stores columns otherwise than the lake has them
-
-    def __or__(self, other: FileTraits) -> FileTraits:
-        return FileTraits(*map(operator.or_, self, other))
+#: Facts about the files of a plan: each holds for at least one of those that were opened.
+NEEDS_JVM_ZONE: Final = "old timestamps depend on the time zone of the JVM"
+HAS_OLD_DATES: Final = "dates of the calendar of Spark before 3.0"
+STORED_OTHERWISE: Final = "a file stores columns otherwise than the lake has them"
 
 
 class SparkRequests:
     """Makes the request for each file of a read, because its columns may differ from the lake's.
 
-    Implements :class:`asyncpq.datasets.dataset_files.FileRequests`. With ``are_planned``, the files are those of a
+    Implements :class:`asyncpq.distributed.scan_tasks.PlanRequests`. With ``are_planned``, the files are those of a
     plan: a file that lacks rows of its plan raises ObjectChangedError.
     """
 
     def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
-        self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
-        self.traits: FileTraits = FileTraits()  # of the files that were opened
+        self.facts: frozenset[str] = frozenset()
         self.conf = conf
         self.is_table: bool = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema
@@ -249,14 +242,16 @@ class SparkRequests:
         fields = self._columns_of(opened)[0].fields
         if fields is not None:
             opened.file = replace(opened.file, fields=fields)
-        entry = opened.file.entry
-        if self._are_planned and entry is not None and not entry.access.is_all:
-            try:
-                entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
-            except errors.RowIndexError as error:
-                raise errors.ObjectChangedError(
-                    f"the file does not have the planned rows: {error.message}", url=opened.version.url
-                ) from error
+        if self._are_planned:
+            check_planned_rows(opened)
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Note whether the file has dates and times of old calendars."""
+        dates = file_dates(opened.version.metadata, self.conf)
+        if dates.datetime.mode == "LEGACY":
+            self.facts |= {HAS_OLD_DATES}
+        if any(calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)):
+            self.facts |= {NEEDS_JVM_ZONE}
 
     def request(self, opened: OpenedFile) -> ScanRequest:
         """Return the scan request for a file, with the condition in terms of the columns as the file stores them."""
@@ -271,15 +266,6 @@ class SparkRequests:
         # another condition on the same columns may need its own request for a file that stores them differently
         return await (self._same if own.fields is None else self._other).may_match(opened)
 
-    def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Return the position of ``fields``, the columns as a file stores them, in ``variants``, counted from 1; add
-        them if they are new. 0 if ``fields`` is None, because the file stores the columns as the dataset has them."""
-        if fields is None:
-            return 0
-        if fields not in self.variants:
-            self.variants.append(fields)
-        return self.variants.index(fields) + 1
-
     def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest]:
         """Return the lake's columns as stored in a file, and the request for this file."""
         if self.is_table or opened.file.content is not None:
@@ -288,7 +274,8 @@ class SparkRequests:
         if key not in self._own:
             own = _own_columns(opened, self._schema, self.conf)
             self._own[key] = own, self._request_for(own)
-            self.traits |= FileTraits(stored_otherwise=own.fields is not None)
+            if own.fields is not None:
+                self.facts |= {STORED_OTHERWISE}
         own, request = self._own[key]
         if own.ambiguous:
             for name in own.ambiguous.keys() & self._tops():
@@ -391,9 +378,9 @@ class SparkFiles:
         found = await self.source.files(self._request(request), operation, scan=scan, allow_stale=may_be_stale)
         return self._with_values(found)
 
-    async def sets(self, request: ScanRequest, operation: Operation) -> AsyncGenerator[FileSet]:
+    async def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]:
         """Yield the files of :meth:`files` as :func:`file_sets` does."""
-        async with aclosing(file_sets(self.source, self._request(request), operation)) as sets:
+        async with aclosing(file_sets(self.source, self._request(request), operation, most_files)) as sets:
             async for found in sets:
                 yield self._with_values(found)
 
@@ -443,21 +430,6 @@ def narrowed_for_index(
         return source
     inner, types = (source.source, source.types) if isinstance(source, SparkFiles) else (source, None)
     return SparkFiles(inner, conf, types, schemas=(schema, known))
-
-
-async def file_sets(source: FileProvider, request: ScanRequest, operation: Operation) -> AsyncGenerator[FileSet]:
-    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
-    very many (:data:`SET_FILES` in a set)."""
-    if isinstance(source, SparkFiles):
-        sets = source.sets(request, operation)
-    elif isinstance(source, SnapshotFiles):
-        sets = source.sets(request, operation, most_files=SET_FILES)
-    else:
-        yield await source.files(request, operation)
-        return
-    async with aclosing(sets):
-        async for found in sets:
-            yield found
 
 
 async def all_files(state: DatasetState, operation: Operation) -> AsyncGenerator[Sequence[DataFile]]:

@@ -18,6 +18,7 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
+from asyncpq.distributed import refresh_hint
 from asyncpq.events import Operation
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
@@ -31,7 +32,6 @@ from asyncpq.spark.reads.file_reads import (
     narrowed_for_index,
     texts_in_paths,
 )
-from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import with_three_slashes
 from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema

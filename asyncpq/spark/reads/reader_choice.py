@@ -19,10 +19,9 @@ import pyarrow as pa
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.objects.prices import Prices
 from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read
+from asyncpq.spark.reads.lake_scan import LakePlan, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
-from asyncpq.spark.reads.splits import spark_struct
 from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def choose_reader(
     costs = _costs_of(opened, read, parallelism, row_s)
     on_driver = False
     if reader == "auto" and costs.driver_s < costs.asyncpq_s:
-        on_driver = driver_may_read(spark, spark_struct(read.lake.spark_schema), costs.driver_s, read.num_bytes)
+        on_driver = driver_may_read(spark, spark_struct(read.scan.spark_schema), costs.driver_s, read.num_bytes)
         if on_driver:
             costs = replace(costs, asyncpq_s=costs.driver_s)
     if reader == "asyncpq":
@@ -157,10 +156,10 @@ def choose_reader(
 
 
 def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) -> ReaderCosts:
-    share = len(read.lake.columns) / max(1, len(opened.names))
+    share = len(read.scan.columns) / max(1, len(opened.names))
     return reader_costs(
         num_files=read.num_files,
-        num_splits=len(read.splits),
+        num_splits=len(read),
         num_bytes=read.num_bytes,
         num_rows=read.num_rows or (int(read.whole_bytes / opened.row_bytes) if opened.row_bytes else 0),
         whole_bytes=int(share * read.whole_bytes),

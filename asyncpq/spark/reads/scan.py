@@ -18,19 +18,18 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.options import MIB
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
-from asyncpq.spark.reads.planning_tasks import PlanningJobs
+from asyncpq.spark.reads.planning_tasks import SparkPlanning
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
-from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
@@ -170,7 +169,7 @@ class SparkScanPlan:
     @property
     def splits(self) -> int:
         """Number of splits, each of which one task reads, unless the driver reads all."""
-        return len(self.read.splits)
+        return len(self.read)
 
     @property
     def num_bytes(self) -> int:
@@ -185,7 +184,7 @@ class SparkScanPlan:
     @property
     def summary(self) -> str:
         """One line on the plan, which is logged."""
-        lake, metrics = self.read.lake, self.read.metrics
+        lake, metrics = self.read.scan, self.read.metrics
         return (
             f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
             f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
@@ -193,18 +192,18 @@ class SparkScanPlan:
         )
 
     def __str__(self) -> str:
-        lake, metrics, costs = self.read.lake, self.read.metrics, self.choice.costs
+        lake, metrics, costs = self.read.scan, self.read.metrics, self.choice.costs
         lines = [
             f"scan of {lake.url} ({lake.view}: {lake.description})",
             f"  where: {self.condition or 'all rows'}",
             f"  pruned by: {'nothing' if lake.where is None else lake.where}{self._why_unused()}",
             f"  columns: {', '.join(map(str, lake.columns))}",
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
-            f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
+            f"  splits: {len(self.read)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
             f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
-            *[f"  index: {line}" for line in self.read.index],
+            *[f"  index: {line}" for line in self.read.index_report],
             *[f"  fallback: {line}" for line in metrics.fallbacks],
         ]
         return "\n".join(lines)
@@ -212,11 +211,11 @@ class SparkScanPlan:
     __repr__ = __str__
 
     def _why_unused(self) -> str:
-        return "" if self.condition is None or self.read.lake.where is not None else f": {self.condition.why_unused()}"
+        return "" if self.condition is None or self.read.scan.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the DataFrame with the rows and columns of the scan; the driver reads them now if they are few."""
-        lake = self.read.lake
+        lake = self.read.scan
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
         if frame is None:
@@ -232,7 +231,7 @@ class SparkScanPlan:
         """Return the planned rows. Intervals of months are read as integers, which PySpark can receive."""
         sent = without_months(struct)
         assert isinstance(sent, StructType)
-        lake = self.read.lake
+        lake = self.read.scan
         frame = self._sent(spark, lake if sent == struct else replace(lake, spark_schema=sent.json()), sent)
         if sent == struct:
             return frame
@@ -247,10 +246,10 @@ class SparkScanPlan:
     def _sent(self, spark: SparkSession, lake: LakeScan, struct: StructType) -> DataFrame:
         """Return the planned rows in the types of ``struct``, read by the driver or by tasks."""
         if self.choice.on_driver:
-            rows = read_few(self.tasks.counted(read_split(lake, self.read.one_task())))
+            rows = read_few(self.tasks.counted(read_task(lake, self.read.one_task())))
             if rows is not None:
                 return local_rows(spark, rows, struct)
-        return task_rows(spark, partial(read_split, lake), self.read.tasks(), struct, self.num_bytes, self.tasks)
+        return task_rows(spark, partial(read_task, lake), self.read.encoded(), struct, self.num_bytes, self.tasks)
 
 
 def plan_scan(
@@ -271,7 +270,7 @@ def plan_scan(
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = parallelism_of(spark)
     caller = CallerThread()
-    jobs = PlanningJobs(spark, caller, parallelism)
+    jobs = SparkPlanning(spark, caller, parallelism)
 
     async def plan(session: Session, *, samples: bool) -> tuple[OpenLake, LakePlan]:
         opened = await open_lake(session, target, conf)
@@ -294,7 +293,7 @@ def plan_scan(
 
     def plan_here(*, samples: bool) -> SparkScanPlan:
         work = partial(plan, samples=samples)
-        opened, read = caller.serve(lambda: sessions.run(known, lambda session: caller.interruptible(work(session))))
+        opened, read = caller.serve(lambda: run_on_worker(known, lambda session: caller.interruptible(work(session))))
         return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
 
     planned = plan_here(samples=reader != "asyncpq")
@@ -314,8 +313,8 @@ def scan_plan(
     columns: Sequence[str] | None = None,
 ) -> SparkScanPlan:
     """Choose the reader of a planned read; return the plan of the scan."""
-    if read.needs_jvm_zone or read.unopened:
-        read = replace(read, lake=with_jvm_zone(spark, read.lake))
+    if needs_jvm_zone(read) or read.unopened:
+        read = replace(read, scan=with_jvm_zone(spark, read.scan))
     row_s = _clock(spark).row_s()
     choice = choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s)
     name = f"asyncpq scan, {read.num_files} of {read.metrics.files_total} files, {read.num_bytes} bytes"

@@ -29,16 +29,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN
+from asyncpq.distributed import MOST_VERSIONS, run_on_worker
 from asyncpq.errors import ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.driver import context_of
+from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.packing import MOST_VERSIONS
-from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.reads.splits import spark_struct
 from asyncpq.storage.base import RequestContext, Validator, listing_check
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import local_path, split_url
@@ -96,14 +94,14 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
         NotForSpark: Spark's reader might return other rows, or cannot read the files.
         ObjectChangedError: a file was replaced or deleted while the plan was made.
     """
-    struct = spark_struct(plan.lake.spark_schema)
+    struct = spark_struct(plan.scan.spark_schema)
     root = _check(spark, opened, plan, asked=asked)
     check = partial(_check_versions, root=root, versions=plan.versions)
     pushed = _always_pushed(opened, plan)
     with ThreadPoolExecutor(1, "asyncpq-versions") as thread:
         for place in _places(root, plan):
             listed = _listed(spark, opened, struct, root, place)
-            checked = thread.submit(sessions.run, plan.lake.settings, check)  # beside the calls of the JVM
+            checked = thread.submit(run_on_worker, plan.scan.settings, check)  # beside the calls of the JVM
             try:
                 frame = _selected(listed, struct, pushed)
                 is_alike = frame.schema == struct
@@ -136,7 +134,7 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     scheme = _HADOOP[protocols.pop()]
     if scheme != "file" and not asked and not _is_configured(spark, scheme):
         raise NotForSpark(f"no setting spark.hadoop.fs.{scheme}.* tells that Spark can read the store")
-    if scheme == "s3a" and not _is_same_endpoint(spark, plan.lake.settings.storage):
+    if scheme == "s3a" and not _is_same_endpoint(spark, plan.scan.settings.storage):
         raise NotForSpark("spark.hadoop.fs.s3a.endpoint is not the endpoint of asyncpq's storage options")
     root = opened.state.url
     if not root.endswith("/") and not all(url.startswith(f"{root}/") for url in urls):
@@ -226,7 +224,7 @@ def _places(root: str, plan: LakePlan) -> Iterator[_Place]:
     with a pattern of names. The whole lake may have files that the plan does not know. Raises NotForSpark if Spark
     would read a name as a pattern, or gets too many names."""
     urls = list(plan.versions)
-    if len(urls) == plan.metrics.files_total and root == _folder(plan.lake.url):
+    if len(urls) == plan.metrics.files_total and root == _folder(plan.scan.url):
         yield _Place([root])
     if len(urls) <= _MOST_PATHS:
         if not all(_GLOB.isdisjoint(url) for url in urls):
@@ -287,7 +285,7 @@ def _always_pushed(opened: OpenLake, plan: LakePlan) -> set[str]:
         dtype, stored = field.dataType, arrow.type
         micros = isinstance(dtype, T.TimestampType | T.TimestampNTZType) and stored in _MICROS
         exact = isinstance(dtype, T.DecimalType) and stored == pa.decimal128(dtype.precision, dtype.scale)
-        if plan.stored_alike and (micros or exact or isinstance(dtype, T.DateType)):
+        if is_stored_alike(plan) and (micros or exact or isinstance(dtype, T.DateType)):
             pushed.add(field.name)
     return pushed
 

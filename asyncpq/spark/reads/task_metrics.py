@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
-from asyncpq.spark import sessions
+from asyncpq.distributed import worker_counts
 from asyncpq.spark.driver import context_of
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class TaskMetrics:
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         """Yield the batches, and count what this process reads meanwhile. A worker has one task at a time; the driver
         may have other reads."""
-        before = sessions.counts()
+        before = worker_counts()
         try:
             yield from batches
         finally:
-            read = {name: count - before.get(name, 0) for name, count in sessions.counts().items()}
+            read = {name: count - before.get(name, 0) for name, count in worker_counts().items()}
             if self.accumulator is not None:
                 self.accumulator.add({self.plan: {name: count for name, count in read.items() if count > 0}})
 

@@ -20,8 +20,8 @@ from asyncpq.datasets.providers import GivenFiles
 from asyncpq.events import Operation
 from asyncpq.objects.version import KnownVersion
 from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.spark.reads.lake_scan import plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.special_types import struct_of
@@ -67,12 +67,12 @@ async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float
             where=col("c00") >= 150,
         )
     seconds = time.perf_counter() - began
-    tasks = found.tasks()
+    tasks = found.encoded()
     return {
         "seconds": seconds,
         "peak_mib": peak_bytes() / 2**20,
         "files": found.num_files,
-        "splits": len(found.splits),
+        "splits": len(found),
         "task_bytes": max(map(len, tasks)),
         "requests": found.metrics.requests,
     }

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from asyncpq.datasets.model import DataFile
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import NotParquetError, PartitionError
 from asyncpq.session import Session
-from asyncpq.spark import sessions
 from asyncpq.spark.reads.chosen_files import read_by_spark
+from asyncpq.spark.reads.lake_scan import LakePlan, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -43,10 +43,10 @@ def planned(root: str, conf: ReadConf = ReadConf()) -> list[str]:  # noqa: B008
     async def plan(session: Session) -> LakePlan:
         return await plan_lake(await open_lake(session, LakeTarget(target=root), conf), settings=SparkSettings())
 
-    from asyncpq.spark.reads.splits import decode_files, unpack_split
+    from asyncpq.distributed.scan_tasks import decode_files, unpack_task
 
-    tasks = sessions.run(SparkSettings(), plan).tasks()
-    files = [file for task in tasks for part in unpack_split(task) for file in decode_files(bytes(part))]  # type: ignore[arg-type]
+    tasks = sessions.run_on_worker(SparkSettings(), plan).encoded()
+    files = [file for task in tasks for part in unpack_task(task) for file in decode_files(bytes(part))]  # type: ignore[arg-type]
     return sorted(file.url[len(root) + 1 :] for file in files)
 
 

@@ -173,7 +173,7 @@ def test_rows_are_those_of_the_call(spark: SparkSession, tmp_path: Path, monkeyp
     def read(*_: object) -> None:
         raise AssertionError("an explained scan reads nothing")
 
-    monkeypatch.setattr(scans, "read_split", read)
+    monkeypatch.setattr(scans, "read_task", read)
     assert "on the driver" in str(explain_scan(spark, str(tmp_path), where=col("id") < 3))
 
 

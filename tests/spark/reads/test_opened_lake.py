@@ -8,18 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import asyncpq
+from asyncpq.distributed.scan_tasks import read_task
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
+from asyncpq.spark.reads.lake_scan import plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.reads.predicates import Condition
-from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -47,7 +47,7 @@ async def _rows(session: asyncpq.Session, target: LakeTarget, where: object = No
         where=None if condition is None else condition.terms(opened.struct, opened.schema, conf, {}),
         parallelism=1,
     )
-    return [row for split in plan.tasks() for batch in read_split(plan.lake, split) for row in batch.to_pylist()]
+    return [row for split in plan.encoded() for batch in read_task(plan.scan, split) for row in batch.to_pylist()]
 
 
 async def test_columns_are_those_of_the_first_file(lake: str) -> None:

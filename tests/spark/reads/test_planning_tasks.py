@@ -18,16 +18,18 @@ pytest.importorskip("pyspark")
 import asyncpq.spark
 from asyncpq import col
 from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.distributed import scan_planning
+from asyncpq.distributed import worker_sessions as sessions
+from asyncpq.distributed.scan_planning import PlannedChunk, is_planned_by_workers
+from asyncpq.distributed.scan_tasks import PlannedFile, decode_files, unpack_task
 from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Footers
 from asyncpq.session import Session
-from asyncpq.spark import sessions
-from asyncpq.spark.reads import planning, planning_tasks
+from asyncpq.spark.reads import planning_tasks
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, is_stored_alike, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
-from asyncpq.spark.reads.planning_tasks import PlanFiles, PlannedChunk, is_planned_by_tasks
-from asyncpq.spark.reads.splits import LakeScan, PlannedFile, decode_files, unpack_split
+from asyncpq.spark.reads.planning_tasks import PlanFiles
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -79,19 +81,19 @@ def plan(lake: str, where: Expression | None, jobs: Jobs | None = None, **option
         return await plan_lake(opened, settings=sent, where=where, jobs=used)
 
     try:
-        return sessions.run(settings, work)
+        return sessions.run_on_worker(settings, work)
     finally:
-        sessions.close_all()
+        sessions.close_workers()
 
 
 def files_of(found: LakePlan) -> list[PlannedFile]:
-    pieces = [piece for task in found.tasks() for piece in unpack_split(task)]
+    pieces = [piece for task in found.encoded() for piece in unpack_task(task)]
     return [file for piece in pieces if isinstance(piece, bytes) for file in decode_files(piece)]
 
 
 @pytest.fixture
 def by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MOST_ON_DRIVER", 0)
+    monkeypatch.setattr(scan_planning, "MOST_PLANNED_HERE", 0)
 
 
 @pytest.mark.parametrize("size", [1, 3, FILES])
@@ -105,7 +107,11 @@ def test_tasks_plan_as_the_driver_does(tmp_path: Path, by_tasks: None, where: Ex
     here, there = plan(lake, where), plan(lake, where, jobs)
     assert files_of(there) == files_of(here)
     assert list(there.versions.items()) == list(here.versions.items())
-    assert (there.num_rows, there.num_bytes, there.stored_alike) == (here.num_rows, here.num_bytes, here.stored_alike)
+    assert (there.num_rows, there.num_bytes, is_stored_alike(there)) == (
+        here.num_rows,
+        here.num_bytes,
+        is_stored_alike(here),
+    )
     counts = [
         (one.files_total, one.files_ruled_out, one.files_opened, one.row_groups_read)
         for one in (here.metrics, there.metrics)
@@ -116,7 +122,7 @@ def test_tasks_plan_as_the_driver_does(tmp_path: Path, by_tasks: None, where: Ex
 
 def test_few_files_are_planned_on_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, jobs = write_lake(tmp_path), Jobs(3)
-    monkeypatch.setattr(planning, "MOST_ON_DRIVER", FILES // 2)
+    monkeypatch.setattr(scan_planning, "MOST_PLANNED_HERE", FILES // 2)
     assert plan(lake, col("p") == 1, jobs).metrics.files_opened == FILES // 2  # those that the partition leaves
     assert jobs.planned == []
     plan(lake, col("id") >= 0, jobs)
@@ -151,10 +157,10 @@ def test_statistics_that_tasks_return_serve_the_next_plan(tmp_path: Path, by_tas
                 lake_opened = await open_lake(session, LakeTarget(target=lake), ReadConf())
                 return await plan_lake(lake_opened, settings=settings, where=where, jobs=jobs)
 
-            sessions.run(settings, work)
+            sessions.run_on_worker(settings, work)
             opened.append(sum(chunk.metrics.files_opened for chunk in jobs.planned))
     finally:
-        sessions.close_all()
+        sessions.close_workers()
     # file 3 stores another type, so the lake's condition does not judge its statistics; it is opened again
     assert opened == [FILES, 1, 2, FILES]
 
@@ -178,11 +184,11 @@ def test_what_only_the_driver_plans() -> None:
         return None
 
     file = DataFile(url="s3://lake/a.parquet")
-    assert is_planned_by_tasks(file)
-    assert is_planned_by_tasks(replace(file, entry=IndexEntry()))
-    assert not is_planned_by_tasks(replace(file, content=b"PAR1"))
-    assert not is_planned_by_tasks(replace(file, unreadable=CorruptFileError("no")))
-    assert not is_planned_by_tasks(replace(file, entry=IndexEntry(known=known)))
+    assert is_planned_by_workers(file)
+    assert is_planned_by_workers(replace(file, entry=IndexEntry()))
+    assert not is_planned_by_workers(replace(file, content=b"PAR1"))
+    assert not is_planned_by_workers(replace(file, unreadable=CorruptFileError("no")))
+    assert not is_planned_by_workers(replace(file, entry=IndexEntry(known=known)))
 
 
 # -- on a cluster ----------------------------------------------------------------------------------

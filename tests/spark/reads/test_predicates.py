@@ -15,14 +15,14 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from asyncpq.distributed import worker_sessions as sessions
+from asyncpq.distributed.scan_tasks import read_task
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import Expression, col
 from asyncpq.session import Session
-from asyncpq.spark import sessions
+from asyncpq.spark.reads.lake_scan import LakePlan, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of
-from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
@@ -64,14 +64,14 @@ def read_rows(spark: SparkSession, lake: Path, where: Expression | str) -> tuple
         terms = asked.terms(opened.struct, opened.schema, conf, instants)
         return await plan_lake(opened, settings=SETTINGS, columns=["row"], where=terms)
 
-    plan = sessions.run(SETTINGS, work)
+    plan = sessions.run_on_worker(SETTINGS, work)
     found: set[int] = set()
-    for task in plan.tasks():
-        for batch in read_split(plan.lake, task):
+    for task in plan.encoded():
+        for batch in read_task(plan.scan, task):
             rows = batch.column(0).to_pylist()
             assert found.isdisjoint(rows)
             found.update(rows)
-    return found, plan.lake.where is not None
+    return found, plan.scan.where is not None
 
 
 def assert_nothing_is_lost(spark: SparkSession, lake: Path, questions: Sequence[Expression | str]) -> None:

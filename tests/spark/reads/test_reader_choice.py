@@ -132,13 +132,15 @@ class _Plan:
     """As much of a plan as the choice uses; ``num_bytes`` of a file of 400 MiB are planned."""
 
     def __init__(self, num_bytes: int, *, is_empty: bool = False) -> None:
-        self.lake = SimpleNamespace(columns=("id",), spark_schema='{"type": "struct", "fields": []}')
+        self.scan = SimpleNamespace(columns=("id",), spark_schema='{"type": "struct", "fields": []}')
         self.num_files = 0 if is_empty else 1
         self.whole_bytes = self.num_files * 400 * MIB
-        self.splits = [b""]
         self.num_bytes = num_bytes
         self.num_rows = num_bytes // 40
         self.prices = _PRICES
+
+    def __len__(self) -> int:
+        return 1
 
 
 def _choose(plan: _Plan, reader: ReaderName, frame: object, monkeypatch: pytest.MonkeyPatch) -> ReaderChoice:

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import asyncpq
 from asyncpq import col
+from asyncpq.distributed import packing
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark.reads import packing
 from asyncpq.spark.reads import scan as scan_module
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
@@ -134,7 +134,7 @@ def test_an_index(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Pat
     with asyncpq.blocking.Session() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Keys("key"), Footers()])
     plan = explain_scan(spark, str(tmp_path / "lake"), where=col("key") == "k3-7", columns=["row"])
-    assert plan.read.lake.view == "listed"
+    assert plan.read.scan.view == "listed"
     assert plan.files == 1
     assert "index" in str(plan)
     native = spark.read.parquet(str(tmp_path / "lake"))

@@ -1,4 +1,4 @@
-"""Plans and reads of splits without Spark: what executors ask for, versions, names, and large plans."""
+"""Plans and reads of lakes without Spark: what executors ask for, versions, names, and large plans."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from asyncpq import col
+from asyncpq.distributed import packing, planned_files
+from asyncpq.distributed import worker_sessions as sessions
+from asyncpq.distributed.scan_tasks import decode_files, read_task, unpack_task
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
@@ -29,11 +32,8 @@ from asyncpq.errors import (
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
-from asyncpq.spark import sessions
-from asyncpq.spark.reads import packing, planned_files, splits
+from asyncpq.spark.reads.lake_scan import LakePlan, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import LakePlan, plan_lake
-from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.testing import Fault, ObjectServer
@@ -47,7 +47,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     with ObjectServer.in_thread() as running:
         yield running
-        sessions.close_all()
+        sessions.close_workers()
 
 
 def settings(server: ObjectServer, **given: Any) -> SparkSettings:
@@ -82,17 +82,17 @@ def plan(
         opened = await open_lake(session, asked, conf)
         return await plan_lake(opened, settings=on, columns=columns, where=where)
 
-    return sessions.run(on, work)
+    return sessions.run_on_worker(on, work)
 
 
 def on_another_worker(found: LakePlan) -> LakePlan:
     """With a session that knows nothing."""
-    fresh = replace(found.lake.settings, memory_cache_bytes=(found.lake.settings.memory_cache_bytes or 1 << 26) + 1)
-    return replace(found, lake=replace(found.lake, settings=fresh))
+    fresh = replace(found.scan.settings, memory_cache_bytes=(found.scan.settings.memory_cache_bytes or 1 << 26) + 1)
+    return replace(found, scan=replace(found.scan, settings=fresh))
 
 
 def rows(found: LakePlan) -> pa.Table:
-    tables = [pa.Table.from_batches([batch]) for task in found.tasks() for batch in read_split(found.lake, task)]
+    tables = [pa.Table.from_batches([batch]) for task in found.encoded() for batch in read_task(found.scan, task)]
     return pa.concat_tables(tables) if tables else pa.table({})
 
 
@@ -117,7 +117,7 @@ def test_a_task_asks_for_pages_of_the_columns_alone(server: ObjectServer) -> Non
 def test_rows_of_which_all_match_are_read_without_an_index(server: ObjectServer) -> None:
     server.put("lake/t/0.parquet", content())
     found = on_another_worker(plan((col("id") >= 10_000) & (col("id") < 25_000), on=settings(server), columns=["id"]))
-    files = [one for task in found.tasks() for one in splits.decode_files(splits.unpack_split(task)[0])]  # type: ignore[arg-type]
+    files = [one for task in found.encoded() for one in decode_files(unpack_task(task)[0])]  # type: ignore[arg-type]
     assert [one.filtered for one in files] == [False, True]
     server.log.clear()
     assert rows(found).column("id").to_pylist() == list(range(10_000, 25_000))
@@ -129,7 +129,7 @@ def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, mon
     server.put("lake/t/0.parquet", content())
     monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 100)
     found = on_another_worker(plan(col("id") == 12_345, on=settings(server), columns=["id"]))
-    assert max(map(len, found.tasks())) < 3000
+    assert max(map(len, found.encoded())) < 3000
     server.log.clear()
     assert rows(found).num_rows == 1
     assert any("bytes=-" in request.headers["range"] for request in server.log)
@@ -160,7 +160,7 @@ def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
     found = plan(where, on=settings(server), columns=["id"], conf=ReadConf(ignore_missing_files=True))
     del server.objects["lake/t/0.parquet"]
     assert rows(on_another_worker(found)).num_rows == 2 * ROWS
-    strict = replace(found, lake=replace(found.lake, conf=ReadConf()))
+    strict = replace(found, scan=replace(found.scan, conf=ReadConf(), skips_missing=False))
     with pytest.raises((ObjectNotFoundError, ObjectChangedError), match=r"0\.parquet"):
         rows(on_another_worker(strict))
     server.put("lake/t/1.parquet", content(row_group_size=20_000))  # a replaced file is no missing one
@@ -180,10 +180,10 @@ def test_files_that_vanish_between_listing_and_planning(server: ObjectServer, ig
         return await plan_lake(opened, settings=on, where=col("id") == 17)
 
     if ignored:
-        assert rows(sessions.run(on, work)).column("id").to_pylist() == [17, 17]
+        assert rows(sessions.run_on_worker(on, work)).column("id").to_pylist() == [17, 17]
     else:
         with pytest.raises(ObjectNotFoundError, match=r"1\.parquet"):
-            sessions.run(on, work)
+            sessions.run_on_worker(on, work)
 
 
 @pytest.mark.parametrize("payloads", [True, False])
@@ -226,11 +226,11 @@ def test_a_warm_worker_notices_that_an_object_is_not_the_one_that_was_planned(
 
 def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "MOST_SENT_BYTES", 6000)
-    monkeypatch.setattr(packing, "FILE_COST_BYTES", packing.LEAST_SPLIT_BYTES)
+    monkeypatch.setattr(packing, "FILE_COST_BYTES", packing.LEAST_TASK_BYTES)
     for number in range(12):
         server.put(f"lake/t/{number}.parquet", content())
     server.faults = [Fault(method="PUT", path="_asyncpq_plans/", status=403, times=None)]
-    with pytest.raises(InvalidOptionError, match="requires a work folder; none is set, and the lake cannot be written"):
+    with pytest.raises(InvalidOptionError, match="requires a work folder; none is set"):
         plan(col("id") < 10, on=settings(server))
     server.faults = []
     assert rows(plan(col("id") < 10, on=settings(server))).num_rows == 120
@@ -238,7 +238,7 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
     found = plan(col("id") < 10, on=settings(server, work_folder="s3://bucket/here"))
     written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
-    assert sum(map(len, found.tasks())) < 100 * 12
+    assert sum(map(len, found.encoded())) < 100 * 12
     assert all(b"pickle" not in data and data[:1] == b"2" for data in written.values())
     assert sorted(rows(on_another_worker(found)).column("id").to_pylist()) == sorted([*range(10)] * 12)
 
@@ -299,12 +299,12 @@ def test_partitions_have_the_types_of_spark(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"v": [number]}), folder / "f.parquet")
     found = plan(on=local(), target=str(tmp_path))
-    assert splits.spark_struct(found.lake.spark_schema).simpleString() == "struct<v:bigint,day:date,n:bigint>"
+    assert spark_struct(found.scan.spark_schema).simpleString() == "struct<v:bigint,day:date,n:bigint>"
     table = rows(on_another_worker(found))
     assert [str(value) for value in table.column("day").to_pylist()] == ["2024-01-01", "2024-02-03", "None"]
     assert table.column("n").to_pylist() == [0, 3_000_000_000, 6_000_000_000]
     texts = plan(on=local(), target=str(tmp_path), conf=ReadConf(infer_partition_types=False))
-    assert splits.spark_struct(texts.lake.spark_schema).simpleString() == "struct<v:bigint,day:string,n:string>"
+    assert spark_struct(texts.scan.spark_schema).simpleString() == "struct<v:bigint,day:string,n:string>"
 
 
 @pytest.mark.parametrize("kind", [None, IntegerType(), StringType()])
@@ -321,13 +321,13 @@ def test_an_index_of_a_partition_column_prunes_whatever_its_type(
     async def build(session: Session) -> None:
         await session.build_index(target, [Keys("p"), Bounds("p", "v")], at=at, partitioning=partitioning)
 
-    sessions.run(local(), build)
+    sessions.run_on_worker(local(), build)
     struct = None if kind is None else StructType([StructField("v", LongType()), StructField("p", kind)])
     where = col("p") == ("1" if kind == StringType() else 1)
     for index in (at, False):
         found = plan(where, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
         assert rows(found)["v"].to_pylist() == [1, 11]
-        sessions.close_all()  # which forgets the statistics of footers
+        sessions.close_workers()  # which forgets the statistics of footers
         found = plan(col("v") == 12, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
         assert rows(found).to_pylist() == [{"v": 12, "p": "2" if kind == StringType() else 2}]
         assert found.metrics.files_ruled_out == (1 if index and (partitioning == "hive" or kind is None) else 0)
@@ -347,11 +347,9 @@ def test_a_file_is_cut_at_row_groups(tmp_path: Path) -> None:
     table = pa.table({"v": [rng.random() for _ in range(60_000)]})
     pq.write_table(table, tmp_path / "f.parquet", row_group_size=10_000, use_dictionary=False, compression="none")
     found = plan(on=SparkSettings(disk_cache="off", split_bytes=200_000), target=str(tmp_path))
-    assert ([split[0].num_files for split in found.splits], found.num_files) == ([1, 1, 1], 1)
+    assert ([task.num_files for task in found], found.num_files) == ([1, 1, 1], 1)
     assert rows(found).num_rows == 60_000
     least = plan(on=SparkSettings(disk_cache="off", split_bytes=65_536), target=str(tmp_path))
-    assert len(least.splits) == 6  # a row group is larger, and one split
-    assert (
-        len(plan(on=SparkSettings(disk_cache="off", split_bytes=65_536, most_splits=4), target=str(tmp_path)).splits)
-        <= 4
-    )
+    assert len(least) == 6  # a row group is larger, and one split
+    few = SparkSettings(disk_cache="off", split_bytes=65_536, most_splits=4)
+    assert len(plan(on=few, target=str(tmp_path))) <= 4

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, decode_files, encode_files, pack_task, unpack_task
 from asyncpq.errors import CorruptIndexError
 from asyncpq.options import MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, decode_files, encode_files, pack_split, unpack_split
 from asyncpq.storage.base import Validator
 
 _TEXT = st.text(max_size=12)
@@ -86,11 +86,11 @@ def test_a_partition_of_nanoseconds() -> None:
 
 def test_what_a_task_is_given() -> None:
     pieces = [
-        SplitPiece(b"1abc", 3, 1),
-        SplitPiece(None, 4, 2, place=("s3://work/plans/x/0.splits", 5, 90)),
-        SplitPiece(b"1", 0, 0),
+        TaskPiece(b"1abc", 3, 1),
+        TaskPiece(None, 4, 2, place=("s3://work/plans/x/0.splits", 5, 90)),
+        TaskPiece(b"1", 0, 0),
     ]
-    assert unpack_split(pack_split(pieces)) == [b"1abc", ("s3://work/plans/x/0.splits", 5, 90), b"1"]
+    assert unpack_task(pack_task(pieces)) == [b"1abc", ("s3://work/plans/x/0.splits", 5, 90), b"1"]
 
 
 def test_bytes_that_are_no_split() -> None:

@@ -1,7 +1,8 @@
-"""Splits: what each task reads, encoded by the driver, and how tasks read it as batches of Spark's types.
+"""Scan tasks: the files and rows that each task reads, encoded where they are planned, and how workers read them.
 
-A split lists file versions and the rows to read from them, in one Arrow IPC record batch: one row for each file, with
-partition values in JSON. So splits in the work folder are never unpickled.
+A task lists file versions and the rows to read from them, in one Arrow IPC record batch: one row for each file, with
+partition values in JSON. So tasks in the work folder are never unpickled. What all tasks of a scan share, a
+:class:`TaskScan`, is pickled.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState, FileRequests, SameRequest
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.datasets.providers import CatalogReader, GivenFiles
-from asyncpq.errors import CorruptIndexError, located
+from asyncpq.datasets.schemas import SchemaUnifier
+from asyncpq.distributed import worker_sessions as workers
+from asyncpq.errors import CorruptIndexError, ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, Expression
 from asyncpq.expressions.scalars import Day, Duration, TimeOfDay, Timestamp, as_scalar
@@ -36,16 +38,10 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.executor import ScanExecutor, UnitRows
+from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
-from asyncpq.spark import sessions
-from asyncpq.spark.reads.file_reads import SparkRequests
-from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.calendars import FileDates, file_dates
-from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 
 _VERSION: Final = b"2"
@@ -91,7 +87,7 @@ class PlannedFile:
     filtered: bool = True  # evaluate the predicate for each row; otherwise it is true for all of them
     immutable: bool = False  # the object at `url` never changes, as tables promise
     partition: Mapping[str, Any] = field(default_factory=dict)
-    fields: int = 0  # 0: the file has the columns as LakeScan.fields, else as LakeScan.variants[fields - 1]
+    fields: int = 0  # 0: the file has the columns as TaskScan.fields, else as TaskScan.variants[fields - 1]
     content: bytes | None = None  # the bytes of a file that is in no store
     # by leaf, as in the index tables "footers" and "pages", for file 0; empty: the task reads the footer
     footers: Mapping[int, bytes] = field(default_factory=dict)
@@ -109,10 +105,58 @@ class PlannedFile:
         return replace(self, footers={}, pages={})
 
 
+class PlanRequests(FileRequests, Protocol):
+    """Makes the request for each file of a plan, or of a task, and notes what the planner should know of the files."""
+
+    facts: frozenset[str]  # what holds for at least one of the files that were opened, in the engine's own words
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Called for each opened file with rows to read; may add to ``facts``."""
+
+
+class TaskRequests:
+    """The :class:`PlanRequests` of a dataset: the same request for each file. With ``are_planned``, the files are those
+    of a plan: a file that lacks rows of its plan raises ObjectChangedError."""
+
+    def __init__(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> None:
+        self.facts: frozenset[str] = frozenset()
+        self._same = SameRequest(state, request)
+        self._are_planned = are_planned
+
+    def accept(self, opened: OpenedFile) -> None:
+        self._same.accept(opened)
+        if self._are_planned:
+            check_planned_rows(opened)
+
+    def request(self, opened: OpenedFile) -> ScanRequest:
+        return self._same.request(opened)
+
+    async def may_match(self, opened: OpenedFile) -> bool:
+        return await self._same.may_match(opened)
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Do nothing."""
+
+
+def check_planned_rows(opened: OpenedFile) -> None:
+    """Raise ObjectChangedError if a file lacks rows that were planned."""
+    entry = opened.file.entry
+    if entry is None or entry.access.is_all:
+        return
+    try:
+        entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+    except RowIndexError as error:
+        message = f"the file does not have the planned rows: {error.message}"
+        raise ObjectChangedError(message, url=opened.version.url) from error
+
+
 @dataclass(frozen=True, kw_only=True)
-class LakeScan:
-    """The part of a plan that all splits of a scan share: columns, condition and settings. Picklable, and free of
-    secrets."""
+class TaskScan:
+    """The part of a plan that all tasks of a scan share: columns, condition and settings. Picklable, and free of
+    secrets but those of ``settings``.
+
+    An engine that reads files by rules of its own has a subclass with other :meth:`requests` and :meth:`stream`.
+    """
 
     url: str  # of the dataset
     description: str
@@ -120,36 +164,78 @@ class LakeScan:
     schema: pa.Schema  # the dataset's
     fields: tuple[TableField, ...] | None  # the table's; None if columns are matched by name
     variants: tuple[tuple[TableField, ...], ...] = ()  # other ways in which files have the columns
-    columns: tuple[str, ...]  # columns to read, those of the predicate included, in the order of `spark_schema`
-    spark_schema: str  # JSON of the StructType of `columns`
-    conf: ReadConf
-    partitioning: str = ""  # how values in paths are read; it takes part in cache keys
+    columns: tuple[str | int, ...] | None  # columns to read; None for all
+    output: pa.Schema | None = None  # of the batches; unknown to an engine that converts them
+    batch_size: int = DEFAULT_BATCH_SIZE
     where: Expression | None = None  # rows for which it is not true may be left out; times are absolute
-    settings: SparkSettings
+    unifier: SchemaUnifier | None = None  # checks the files' schemas; None if they may differ
+    skips: bool = False  # leave out bad files, instead of failing
+    skips_missing: bool = False  # leave out files that do not exist
+    settings: workers.WorkerSettings
+
+    @property
+    def cache_key(self) -> tuple[Hashable, ...]:
+        """What defines how files are matched to the columns, beside ``schema``."""
+        return self.url, self.fields, self.variants
+
+    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:
+        """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
+        return TaskRequests(state, request, are_planned=are_planned)
+
+    def stream(self, state: DatasetState, operation: Operation, files: DatasetFiles) -> RecordBatchStream:
+        """Return the stream of the rows of ``files``."""
+        output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
+        assert output is not None, "it is the dataset's own"
+        return RecordBatchStream(
+            state.runtime, operation, executor, lambda: output, batch_size=self.batch_size, limit=None
+        )
+
+    def hinted(self) -> AbstractContextManager[None]:
+        """Add the hint to plan again to errors in the block about files that changed after planning."""
+        return workers.plan_again_hint("Call plan_scan() again.", self.view == View.SNAPSHOT)
+
+    def dataset_columns(self) -> DatasetColumns:
+        """Return the dataset's columns, with a token that is the same for all tasks of the scan in a process, so that
+        they share cached data."""
+        digest = hashlib.sha256(self.schema.serialize().to_pybytes())
+        digest.update(repr(self.cache_key).encode())
+        return DatasetColumns(self.schema, self.fields, digest.digest())
+
+    def state(self, runtime: Runtime, files: Sequence[DataFile]) -> DatasetState:
+        """Return the state of a dataset of ``files`` with the columns of the scan, whose versions are those planned."""
+        return DatasetState(
+            runtime=runtime,
+            url=self.url,
+            source=GivenFiles(files, view=View.TABLE, description=self.description),
+            columns=self.dataset_columns(),
+            skips=self.skips,
+            skips_missing=self.skips_missing,
+            unifier=self.unifier,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class SplitPiece:
-    """Planned files that go into one split together. Several pieces may form a split. They are encoded when tasks are
-    to read them: Spark's own reader needs no encoded plan."""
+class TaskPiece:
+    """Planned files that go into one task together. Several pieces may form a task. They are encoded when tasks are
+    to read them."""
 
     data: bytes | None  # see :func:`decode_files`; None if the piece is not encoded yet, or is in the work folder
     num_bytes: int  # compressed bytes of data in the files
     num_files: int
     place: tuple[str, int, int] | None = None  # url, first byte and stop in the work folder
-    least_bytes: int = 0  # upper bound of its part of an encoded split without payloads
+    least_bytes: int = 0  # upper bound of its part of an encoded task without payloads
     files: tuple[PlannedFile, ...] = ()  # of a piece that is not encoded yet
 
     @property
     def most_bytes(self) -> int:
-        """Upper bound of the piece's part of an encoded split; 0 if it is in the work folder."""
+        """Upper bound of the piece's part of an encoded task; 0 if it is in the work folder."""
         if self.place is not None:
             return 0
         if self.data is not None:
             return len(self.data)
         return self.least_bytes + sum([file.payload_bytes for file in self.files])
 
-    def encoded(self) -> SplitPiece:
+    def encoded(self) -> TaskPiece:
         """Return the piece with its files encoded."""
         if not self.files:
             return self
@@ -157,7 +243,7 @@ class SplitPiece:
         least_bytes = len(data) + 4 - sum([file.payload_bytes for file in self.files])
         return replace(self, data=data, least_bytes=least_bytes, files=())
 
-    def without_payloads(self) -> SplitPiece:
+    def without_payloads(self) -> TaskPiece:
         """Return a copy of the piece whose files have no payloads. The piece must not be in the work folder."""
         if self.data is None:
             return replace(self, files=tuple([file.without_payloads() for file in self.files]))
@@ -167,8 +253,8 @@ class SplitPiece:
 # -- encoded --------------------------------------------------------------------------------------
 
 
-def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
-    """Encode the pieces of a split as bytes. Pieces that are in the work folder are encoded as references to their
+def pack_task(pieces: Sequence[TaskPiece]) -> bytes:
+    """Encode the pieces of a task as bytes. Pieces that are in the work folder are encoded as references to their
     byte ranges; neighbours that were not encoded yet become one."""
     parts: list[bytes] = []
     for is_open, run in itertools.groupby(pieces, lambda piece: bool(piece.files)):
@@ -179,8 +265,8 @@ def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
     return b"".join([len(part).to_bytes(4, "little") + part for part in parts])
 
 
-def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
-    """Decode the result of :func:`pack_split`. Each item is a piece's data; or, for a piece in the work folder, its
+def unpack_task(data: bytes) -> list[bytes | tuple[str, int, int]]:
+    """Decode the result of :func:`pack_task`. Each item is a piece's data; or, for a piece in the work folder, its
     url and the start and stop of its bytes."""
     pieces: list[bytes | tuple[str, int, int]] = []
     stop = 0
@@ -228,15 +314,14 @@ def decode_files(data: bytes) -> list[PlannedFile]:
     asyncpq encoded it."""
     if data[:1] != _VERSION:
         raise CorruptIndexError(
-            "another version of asyncpq encoded the split, in a format that this version cannot decode",
-            hint="Install the same version on the driver and the executors.",
+            "another version of asyncpq encoded the task, in a format that this version cannot decode",
+            hint="Install the same version where tasks are planned and on the workers.",
         )
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise CorruptIndexError(
-            "the data of the split is damaged and cannot be decoded",
-            hint="Make the DataFrame again, which plans again.",
+            "the data of the task is damaged and cannot be decoded", hint="Plan the read again."
         ) from error
     files: list[PlannedFile] = []
     for row in rows:
@@ -296,30 +381,30 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 # -- read in tasks --------------------------------------------------------------------------------
 
 
-def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split in batches with the columns of ``lake.spark_schema``. Batches may include rows that do
-    not match the scan's condition. Raises ObjectChangedError if a file was replaced or deleted after planning."""
-    with sessions.plan_again_hint(lake.view == View.SNAPSHOT):
-        yield from sessions.batches(lake.settings, partial(_opened, lake, split))
+def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError if a
+    file was replaced or deleted after planning."""
+    with scan.hinted():
+        yield from workers.batches_on_worker(scan.settings, partial(_opened, scan, task))
 
 
-async def _opened(lake: LakeScan, split: bytes, session: Session) -> sessions.BatchStream:
-    return aclosing(_batches(session, lake, await split_files(session, split)))
+async def _opened(scan: TaskScan, task: bytes, session: Session) -> workers.BatchStream:
+    return aclosing(_batches(session, scan, await task_files(session, task)))
 
 
-async def _batches(session: Session, lake: LakeScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
+async def _batches(session: Session, scan: TaskScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
     """Yield the batches of all files. Consecutive files share a scan if they all need the filter, or all do not."""
     for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
-        async with _split_scan(session.runtime, lake, list(group), filtered=filtered) as scan:
-            async for batch in scan:
+        async with _task_stream(session.runtime, scan, list(group), filtered=filtered) as stream:
+            async for batch in stream:
                 yield batch
 
 
-async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
-    """Decode the files of a split. Pieces in the work folder are fetched first."""
+async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
+    """Decode the files of a task. Pieces in the work folder are fetched first."""
     files: list[PlannedFile] = []
     runtime = session.runtime
-    for part in unpack_split(split):
+    for part in unpack_task(task):
         if isinstance(part, tuple):
             url, start, stop = part
             operation = runtime.operation("open", url)
@@ -329,52 +414,26 @@ async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
     return files
 
 
-def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
-    given = [data_file(lake, file, runtime) for file in files]
-    source = GivenFiles(given, view=View.TABLE, description=lake.description)  # a table's snapshot: those of the plan
-    state = DatasetState(
-        runtime=runtime,
-        url=lake.url,
-        source=source,
-        columns=columns_of(lake),
-        skips=False,
-        skips_missing=lake.conf.ignore_missing_files,
-    )
-    where = lake.where if filtered else None
-    # the driver has pruned already
-    request = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
-    operation = runtime.operation("scan", lake.url)
-    requests = SparkRequests(state, request, lake.conf, are_planned=True)
-    return spark_stream(lake, state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
+async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with_pages: bool = True) -> list[DataFile]:
+    """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
+    out the page locations of the plan, for a read with another predicate."""
+    files = await task_files(session, task)
+    return [data_file(scan, file if with_pages else replace(file, pages={}), session.runtime) for file in files]
 
 
-def spark_stream(
-    lake: LakeScan,
-    state: DatasetState,
-    operation: Operation,
-    files: DatasetFiles,
-    *,
-    batch_size: int = DEFAULT_BATCH_SIZE,
-    combine_rows: int = 0,
+def _task_stream(
+    runtime: Runtime, scan: TaskScan, files: Sequence[PlannedFile], *, filtered: bool
 ) -> RecordBatchStream:
-    """Return the stream of the rows of ``files``, in batches of Spark's types.
-
-    ``batch_size``: maximum rows of a batch. ``combine_rows``: small tables are combined to tables of about this number
-    of rows; 0 leaves them as they are.
-    """
-    return RecordBatchStream(
-        state.runtime,
-        operation,
-        ScanExecutor(state.runtime, lake.url, files),
-        lambda: pa.schema([]),
-        SparkTables(lake.spark_schema, lake.conf).of,
-        batch_size=batch_size,
-        limit=None,
-        combine_rows=combine_rows,
-    )
+    state = scan.state(runtime, [data_file(scan, file, runtime) for file in files])
+    where = scan.where if filtered else None
+    # the plan has pruned already
+    request = ScanRequest(columns=scan.columns, where=where, prune=None if where is None else Constant(True))
+    operation = runtime.operation("scan", scan.url)
+    requests = scan.requests(state, request, are_planned=True)
+    return scan.stream(state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
 
 
-def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
+def data_file(scan: TaskScan, file: PlannedFile, runtime: Runtime) -> DataFile:
     """Convert a planned file to a dataset file, of which only the planned version and rows may be read."""
     validator = file.validator
 
@@ -390,7 +449,7 @@ def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
         partition=file.partition,
         immutable=file.immutable,
         pinned=validator is not None,
-        fields=lake.variants[file.fields - 1] if file.fields else None,
+        fields=scan.variants[file.fields - 1] if file.fields else None,
         content=file.content,
         entry=IndexEntry(
             access=AccessPlan.all() if file.rows is None else AccessPlan.row_ranges(file.rows),
@@ -398,54 +457,3 @@ def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
             known=known if file.footers else None,
         ),
     )
-
-
-def columns_of(lake: LakeScan) -> DatasetColumns:
-    """Return the lake's columns, with a token that is the same for all splits of the lake in this process, so that
-    they share cached data."""
-    digest = hashlib.sha256(lake.schema.serialize().to_pybytes())
-    digest.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
-    return DatasetColumns(lake.schema, lake.fields, digest.digest())
-
-
-class SparkTables:
-    """Converts the tables of one read to the columns of a Spark schema, which is given as the JSON of a
-    ``StructType``."""
-
-    def __init__(self, struct: str, conf: ReadConf) -> None:
-        self._struct = spark_struct(struct)
-        self._conf = conf
-        # usually serves the next file, too
-        self._last: tuple[pa.Schema, FileDates, Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
-
-    def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
-        """Return the tables of ``rows``, converted to Spark's types, without empty ones. Errors name the file."""
-        version, conf = rows.file.version, self._conf
-        with located(url=version.url):
-            dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
-            dates = _named(dates, rows.file.file.fields or ())
-            return [self._converted(table, dates) for table in rows.tables if table.num_rows]
-
-    def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
-        last = self._last
-        if last is None or last[0] != table.schema or last[1] != dates:
-            last = self._last = table.schema, dates, converter(table.schema, self._struct, self._conf, dates)
-        return pa.Table.from_batches([last[2](batch) for batch in table.to_batches()])
-
-
-def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
-    """Return ``dates``, which name fields as the file does, with the lake's column names instead."""
-    names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
-    if not names:
-        return dates
-    int96, mixed = (
-        frozenset(names.get(name, name) for name in group) for group in (dates.int96_fields, dates.mixed_fields)
-    )
-    return replace(dates, int96_fields=int96, mixed_fields=mixed)
-
-
-@lru_cache(maxsize=64)
-def spark_struct(text: str) -> StructType:
-    """Parse the JSON of a ``StructType``."""
-    struct: StructType = StructType.fromJson(json.loads(text))
-    return struct

@@ -1,33 +1,29 @@
-"""Share one asyncpq session and event loop among all calls of a process with the same settings, in driver and tasks.
+"""Share one asyncpq session and event loop among all tasks of a process whose settings make the same session.
 
-A PySpark worker process serves many tasks, so the caches of its session serve all of them. The event loop runs in a
-thread of the process, since tasks have none. Errors of a task reach the driver as the asyncpq error that the task
-raised.
+A worker process runs many tasks, so the caches of its session serve all of them. The event loop runs in a thread of
+the process, since tasks have none.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import logging
 import os
-import re
+import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from asyncpq import errors
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.objects.loop_threads import Portal
-from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
+from asyncpq.objects.runtime import Runtime
+from asyncpq.options import SessionOptions
 from asyncpq.session import Session
-from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
 T = TypeVar("T")
 
@@ -37,31 +33,83 @@ logger: logging.Logger = logging.getLogger(__name__)
 BatchStream: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
 
 _KEPT: Final = 4  # idle sessions that stay open
-_INLINE_BYTES: Final = 4 * MIB  # a task has one core, so decoding in another thread gains nothing
-_LEAST_MEMORY: Final = 8 * MIB
-_CACHE_FOLDER: Final = "asyncpq-cache"
-_NO_PROVIDER: Final = (
-    "Set credentials_provider='module:function' (option credentialsProvider), or put the credentials into the"
-    " environment of the executors."
-)
+
+
+class WorkerSettings(Protocol):
+    """How a process that runs tasks opens the session that they share. Picklable; tasks carry it.
+
+    :class:`WorkerOptions` is the one of ``asyncpq.distributed``; an engine with settings of its own has another.
+    """
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for settings that make the same session. It is never shown."""
+
+    def resolved_storage(self) -> dict[str, Any]:
+        """Return the storage options, with the credentials of this moment. A refused read calls it again. Raises
+        CredentialsError if it cannot get them."""
+
+    def session(self, storage: Mapping[str, Any]) -> Session:
+        """Return a new session, not entered, with these storage options."""
+
+    def local_folder(self) -> str | None:
+        """Return the folder for temporary files; None for the system's."""
+
+    def refusal_hint(self) -> str:
+        """Return the hint for a CredentialsError of the store."""
+
+    def task_ended(self) -> None:
+        """Called after each use of the session."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The session of a process that runs tasks: that of the session that planned them, without caches beyond memory.
+
+    Attributes:
+        storage_options: as of :class:`asyncpq.Session`. They are pickled with each task, secrets included; leave
+            these out where the workers' environment has the credentials.
+        options: the other options of the session.
+    """
+
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    options: SessionOptions = field(default_factory=SessionOptions)
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Self:
+        """Return the options of a session. The shared cache, whose url may have a password, and the disk cache, whose
+        folder is this host's, are left out."""
+        options = replace(runtime.options, disk_cache=None, shared_cache=None)
+        return cls(storage_options=runtime.storage_options, options=options)
+
+    @property
+    def identity(self) -> Hashable:
+        return pickle.dumps((self.storage_options, self.options))
+
+    def resolved_storage(self) -> dict[str, Any]:
+        return dict(self.storage_options)
+
+    def session(self, storage: Mapping[str, Any]) -> Session:
+        return Session(storage, **{item.name: getattr(self.options, item.name) for item in fields(SessionOptions)})
+
+    def local_folder(self) -> None:
+        """Return None: the system's."""
+
+    def refusal_hint(self) -> str:
+        return "Put the credentials into storage_options, or into the environment of the workers."
+
+    def task_ended(self) -> None:
+        """Do nothing."""
 
 
 class ProcessSession:
     """A session with an event loop of its own, which threads of the process may share."""
 
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self.users = 0  # calls in progress
         self.dropped = False  # no further call gets this session
         self.storage: dict[str, Any] = settings.resolved_storage()
-        self._session = Session(
-            self.storage,
-            memory_cache_bytes=_memory_bytes(settings),
-            cache_policy=etag(0),  # a query fails if a file was replaced, so each read asks
-            disk_cache=_disk_cache(settings),
-            limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
-            # values are rebased when they are converted to Spark's types, as Spark's settings say
-            read=ReadOptions(int96_unit=settings.int96_unit, legacy_calendar="ignore"),
-        )
+        self._session = settings.session(self.storage)
         self._session.runtime.takes_table_options = False  # tasks open files of a table with the settings alone
         self._portal = Portal(end=lambda: self._session.close())
         try:
@@ -85,17 +133,16 @@ class ProcessSession:
         self._portal.close()
 
 
-def run(
-    settings: SparkSettings,
+def run_on_worker(
+    settings: WorkerSettings,
     work: Callable[[Session], Coroutine[Any, Any, T]],
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
     """Run ``work`` with this process's session for ``settings``, and return its result.
 
-    If the store refuses the credentials and the credentials provider returns new ones, ``work`` runs a second time,
-    unless ``repeatable()`` returns False. Raises CredentialsError if the provider failed or the store refused its
-    credentials.
+    If the store refuses the credentials and ``settings`` have new ones now, ``work`` runs a second time, unless
+    ``repeatable()`` returns False. Raises CredentialsError if there are none, or the store refused them.
     """
 
     def once(session: ProcessSession) -> Iterator[T]:
@@ -105,22 +152,24 @@ def run(
     return result
 
 
-def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
+def batches_on_worker(
+    settings: WorkerSettings, make: Callable[[Session], Awaitable[BatchStream]]
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a read, which runs ahead of them within the limits of the session.
 
     ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
-    read starts again with new ones, as in :func:`run`.
+    read starts again with new ones, as in :func:`run_on_worker`.
     """
     return _repeated(settings, lambda session: _iterate(session, make), lambda: True)
 
 
 def _repeated(
-    settings: SparkSettings, read: Callable[[ProcessSession], Iterator[T]], repeatable: Callable[[], bool]
+    settings: WorkerSettings, read: Callable[[ProcessSession], Iterator[T]], repeatable: Callable[[], bool]
 ) -> Iterator[T]:
     """Yield the items that ``read`` yields with this process's session for ``settings``.
 
     ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable()`` returns True,
-    and the credentials provider has new credentials.
+    and the settings have new credentials.
     """
     for is_last in (False, True):
         is_begun = False
@@ -132,13 +181,12 @@ def _repeated(
             return
         except CredentialsError as error:
             _drop(session)
-            provider = settings.credentials_provider
-            error.hint = _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
+            error.hint = settings.refusal_hint()
             if is_last or is_begun or not repeatable() or not _renewed(settings, session, error):
                 raise
         finally:
             _give_back(session)
-            _freeze()
+            settings.task_ended()
 
 
 def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +209,7 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
         session.call(leave)
 
 
-def counts() -> dict[str, int]:
+def worker_counts() -> dict[str, int]:
     """Return the summed counts of all reads of this process's open sessions that have ended."""
     with _changed:
         of_all = [session.counts() for session in _sessions.values()]
@@ -171,26 +219,15 @@ def counts() -> dict[str, int]:
 
 # -- which session --------------------------------------------------------------------------------
 
-#: The settings that define a session. Calls whose other settings differ share the session and its caches.
-_DEFINING: Final = (
-    "credentials_provider",
-    "memory_cache_bytes",
-    "disk_cache",
-    "disk_cache_folder",
-    "disk_cache_bytes",
-    "int96_unit",
-)
-
-_sessions: OrderedDict[tuple[object, ...], ProcessSession] = OrderedDict()
-_building: set[tuple[object, ...]] = set()  # keys of sessions that a thread is making
+_sessions: OrderedDict[Hashable, ProcessSession] = OrderedDict()
+_building: set[Hashable] = set()  # keys of sessions that a thread is making
 _changed = threading.Condition()
 _process = os.getpid()
-_frozen = False
 
 
-def _take(settings: SparkSettings) -> ProcessSession:
+def _take(settings: WorkerSettings) -> ProcessSession:
     """Return the session for these settings, made if necessary, and count the caller as its user."""
-    key = (json.dumps(settings.storage, sort_keys=True), *[getattr(settings, name) for name in _DEFINING])
+    key = settings.identity
     session = _known(key)
     if session is None:  # made outside of the lock: the provider may take long, and other sessions must not wait
         try:
@@ -210,7 +247,7 @@ def _take(settings: SparkSettings) -> ProcessSession:
     return session
 
 
-def _known(key: tuple[object, ...]) -> ProcessSession | None:
+def _known(key: Hashable) -> ProcessSession | None:
     """Return the open session with this key, and count the caller as its user.
 
     None if there is no such session: the caller must then make it. Meanwhile, other threads that ask for the key wait.
@@ -255,53 +292,17 @@ def _close(session: ProcessSession) -> None:
         logger.warning("an idle session could not be closed: %s", error)
 
 
-def _freeze() -> None:
-    """Exempt the objects that exist now, such as imported modules and caches, from garbage collection.
-
-    PySpark's workers collect garbage after every task, which takes tenths of a second with all that asyncpq imports.
-    """
-    global _frozen
-    if not _frozen and _on_executor():
-        _frozen = True
-        gc.freeze()
-
-
-def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Return whether the credentials provider now returns other storage options than those of ``session``; False if it
-    fails or none is set.
-
-    A failure of the provider is added to the hint of ``refusal``.
-    """
-    if settings.credentials_provider is None:
-        return False
+def _renewed(settings: WorkerSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
+    """Return whether the settings now have other storage options than those of ``session``; False if they fail to
+    get them, which is added to the hint of ``refusal``."""
     try:
         return settings.resolved_storage() != session.storage
     except AsyncpqError as error:  # the refusal is the error that is raised
-        refusal.hint = f"{refusal.hint} A second call of the provider failed: {error}"
+        refusal.hint = f"{refusal.hint} A second attempt to get credentials failed: {error}"
         return False
 
 
-def _on_executor() -> bool:
-    return "SPARK_LOCAL_DIRS" in os.environ and "SPARK_BUFFER_SIZE" in os.environ
-
-
-def _memory_bytes(settings: SparkSettings) -> int:
-    if settings.memory_cache_bytes is not None:
-        return settings.memory_cache_bytes
-    share = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB")  # of one worker: the executor's memory divided by its cores
-    return DEFAULT_MEMORY_BYTES if share is None else max(_LEAST_MEMORY, int(share) * MIB // 4)
-
-
-def _disk_cache(settings: SparkSettings) -> DiskCacheOptions | None:
-    if settings.disk_cache == "host" and settings.disk_cache_folder is not None:
-        return DiskCacheOptions(path=settings.disk_cache_folder, max_bytes=settings.disk_cache_bytes)
-    if settings.disk_cache == "off" or not _on_executor():
-        return None
-    local = os.environ["SPARK_LOCAL_DIRS"].split(",")[0]
-    return DiskCacheOptions(path=str(Path(local) / _CACHE_FOLDER), max_bytes=settings.disk_cache_bytes)
-
-
-def close_all() -> None:
+def close_workers() -> None:
     """Close all sessions of the process that no call is using."""
     with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
@@ -311,42 +312,23 @@ def close_all() -> None:
             session.close()
 
 
-#: The last line of a traceback in an error message of Spark.
-_RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.MULTILINE)
-
-
 def named_error(name: str, message: str) -> AsyncpqError:
     """Return an error of asyncpq's class ``name``, or an AsyncpqError if there is no such class."""
     error = getattr(errors, name, None)
     return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
-@contextmanager
-def raised_as_asyncpq() -> Iterator[None]:
-    """Convert Spark's error into the AsyncpqError with which a task failed; other errors pass unchanged."""
-    try:
-        yield
-    except PySparkException as failed:
-        raised = list(_RAISED.finditer(str(failed)))
-        if not raised:
-            raise
-        raise named_error(raised[-1][1], raised[-1][2]) from failed
-
-
-_AGAIN: Final = (
-    "The file was replaced or deleted after the read was planned. Plan again: create a new DataFrame, or restart the"
-    " stream."
-)
 _REFRESH: Final = "The file was replaced or deleted after the index was built. Refresh the index."
 
 
-def plan_again_hint(by_index: bool) -> AbstractContextManager[None]:
+def plan_again_hint(again: str, by_index: bool) -> AbstractContextManager[None]:
     """Add the hint to plan again to errors that the block raises about files that were replaced or deleted after
     planning.
 
-    ``by_index``: an index lists the files, so the hint also names its refresh.
+    ``again``: how to plan again. ``by_index``: an index lists the files, so the hint also names its refresh.
     """
-    hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
+    hint = f"The file was replaced or deleted after the read was planned. Plan again: {again}"
+    hint += f" If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else ""
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 

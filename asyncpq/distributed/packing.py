@@ -1,5 +1,5 @@
-"""Pack planned files into splits: the files and rows that one task reads. A plan that is too large to send to the
-tasks is written to the work folder, an object store's or disk's folder that driver and executors reach."""
+"""Pack planned files into tasks, each the files and rows that one worker reads. A plan that is too large to send is
+written to the work folder, an object store's or disk's folder that planner and workers reach."""
 
 from __future__ import annotations
 
@@ -12,62 +12,61 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
+from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, encode_partition
 from asyncpq.errors import AsyncpqError, InvalidOptionError, StoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, encode_partition
-from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import RequestContext, Validator, writable
 
 T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
+#: Maximum bytes of a plan that is kept and sent. The rest goes to the work folder.
 MOST_SENT_BYTES: Final = 64 * MIB
-#: Versions of files that a plan keeps for Spark's own reader, which takes no plan of more files: comparing Spark's
-#: listing with the plan takes about 0.1 ms a file.
+#: Versions of files that a plan keeps, for an engine that compares its own listing with the plan: that takes about
+#: 0.1 ms a file.
 MOST_VERSIONS: Final = 10_000
 #: Plans in the work folder that are older are removed when another plan is written there.
 PLAN_S: Final = 7 * 86_400.0
-#: The work folder below a lake if none is set: readers skip names that begin with an underscore.
+#: The work folder below a dataset if none is set: readers skip names that begin with an underscore.
 _DEFAULT_FOLDER: Final = "_asyncpq_plans"
 _MOST_REMOVED: Final = 1000  # plans in one pass
 _PLAN_NAME: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 
-#: Maximum bytes of an encoded split. Footer payloads that do not fit are left out; the task reads these footers.
-#: Exceptions are files with inline content, and plans that ``most_splits`` limits.
-MOST_SPLIT_BYTES: Final = 64 * KIB
+#: Maximum bytes of an encoded task. Footer payloads that do not fit are left out; the task reads these footers.
+#: Exceptions are files with inline content, and plans that ``most_tasks`` limits.
+MOST_TASK_BYTES: Final = 64 * KIB
 #: Minimum bytes of data for a task.
-LEAST_SPLIT_BYTES: Final = 4 * MIB
-#: Cost of opening a file in bytes, which bounds the number of files in a split.
+LEAST_TASK_BYTES: Final = 4 * MIB
+#: Cost of opening a file in bytes, which bounds the number of files in a task.
 FILE_COST_BYTES: Final = 2 * MIB
-_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
+_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a task
 _PIECE_BYTES: Final = 2 * KIB  # overhead of pieces that are encoded together
 _PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
 
 
-class SplitPacker:
-    """Packs planned files, in the order of :meth:`add`, into pieces: files that a split contains as a whole.
-    A piece has at most ``split_bytes`` bytes of data to read, unless a single row group is larger. ``cost`` is the
+class TaskPacker:
+    """Packs planned files, in the order of :meth:`add`, into pieces: files that a task contains as a whole.
+    A piece has at most ``task_bytes`` bytes of data to read, unless a single row group is larger. ``cost`` is the
     estimated cost (:func:`cost_of`) of the plan's other files: pieces of a costly plan are larger."""
 
-    def __init__(self, split_bytes: int, cost: int = 0) -> None:
-        self._split_bytes = split_bytes
+    def __init__(self, task_bytes: int, cost: int = 0) -> None:
+        self._task_bytes = task_bytes
         self._files: list[PlannedFile] = []
         self._open_bytes = 0
         self._least_bytes = 0
         self._total_cost = cost
 
-    def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
+    def add(self, file: PlannedFile) -> Iterator[TaskPiece]:
         """Add a file, and yield the pieces that are complete with it."""
         for part in _divided(file):
             cost, least = cost_of(part), _least_bytes(part)
-            # small at first, since the size of a split depends on the total; doubled, so that splits have whole pieces
-            doublings = max(1, self._total_cost // _PIECES // LEAST_SPLIT_BYTES).bit_length() - 1
-            most_bytes = min(self._split_bytes, LEAST_SPLIT_BYTES << doublings)
-            full = self._open_bytes + cost > most_bytes or _PIECE_BYTES + self._least_bytes + least > MOST_SPLIT_BYTES
+            # small at first, since the size of a task depends on the total; doubled, so that tasks have whole pieces
+            doublings = max(1, self._total_cost // _PIECES // LEAST_TASK_BYTES).bit_length() - 1
+            most_bytes = min(self._task_bytes, LEAST_TASK_BYTES << doublings)
+            full = self._open_bytes + cost > most_bytes or _PIECE_BYTES + self._least_bytes + least > MOST_TASK_BYTES
             if full:
                 yield from self.finish()
             self._files.append(part)
@@ -75,13 +74,13 @@ class SplitPacker:
             self._least_bytes += least
             self._total_cost += cost
 
-    def finish(self) -> Iterator[SplitPiece]:
+    def finish(self) -> Iterator[TaskPiece]:
         """Yield the last, incomplete piece; nothing if it has no file."""
         if self._files:
             files = tuple(with_payloads_that_fit(self._files))
             num_bytes, least_bytes = sum([file.num_bytes for file in files]), self._least_bytes
             self._files, self._open_bytes, self._least_bytes = [], 0, 0
-            yield SplitPiece(None, num_bytes, len(files), least_bytes=least_bytes, files=files)
+            yield TaskPiece(None, num_bytes, len(files), least_bytes=least_bytes, files=files)
 
 
 def cost_of(file: PlannedFile) -> int:
@@ -90,7 +89,7 @@ def cost_of(file: PlannedFile) -> int:
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """Yield the planned file unchanged; or, if it has too many row ranges for one split, several that share its
+    """Yield the planned file unchanged; or, if it has too many row ranges for one task, several that share its
     rows."""
     if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
         yield file
@@ -114,11 +113,11 @@ def _least_bytes(file: PlannedFile) -> int:
 
 
 def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """Return the planned files such that they fit into one split. Where space is short, files lose their payloads
+    """Return the planned files such that they fit into one task. Where space is short, files lose their payloads
     (footer and page locations), which tasks then fetch; earlier files keep them first."""
     if not any(file.footers or file.pages for file in files):
         return list(files)
-    space = MOST_SPLIT_BYTES - _PIECE_BYTES - sum(map(_least_bytes, files))
+    space = MOST_TASK_BYTES - _PIECE_BYTES - sum(map(_least_bytes, files))
     return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
 
 
@@ -135,47 +134,47 @@ def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
 
 
 def group_pieces(
-    pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
-) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are
-    smaller, down to ``LEAST_SPLIT_BYTES``, if otherwise fewer than ``parallelism`` tasks would get one."""
+    pieces: Sequence[TaskPiece], *, task_bytes: int, most_tasks: int, parallelism: int = 1
+) -> list[tuple[TaskPiece, ...]]:
+    """Group consecutive pieces into at most ``most_tasks`` tasks of about ``task_bytes`` bytes. Tasks are
+    smaller, down to ``LEAST_TASK_BYTES``, if otherwise there were fewer than ``parallelism``."""
     if not pieces:
         return []
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
     total = sum(costs)
-    wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
-    splits: list[list[SplitPiece]] = []
+    wanted = min(task_bytes, max(LEAST_TASK_BYTES, -(-total // parallelism)))
+    tasks: list[list[TaskPiece]] = []
     size, least = 0, _PIECE_BYTES
     for piece, cost in zip(pieces, costs, strict=True):
         more = 0 if piece.place is not None else piece.least_bytes
-        if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
-            splits.append([])
+        if not tasks or size + cost > wanted or least + more > MOST_TASK_BYTES:
+            tasks.append([])
             size, least = 0, _PIECE_BYTES
-        splits[-1].append(piece)
+        tasks[-1].append(piece)
         size += cost
         least += more
-    if len(splits) > most_splits:
-        splits = [[] for _ in range(most_splits)]
+    if len(tasks) > most_tasks:
+        tasks = [[] for _ in range(most_tasks)]
         for piece, cost, end in zip(pieces, costs, itertools.accumulate(costs), strict=True):
-            splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
-    return [_fitting_pieces(split) for split in splits if split]
+            tasks[min(most_tasks - 1, (end - cost) * most_tasks // total)].append(piece)
+    return [_fitting_pieces(task) for task in tasks if task]
 
 
-def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
-    """Return the pieces of a split such that they fit into it: the last ones lose their payloads if there is no
+def _fitting_pieces(task: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
+    """Return the pieces of a task such that they fit into it: the last ones lose their payloads if there is no
     space."""
-    space = MOST_SPLIT_BYTES - 4 * len(split) - _PIECE_BYTES
-    if sum([piece.most_bytes for piece in split]) <= space:
-        return tuple(split)
-    slim = [piece.without_payloads() if piece.place is None else piece for piece in split]
-    items = [(whole.most_bytes - least.most_bytes, whole, least) for whole, least in zip(split, slim, strict=True)]
+    space = MOST_TASK_BYTES - 4 * len(task) - _PIECE_BYTES
+    if sum([piece.most_bytes for piece in task]) <= space:
+        return tuple(task)
+    slim = [piece.without_payloads() if piece.place is None else piece for piece in task]
+    items = [(whole.most_bytes - least.most_bytes, whole, least) for whole, least in zip(task, slim, strict=True)]
     return tuple(_fitting(items, space - sum([piece.most_bytes for piece in slim])))
 
 
-def _lake_folder(lake: str, file: str) -> str:
-    """Return the url of the folder ``lake``, with its final slash, if ``file`` is inside it; else of the file's
+def _folder_of(dataset: str, file: str) -> str:
+    """Return the url of the folder ``dataset``, with its final slash, if ``file`` is inside it; else of the file's
     folder."""
-    root = lake if lake.endswith("/") else f"{lake}/"
+    root = dataset if dataset.endswith("/") else f"{dataset}/"
     return root if file.startswith(root) else file.rpartition("/")[0] + "/"
 
 
@@ -183,17 +182,17 @@ class PieceStore:
     """Collects the pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder, and
     only their places there stay in memory."""
 
-    def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
+    def __init__(self, state: DatasetState, task_bytes: int, work_folder: str | None = None) -> None:
         self.versions: dict[str, Validator | None] = {}  # of the first files, by url
         self.num_files: int = 0
         self.num_rows: int = 0
         self.whole_bytes: int = 0  # of these files
         self._runtime = state.runtime
-        self._lake = state.url
-        self._is_set = settings.work_folder is not None
-        self._plans = f"{(settings.work_folder or '').rstrip('/')}/plans/"
-        self._packer = SplitPacker(settings.split_bytes)
-        self._pieces: list[SplitPiece] = []
+        self._dataset = state.url
+        self._is_set = work_folder is not None
+        self._plans = f"{(work_folder or '').rstrip('/')}/plans/"
+        self._packer = TaskPacker(task_bytes)
+        self._pieces: list[TaskPiece] = []
         self._sent = 0  # number of leading pieces that are in the work folder
         self._num_bytes = 0
         self._last_url = ""
@@ -202,14 +201,14 @@ class PieceStore:
 
     async def add(self, file: PlannedFile) -> None:
         """Add a planned file. Raises InvalidOptionError if the plan is too large to send, no work folder is set, and
-        the lake cannot be written."""
+        the dataset's folder cannot be written."""
         is_next_part = file.url == self._last_url
         self._count({} if is_next_part else {file.url: file.validator}, file.num_rows)
         self._last_url = file.url
         await self._keep(self._packer.add(file))
 
     async def add_packed(
-        self, pieces: Sequence[SplitPiece], versions: Mapping[str, Validator | None], num_rows: int
+        self, pieces: Sequence[TaskPiece], versions: Mapping[str, Validator | None], num_rows: int
     ) -> None:
         """Add pieces that another process has packed. ``versions``: the versions of their files by url;
         ``num_rows``: the number of their rows. Raises the errors of :meth:`add`."""
@@ -219,14 +218,14 @@ class PieceStore:
     def _count(self, versions: Mapping[str, Validator | None], num_rows: int) -> None:
         if not self.num_files and not self._is_set:
             for url in itertools.islice(versions, 1):
-                self._plans = f"{_lake_folder(self._lake, url)}{_DEFAULT_FOLDER}/plans/"
+                self._plans = f"{_folder_of(self._dataset, url)}{_DEFAULT_FOLDER}/plans/"
         if self.num_files <= MOST_VERSIONS:
             self.versions.update(versions)
         self.num_files += len(versions)
         self.num_rows += num_rows
         self.whole_bytes += sum(0 if validator is None else validator.size for validator in versions.values())
 
-    async def finish(self) -> list[SplitPiece]:
+    async def finish(self) -> list[TaskPiece]:
         """Return all pieces in order."""
         await self._keep(self._packer.finish())
         if self._objects:
@@ -234,7 +233,7 @@ class PieceStore:
             await self._remove_old()
         return self._pieces
 
-    async def _keep(self, pieces: Iterable[SplitPiece]) -> None:
+    async def _keep(self, pieces: Iterable[TaskPiece]) -> None:
         for piece in pieces:
             # plans of more files are for tasks, and take less memory if encoded
             kept = piece if self.num_files <= MOST_VERSIONS else piece.encoded()
@@ -263,16 +262,16 @@ class PieceStore:
                 raise
             raise InvalidOptionError(
                 f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder; none is set, and the"
-                f" lake cannot be written: {error.message}",
-                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
+                f" dataset's folder cannot be written: {error.message}",
+                hint="Pass work_folder=, a folder that planner and workers reach (in Spark: spark.asyncpq.workFolder).",
             ) from error
         self._objects += 1
         self._sent = len(self._pieces)
         self._num_bytes = 0
 
     async def _remove_old(self) -> None:
-        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. The driver cannot detect
-        when Spark no longer uses a plan. Errors of the store are only logged."""
+        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. Nobody says when
+        a plan is no longer used. Errors of the store are only logged."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
             store = writable((await self._runtime.store(self._plans))[0], self._plans)

@@ -1,4 +1,4 @@
-"""Files packed into splits."""
+"""Files packed into tasks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.options import KIB, MIB
-from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.packing import (
+from asyncpq.distributed.packing import (
     FILE_COST_BYTES,
-    LEAST_SPLIT_BYTES,
-    MOST_SPLIT_BYTES,
-    SplitPacker,
+    LEAST_TASK_BYTES,
+    MOST_TASK_BYTES,
+    TaskPacker,
     group_pieces,
     with_payloads_that_fit,
 )
-from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, decode_files, encode_files, pack_split, unpack_split
+from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, decode_files, encode_files, pack_task, unpack_task
+from asyncpq.options import KIB, MIB
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 
 
@@ -30,7 +30,7 @@ def file(num_bytes: int, url: str = "s3://b/k", payload: int = 0) -> PlannedFile
 def test_payloads_that_are_too_many_are_left_out() -> None:
     files = [file(1, f"s3://bucket/{number}", 9 * KIB) for number in range(12)]
     data = encode_files(with_payloads_that_fit(files))
-    assert len(data) <= MOST_SPLIT_BYTES
+    assert len(data) <= MOST_TASK_BYTES
     kept = [bool(found.footers) for found in decode_files(data)]
     assert kept == sorted(kept, reverse=True)
     assert 5 <= sum(kept) < 12
@@ -45,19 +45,19 @@ def test_packing(sizes: list[int], parallelism: int, split_bytes: int) -> None:
     for piece, files in zip(pieces, decoded, strict=True):
         cost = sum(max(found.num_bytes, FILE_COST_BYTES) for found in files)
         assert cost <= split_bytes or piece.num_files == 1
-    splits = group_pieces(pieces, split_bytes=split_bytes, most_splits=10_000, parallelism=parallelism)
+    splits = group_pieces(pieces, task_bytes=split_bytes, most_tasks=10_000, parallelism=parallelism)
     assert [piece for split in splits for piece in split] == pieces
     for split in splits:
         assert sum(piece.num_bytes for piece in split) <= split_bytes or len(split) == 1
     total = sum(sizes)
-    if total > 2 * parallelism * LEAST_SPLIT_BYTES and max(sizes) <= LEAST_SPLIT_BYTES:
+    if total > 2 * parallelism * LEAST_TASK_BYTES and max(sizes) <= LEAST_TASK_BYTES:
         assert len(splits) >= min(parallelism, total // split_bytes)
 
 
 @given(st.lists(st.integers(0, 300 * MIB), min_size=1, max_size=60), st.integers(1, 20))
 def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -> None:
     pieces = packed(sizes, 64 * MIB)
-    splits = group_pieces(pieces, split_bytes=64 * MIB, most_splits=most)
+    splits = group_pieces(pieces, task_bytes=64 * MIB, most_tasks=most)
     assert 1 <= len(splits) <= most
     assert [piece for split in splits for piece in split] == pieces
     if len(pieces) > most and max(sizes) < 10 * MIB:  # balanced by bytes
@@ -72,7 +72,7 @@ def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -
 )
 def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: int, encoded: bool) -> None:
     """Whatever ranges, urls and payloads files have, and whether pieces are encoded before they are grouped."""
-    packer, files = SplitPacker(1 << 40), []
+    packer, files = TaskPacker(1 << 40), []
     for number, (ranges, name, payload) in enumerate(shapes * times if max(shapes)[0] < 100 else shapes):
         rows = RowRanges([(at * 5, at * 5 + 2) for at in range(ranges)]) if ranges else None
         url = f"s3://{'é' * name}{number}"
@@ -81,11 +81,11 @@ def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: i
     pieces = [piece for one in files for piece in packer.add(one)] + list(packer.finish())
     if encoded:
         pieces = [piece.encoded() for piece in pieces]
-    splits = group_pieces(pieces, split_bytes=1 << 40, most_splits=100_000)
-    assert max(len(pack_split(split)) for split in splits) <= MOST_SPLIT_BYTES
+    splits = group_pieces(pieces, task_bytes=1 << 40, most_tasks=100_000)
+    assert max(len(pack_task(split)) for split in splits) <= MOST_TASK_BYTES
     found: dict[str, list[PlannedFile]] = {}
     for split in splits:
-        for data in unpack_split(pack_split(split)):
+        for data in unpack_task(pack_task(split)):
             assert isinstance(data, bytes)
             for one in decode_files(data):
                 found.setdefault(one.url, []).append(one)
@@ -104,17 +104,17 @@ def test_many_small_payloads_and_long_versions_fit(leaves: int, size: int, name:
     payloads = dict.fromkeys(range(leaves), b"x" * size)
     version = Validator(size=9, version="v" * name)
     like = PlannedFile(url="", validator=version, num_bytes=1000, footers=payloads, pages=payloads)
-    packer = SplitPacker(64 * MIB)
+    packer = TaskPacker(64 * MIB)
     pieces = [piece for number in range(400) for piece in packer.add(replace(like, url=f"s3://bucket/{number}"))]
     pieces += packer.finish()
     if encoded:
         pieces = [piece.encoded() for piece in pieces]
-    splits = group_pieces(pieces, split_bytes=64 * MIB, most_splits=999)
-    assert max(len(pack_split(split)) for split in splits) <= MOST_SPLIT_BYTES
+    splits = group_pieces(pieces, task_bytes=64 * MIB, most_tasks=999)
+    assert max(len(pack_task(split)) for split in splits) <= MOST_TASK_BYTES
 
 
-def packed(sizes: list[int], split_bytes: int) -> list[SplitPiece]:
-    packer = SplitPacker(split_bytes)
+def packed(sizes: list[int], split_bytes: int) -> list[TaskPiece]:
+    packer = TaskPacker(split_bytes)
     pieces = [piece for size in sizes for piece in packer.add(file(size))]
     return [*pieces, *packer.finish()]
 
@@ -122,20 +122,20 @@ def packed(sizes: list[int], split_bytes: int) -> list[SplitPiece]:
 def test_small_files_go_together_and_large_ones_alone() -> None:
     pieces = packed([100] * 30, 64 * MIB)
     assert sum(piece.num_files for piece in pieces) == 30
-    assert len(group_pieces(pieces, split_bytes=64 * MIB, most_splits=100)) == 1
+    assert len(group_pieces(pieces, task_bytes=64 * MIB, most_tasks=100)) == 1
     assert [piece.num_files for piece in packed([100, 200 * MIB, 100], 64 * MIB)] == [1, 1, 1]
-    assert len(group_pieces(packed([100] * 1000, 64 * MIB), split_bytes=64 * MIB, most_splits=100)) == 32
-    few = group_pieces(packed([4 * MIB] * 8, 64 * MIB), split_bytes=64 * MIB, most_splits=100, parallelism=4)
+    assert len(group_pieces(packed([100] * 1000, 64 * MIB), task_bytes=64 * MIB, most_tasks=100)) == 32
+    few = group_pieces(packed([4 * MIB] * 8, 64 * MIB), task_bytes=64 * MIB, most_tasks=100, parallelism=4)
     assert [sum(piece.num_files for piece in split) for split in few] == [2, 2, 2, 2]
-    assert group_pieces([], split_bytes=MIB, most_splits=3) == []
+    assert group_pieces([], task_bytes=MIB, most_tasks=3) == []
 
 
 def test_a_split_of_several_pieces_is_no_larger() -> None:
-    packer = SplitPacker(64 * MIB)
+    packer = TaskPacker(64 * MIB)
     pieces = [piece for number in range(30) for piece in packer.add(file(1, f"s3://bucket/{number}", 5 * KIB))]
     pieces += packer.finish()
-    (split,) = group_pieces(pieces, split_bytes=64 * MIB, most_splits=9)
+    (split,) = group_pieces(pieces, task_bytes=64 * MIB, most_tasks=9)
     assert len(split) == len(pieces) > 5
-    assert len(pack_split(split)) <= MOST_SPLIT_BYTES
+    assert len(pack_task(split)) <= MOST_TASK_BYTES
     kept = [bool(found.footers) for piece in split for found in decode_files(piece.encoded().data or b"")]
     assert 5 < sum(kept) < len(kept) == 30

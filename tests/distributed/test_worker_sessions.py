@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import CredentialsError, InvalidOptionError, ObjectNotFoundError, TransportError, UsageError
 from asyncpq.options import MIB
-from asyncpq.spark import sessions
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
 _SETTINGS = SparkSettings(disk_cache="off")
@@ -28,9 +28,9 @@ _SETTINGS = SparkSettings(disk_cache="off")
 
 @pytest.fixture(autouse=True)
 def no_others() -> Iterator[None]:
-    sessions.close_all()
+    sessions.close_workers()
     yield
-    sessions.close_all()
+    sessions.close_workers()
     assert not [thread for thread in threading.enumerate() if thread.name == "asyncpq-blocking"]
 
 
@@ -43,7 +43,7 @@ def _cached(number: int) -> SparkSettings:
 
 
 def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
-    first = sessions.run(_SETTINGS, _itself)
+    first = sessions.run_on_worker(_SETTINGS, _itself)
     others: list[dict[str, Any]] = [
         {},
         {"split_bytes": MIB},
@@ -52,21 +52,21 @@ def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
         {"storage_options": " {} "},
     ]
     for other in others:
-        assert sessions.run(SparkSettings(disk_cache="off", **other), _itself) is first
+        assert sessions.run_on_worker(SparkSettings(disk_cache="off", **other), _itself) is first
     for number in range(1, 9):
-        assert sessions.run(_cached(number), _itself) is not first
-    again = sessions.run(_SETTINGS, _itself)
+        assert sessions.run_on_worker(_cached(number), _itself) is not first
+    again = sessions.run_on_worker(_SETTINGS, _itself)
     assert again is not first  # too many others came between
     with pytest.raises(UsageError, match="closed"):
         first._runtime.check()
     same = [{"s3": {"anon": True, "use_ssl": True}}, {"s3": {"use_ssl": True, "anon": True}}]
-    made = [sessions.run(SparkSettings(storage_options=json.dumps(options)), _itself) for options in same]
+    made = [sessions.run_on_worker(SparkSettings(storage_options=json.dumps(options)), _itself) for options in same]
     assert made[0] is made[1]
 
 
 def test_a_session_that_fails_to_close_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread ends, too, as no_others sees."""
-    first, close = sessions.run(_SETTINGS, _itself), asyncpq.Session.close
+    first, close = sessions.run_on_worker(_SETTINGS, _itself), asyncpq.Session.close
 
     async def failing(session: asyncpq.Session) -> None:
         await close(session)
@@ -75,17 +75,17 @@ def test_a_session_that_fails_to_close_harms_nobody(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(asyncpq.Session, "close", failing)
     for number in range(1, 9):
-        sessions.run(_cached(number), _itself)
-    assert sessions.run(_SETTINGS, _itself) is not first
+        sessions.run_on_worker(_cached(number), _itself)
+    assert sessions.run_on_worker(_SETTINGS, _itself) is not first
 
 
 def test_a_session_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(settings: SparkSettings) -> None:
+    def failing(settings: SparkSettings, storage: object) -> None:
         raise InvalidOptionError("no folder")
 
-    monkeypatch.setattr(sessions, "_disk_cache", failing)
+    monkeypatch.setattr(SparkSettings, "session", failing)
     with pytest.raises(InvalidOptionError, match="no folder"):
-        sessions.run(_SETTINGS, _itself)
+        sessions.run_on_worker(_SETTINGS, _itself)
 
 
 def test_whoever_waits_for_a_provider_waits_alone() -> None:
@@ -93,11 +93,11 @@ def test_whoever_waits_for_a_provider_waits_alone() -> None:
     _waits.clear()
     _calls.clear()
     with ThreadPoolExecutor(3) as pool:
-        both = [pool.submit(sessions.run, slow, _itself) for _ in range(2)]
+        both = [pool.submit(sessions.run_on_worker, slow, _itself) for _ in range(2)]
         try:
             while not _calls:
                 time.sleep(0.001)
-            pool.submit(sessions.run, _SETTINGS, _itself).result(20)
+            pool.submit(sessions.run_on_worker, _SETTINGS, _itself).result(20)
         finally:
             _waits.set()
         assert both[0].result(20) is both[1].result(20)
@@ -109,7 +109,7 @@ def test_who_waited_for_a_session_in_vain_makes_it() -> None:
     _waits.clear()
     _calls.clear()
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(sessions.run, slow, _itself) for _ in range(2)]
+        both = [pool.submit(sessions.run_on_worker, slow, _itself) for _ in range(2)]
         while not _calls:
             time.sleep(0.001)
         _waits.set()
@@ -119,25 +119,25 @@ def test_who_waited_for_a_session_in_vain_makes_it() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_makes_its_own() -> None:
-    first = sessions.run(_SETTINGS, _itself)
+    first = sessions.run_on_worker(_SETTINGS, _itself)
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            os._exit(0 if sessions.run(_SETTINGS, _itself) is not first else 1)
+            os._exit(0 if sessions.run_on_worker(_SETTINGS, _itself) is not first else 1)
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
-    assert sessions.run(_SETTINGS, _itself) is first
+    assert sessions.run_on_worker(_SETTINGS, _itself) is first
 
 
 def test_what_it_may_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert sessions.run(_SETTINGS, _itself).memory_cache.max_bytes == DEFAULT_MEMORY_BYTES
+    assert sessions.run_on_worker(_SETTINGS, _itself).memory_cache.max_bytes == DEFAULT_MEMORY_BYTES
     monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "1000")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/a,{tmp_path}/b")
     monkeypatch.setenv("SPARK_BUFFER_SIZE", "65536")
-    assert sessions.run(SparkSettings(), _itself).memory_cache.max_bytes == 250 * MIB
+    assert sessions.run_on_worker(SparkSettings(), _itself).memory_cache.max_bytes == 250 * MIB
     assert (tmp_path / "a" / "asyncpq-cache").is_dir()
     host = SparkSettings(disk_cache="host", disk_cache_folder=f"{tmp_path}/host", memory_cache_bytes=3 * MIB)
-    assert sessions.run(host, _itself).memory_cache.max_bytes == 3 * MIB
+    assert sessions.run_on_worker(host, _itself).memory_cache.max_bytes == 3 * MIB
     assert (tmp_path / "host").is_dir()
 
 
@@ -171,7 +171,7 @@ def test_batches_come_as_they_are_asked_for() -> None:
     async def make(session: asyncpq.Session) -> Any:
         return scan()
 
-    batches = sessions.batches(_SETTINGS, make)
+    batches = sessions.batches_on_worker(_SETTINGS, make)
     assert [next(batches)["n"].to_pylist() for _ in range(3)] == [[0], [1], [2]]
     assert scan.given == 3
     batches.close()  # type: ignore[attr-defined]  # it is a generator
@@ -185,18 +185,18 @@ def test_a_read_that_fails_is_left(tmp_path: Path) -> None:
         file = await session.open_file(str(tmp_path / "a.parquet"))
         return file.scan()
 
-    assert pa.Table.from_batches(sessions.batches(_SETTINGS, make)).to_pydict() == {"a": [1, 2]}
+    assert pa.Table.from_batches(sessions.batches_on_worker(_SETTINGS, make)).to_pydict() == {"a": [1, 2]}
     (tmp_path / "a.parquet").unlink()
-    sessions.close_all()
+    sessions.close_workers()
     with pytest.raises(ObjectNotFoundError):
-        list(sessions.batches(_SETTINGS, make))
+        list(sessions.batches_on_worker(_SETTINGS, make))
     scan = _Scan(2, RuntimeError("broken"))
 
     async def broken(session: asyncpq.Session) -> Any:
         return scan()
 
     with pytest.raises(RuntimeError, match="broken"):
-        list(sessions.batches(_SETTINGS, broken))
+        list(sessions.batches_on_worker(_SETTINGS, broken))
     assert scan.left == 1
 
 
@@ -245,7 +245,7 @@ def test_expired_credentials_are_asked_for_again() -> None:
             raise CredentialsError("the token has expired", url="s3://bucket/a")
         return len(seen)
 
-    assert sessions.run(settings, refused_once) == 2
+    assert sessions.run_on_worker(settings, refused_once) == 2
     assert seen[0] is not seen[1]
     with pytest.raises(UsageError, match="closed"):
         seen[0]._runtime.check()
@@ -262,7 +262,7 @@ def test_credentials_that_stay_refused_end_it(provider: str | None) -> None:
 
     for number in (1, 2):
         with pytest.raises(CredentialsError, match=r"s3://bucket/a.*(The provider|Set credentials_provider)"):
-            sessions.run(settings, refused)
+            sessions.run_on_worker(settings, refused)
         assert len(calls) == number
     assert calls[0] is not calls[1]  # whoever comes next resolves them anew
 
@@ -282,7 +282,7 @@ def test_a_second_refusal_is_told_like_the_first() -> None:
 
     for number in (2, 4):
         with pytest.raises(CredentialsError, match=r"The provider .* gave"):
-            sessions.run(settings, refused)
+            sessions.run_on_worker(settings, refused)
         assert len(seen) == number
     assert len(set(map(id, seen))) == 4
     for session in seen:
@@ -296,8 +296,8 @@ def test_what_cannot_be_repeated_ends_but_others_get_new_credentials() -> None:
     refused = _refusing(seen)
 
     with pytest.raises(CredentialsError, match=r"The provider .* gave"):
-        sessions.run(settings, refused, repeatable=lambda: False)
-    assert sessions.run(settings, _itself) is not seen[0]
+        sessions.run_on_worker(settings, refused, repeatable=lambda: False)
+    assert sessions.run_on_worker(settings, _itself) is not seen[0]
     assert len(seen) == 1
 
 
@@ -311,9 +311,9 @@ def test_a_provider_that_fails_hides_nothing() -> None:
         return session
 
     with pytest.raises(CredentialsError, match=r"token has expired.*The provider.*failed: OSError") as caught:
-        sessions.run(settings, refused)
+        sessions.run_on_worker(settings, refused)
     assert "SECRET" not in str(caught.value)
-    sessions.run(settings, refused)  # with a session of its own
+    sessions.run_on_worker(settings, refused)  # with a session of its own
     assert len(_calls) == 3
 
 
@@ -327,7 +327,7 @@ def test_a_read_begins_again_only_before_its_first_batch(fail_at: int, given: in
     async def make(session: asyncpq.Session) -> Any:
         return next(made)()
 
-    batches = sessions.batches(settings, make)
+    batches = sessions.batches_on_worker(settings, make)
     if given is None:
         next(batches)
         with pytest.raises(CredentialsError):

@@ -1,10 +1,11 @@
 """The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
-A piece is a sorted run of index rows of one index table, encoded as a single value of one Spark row, so that Spark
-moves few, large values. Files are spread over tasks by cost, since one large file takes as long as thousands of small
+A piece is a sorted run of index rows of one index table, encoded as a single value of one row, so that engines move
+few, large values. Files are spread over tasks by cost, since one large file takes as long as thousands of small
 ones. The sort keys in the pieces show the
 distribution of keys before any piece is moved, so the ranges have similar sizes. A key with many rows is divided at
-file and row numbers. Only descriptions of the segments return to the driver.
+file and row numbers. Only descriptions of the segments return to the planner. The steps are functions of an iterator of
+record batches: Spark runs them by ``mapInArrow``, ``build_tasks`` for engines that move no rows themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import os
 import pickle
 import tempfile
 from bisect import bisect_left, bisect_right
@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.distributed.worker_sessions import WorkerSettings, batches_on_worker, run_on_worker
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
@@ -41,8 +42,6 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import sessions
-from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.threads import call_each
 
 #: Number of the index table "files", the first one.
@@ -77,9 +76,11 @@ PIECES: Final = pa.schema(
 
 @dataclass(frozen=True)
 class CollectFiles:
-    """A function for ``mapInArrow`` that reads the files of tasks and yields their index rows as pieces."""
+    """A step that reads the files of tasks and yields their index rows as pieces."""
 
-    settings: SparkSettings
+    output: ClassVar[pa.Schema] = PIECES
+
+    settings: WorkerSettings
     wanted: IndexSpec
     tables: tuple[IndexTable, ...]  # "files" first
     works: tuple[bytes, ...] | None  # pickled lists of files by task; None: they come in the column "payload"
@@ -88,10 +89,10 @@ class CollectFiles:
         for batch in batches:
             for row in batch.to_pylist():
                 data = row["payload"] if self.works is None else self.works[row["id"]]
-                yield from sessions.batches(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
+                yield from batches_on_worker(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
 
     async def _opened(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
-        wanted = replace(self.wanted, options=local_options(self.wanted.options))
+        wanted = replace(self.wanted, options=local_options(self.wanted.options, self.settings))
         return _collected_pieces(session, task, works, wanted, self.tables)
 
 
@@ -100,10 +101,9 @@ def shipped(works: Sequence[FileTask]) -> bytes:
     return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
 
 
-def local_options(options: BuildOptions) -> BuildOptions:
-    """Return the options, with Spark's local folder for temporary files if they name no folder."""
-    local = os.environ.get("SPARK_LOCAL_DIRS")
-    return options if options.folder is not None or not local else replace(options, folder=local.split(",")[0])
+def local_options(options: BuildOptions, settings: WorkerSettings) -> BuildOptions:
+    """Return the options, with the worker's folder for temporary files if they name no folder."""
+    return options if options.folder is not None else replace(options, folder=settings.local_folder())
 
 
 @asynccontextmanager
@@ -238,7 +238,7 @@ _WRITES: Final = 4  # concurrent writes of a task
 #: Columns of pieces that cutting needs.
 CUT: Final = ("task", "part", "digest", "first", "last", "payload")
 
-#: Rows that Spark moves to the task that writes them.
+#: Rows that move to the task that writes them.
 MOVED: Final = pa.schema([pa.field("bin", pa.int32()), pa.field("range", pa.int32()), pa.field("payload", pa.binary())])
 
 WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa.string())])
@@ -300,8 +300,11 @@ def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most
 
 @dataclass(frozen=True)
 class CutPieces:
-    """A function for ``mapInArrow`` that cuts pieces at the ends of ranges and yields the resulting smaller pieces
+    """A step that cuts pieces at the ends of ranges and yields the resulting smaller pieces
     (schema ``MOVED``)."""
+
+    input: ClassVar[Sequence[str]] = CUT  # columns of pieces
+    output: ClassVar[pa.Schema] = MOVED
 
     ranges: SegmentRanges
 
@@ -339,12 +342,14 @@ class CutPieces:
 
 @dataclass(frozen=True)
 class WriteSegments:
-    """A function for ``mapInArrow`` that writes ranges (``MOVED``) as segments and describes them (``WRITTEN``).
+    """A step that writes ranges (``MOVED``) as segments and describes them (``WRITTEN``).
 
     Each attempt of a task uses other names for its segments. Readers see only segments that a commit lists.
     """
 
-    settings: SparkSettings
+    output: ClassVar[pa.Schema] = WRITTEN
+
+    settings: WorkerSettings
     at: str
     build: str
     tables: tuple[IndexTable, ...]
@@ -352,7 +357,7 @@ class WriteSegments:
     options: BuildOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        options = local_options(self.options)
+        options = local_options(self.options, self.settings)
         memory = max(MIB, options.memory_bytes // max(Counter(self.ranges.bins).values()))
         with ExitStack() as open_sorts:
             sorts: dict[int, ExternalSort] = {}
@@ -382,7 +387,7 @@ class WriteSegments:
                 await backend.close()
 
         # sorted rows can be read once: only another attempt of the task can repeat it
-        return sessions.run(self.settings, write, repeatable=lambda: not begun)
+        return run_on_worker(self.settings, write, repeatable=lambda: not begun)
 
 
 async def write_sorted(

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField
+from asyncpq.distributed.planned_files import plan_unopened
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.spark.reads.planned_files import plan_unopened
 from asyncpq.storage.base import Validator
 
 _STRONG = Validator(size=1000, etag='"e"')

@@ -14,21 +14,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.errors import PySparkException
 
 from asyncpq.datasets.model import DataFile
+from asyncpq.distributed import build_steps as index_steps
+from asyncpq.distributed import named_error
+from asyncpq.distributed.build_steps import (
+    PIECES,
+    CutPieces,
+    _piece,
+    cost_of,
+    decoded,
+    order_in,
+    order_of,
+    packed,
+    planned,
+)
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import TABLE_SCHEMAS
 from asyncpq.objects.loop_threads import Portal
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_steps
-from asyncpq.spark.driver import CallerThread
-from asyncpq.spark.index_steps import PIECES, CutPieces, _piece, cost_of, decoded, order_in, order_of, packed, planned
-from asyncpq.spark.sessions import named_error, raised_as_asyncpq
+from asyncpq.spark.driver import CallerThread, raised_as_asyncpq
 from asyncpq.storage.base import Validator
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import OpenedFile
+from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
 from asyncpq.indexing.index_model import file_key
 from asyncpq.objects.read_plan import RowGroupPlan
@@ -15,11 +16,8 @@ from asyncpq.options import KIB
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.file_reads import FileTraits, SparkRequests
-from asyncpq.spark.reads.splits import PlannedFile
-from asyncpq.spark.types.calendars import file_dates
 
-_MOST_FOOTER_BYTES: Final = 16 * KIB  # footer payload of one file in a split
+_MOST_FOOTER_BYTES: Final = 16 * KIB  # footer payload of one file in a task
 _MOST_SHARED_BYTES: Final = 256 * KIB  # larger footers are not compressed to fit
 _PAYLOAD_FILE: Final = 0  # id of the file in the keys of its payloads
 
@@ -43,23 +41,34 @@ def plan_unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile 
     )
 
 
-async def plan_opened(requests: SparkRequests, split_bytes: int, opened: OpenedFile) -> list[PlannedFile]:
-    """Return the plans of a file that was opened and pruned: one for each run of row groups that one split may read.
-    Empty if pruning excluded the whole file."""
+class FieldVariants:
+    """The different ways in which files of a table have its columns, numbered from 1."""
+
+    def __init__(self, known: Sequence[tuple[TableField, ...]] = ()) -> None:
+        self.known: list[tuple[TableField, ...]] = list(known)
+
+    def number(self, fields: tuple[TableField, ...] | None) -> int:
+        """Return the number of ``fields``; add them if they are new. 0 for None: the table's own fields apply."""
+        if fields is None:
+            return 0
+        if fields not in self.known:
+            self.known.append(fields)
+        return self.known.index(fields) + 1
+
+
+async def plan_opened(
+    requests: PlanRequests, variants: FieldVariants | None, task_bytes: int, opened: OpenedFile
+) -> list[PlannedFile]:
+    """Return the plans of a file that was opened and pruned: one for each run of row groups that one task may read.
+    Empty if pruning excluded the whole file. ``variants``: None if tasks match the columns themselves, by name."""
     if opened.plan is None:
         return []
     version, file = opened.version, opened.file
-    dates = file_dates(version.metadata, requests.conf)
-    requests.traits |= FileTraits(
-        has_old_dates=dates.datetime.mode == "LEGACY",
-        needs_jvm_zone=any(
-            calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
-        ),
-    )
-    fields = requests.variant(file.fields) if requests.is_table else 0  # otherwise tasks match names themselves
+    requests.planned(opened)
+    fields = 0 if variants is None else variants.number(file.fields)
     footers: dict[tuple[int, ...], dict[int, bytes]] = {}
     planned: list[PlannedFile] = []
-    for groups in _runs(opened.plan.fetch_plan.row_groups, split_bytes):
+    for groups in _runs(opened.plan.fetch_plan.row_groups, task_bytes):
         leaves = tuple(sorted(column.chunk.leaf for column in groups[0].columns))
         if leaves not in footers:
             footers[leaves] = _footers(version, leaves)
@@ -83,14 +92,14 @@ async def plan_opened(requests: SparkRequests, split_bytes: int, opened: OpenedF
     return planned
 
 
-def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
-    """Divide row groups into runs of consecutive ones, of at most ``split_bytes`` bytes, whose rows either all need
+def _runs(groups: Sequence[RowGroupPlan], task_bytes: int) -> Iterator[list[RowGroupPlan]]:
+    """Divide row groups into runs of consecutive ones, of at most ``task_bytes`` bytes, whose rows either all need
     the filter or all match. A larger row group forms a run of its own."""
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
         num_bytes = _num_bytes(group)
-        if run and (group.filtered is not run[0].filtered or size + num_bytes > split_bytes):
+        if run and (group.filtered is not run[0].filtered or size + num_bytes > task_bytes):
             yield run
             run, size = [], 0
         run.append(group)

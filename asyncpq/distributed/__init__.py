@@ -1,0 +1,100 @@
+"""Scans, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
+
+A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
+:class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
+with rules of its own for columns and types, such as Spark, gives :func:`plan_tasks` a :class:`TaskScan` of its own.
+
+The way of a scan: ``scan_planning`` opens what must be opened, ``planned_files`` says which rows and metadata of a file
+a task gets, ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
+steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
+tasks write and the planner commits.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncpq.distributed.build_steps import FILES_NUMBER as FILES_NUMBER
+    from asyncpq.distributed.build_steps import CollectFiles as CollectFiles
+    from asyncpq.distributed.build_steps import CutPieces as CutPieces
+    from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
+    from asyncpq.distributed.build_steps import count_of as count_of
+    from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
+    from asyncpq.distributed.build_tasks import BuildTask as BuildTask
+    from asyncpq.distributed.build_tasks import Collecting as Collecting
+    from asyncpq.distributed.build_tasks import TaskExecutor as TaskExecutor
+    from asyncpq.distributed.build_tasks import build_index as build_index
+    from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
+    from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
+    from asyncpq.distributed.lake_writes import plan_write as plan_write
+    from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
+    from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
+    from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
+    from asyncpq.distributed.scan_planning import ScanTask as ScanTask
+    from asyncpq.distributed.scan_planning import ScanTasks as ScanTasks
+    from asyncpq.distributed.scan_planning import file_sets as file_sets
+    from asyncpq.distributed.scan_planning import plan_chunk as plan_chunk
+    from asyncpq.distributed.scan_planning import plan_scan as plan_scan
+    from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
+    from asyncpq.distributed.scan_tasks import VALIDATOR_TYPE as VALIDATOR_TYPE
+    from asyncpq.distributed.scan_tasks import PlanRequests as PlanRequests
+    from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
+    from asyncpq.distributed.scan_tasks import check_planned_rows as check_planned_rows
+    from asyncpq.distributed.scan_tasks import read_task as read_task
+    from asyncpq.distributed.scan_tasks import task_data_files as task_data_files
+    from asyncpq.distributed.worker_sessions import BatchStream as BatchStream
+    from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
+    from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
+    from asyncpq.distributed.worker_sessions import batches_on_worker as batches_on_worker
+    from asyncpq.distributed.worker_sessions import close_workers as close_workers
+    from asyncpq.distributed.worker_sessions import named_error as named_error
+    from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
+    from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
+    from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
+    from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
+
+_NAMES: Final = {
+    "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
+    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "TaskExecutor", "build_index"),
+    "lake_writes": ("LakeWrite", "WrittenPart", "plan_write"),
+    "packing": ("MOST_VERSIONS",),
+    "scan_planning": (
+        "PlannedChunk",
+        "PlanningJobs",
+        "ScanTask",
+        "ScanTasks",
+        "file_sets",
+        "plan_chunk",
+        "plan_scan",
+        "plan_tasks",
+    ),
+    "scan_tasks": ("VALIDATOR_TYPE", "PlanRequests", "TaskScan", "check_planned_rows", "read_task", "task_data_files"),
+    "worker_sessions": (
+        "BatchStream",
+        "WorkerOptions",
+        "WorkerSettings",
+        "batches_on_worker",
+        "close_workers",
+        "named_error",
+        "plan_again_hint",
+        "refresh_hint",
+        "run_on_worker",
+        "worker_counts",
+    ),
+}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _NAMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

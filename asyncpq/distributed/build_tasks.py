@@ -1,0 +1,495 @@
+"""Build indexes in tasks: the planner lists files and commits, workers read, sort and write.
+
+The planner runs the builder of :mod:`asyncpq.indexing.build.index_builder` with :class:`TaskExecutor`, whose rounds
+have the steps of ``build_steps``. An engine that moves rows between tasks, such as Spark, runs the steps itself
+(:class:`BuildSteps`). For any other, :class:`StoredSteps` makes tasks of them: tasks that read files leave their pieces
+in a work folder, where the tasks that write segments find them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import uuid
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias, Unpack
+
+import pyarrow as pa
+
+from asyncpq.datasets.listing import parse_target
+from asyncpq.datasets.providers import CatalogReader
+from asyncpq.distributed import build_steps
+from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
+from asyncpq.distributed.processes import worker_processes
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, named_error, run_on_worker
+from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.build.build_executor import OnFileDone
+from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
+from asyncpq.indexing.build.index_source import FileTask
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index import Index
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
+from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.manifest.commits import files_in
+from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import Runtime
+from asyncpq.opening import indexes as index_opening
+from asyncpq.opening.datasets import DatasetOptions
+from asyncpq.opening.keywords import TargetKeywords, check_keywords
+from asyncpq.options import MIB, BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.session import Session
+from asyncpq.storage.base import RequestContext, writable
+from asyncpq.storage.threads import call_each
+from asyncpq.storage.urls import absolute, safe_url
+from asyncpq.tables import catalog_of
+from asyncpq.typing import DatasetTarget, IndexTarget
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_BUILDING = BuildOptions()
+_ATTEMPTS: Final = 3  # for files that change while they are read
+_PLANNER_BYTES: Final = 32 * MIB  # rows that the planner writes itself
+_READS: Final = 16  # pieces that a task fetches at once
+
+#: Makes the step that reads files: of the encoded files of each task, or None if they come in the column "payload".
+Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], CollectFiles]
+
+
+class BuildSteps(Protocol):
+    """How an engine runs one round of a build: tasks read files into pieces, and others write their rows."""
+
+    async def pieces(self) -> pa.Table:
+        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
+
+    async def payloads(self) -> pa.Table:
+        """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
+
+    async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+        """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
+
+    async def close(self) -> None:
+        """Free the pieces. Called whatever happened."""
+
+
+@dataclass(eq=False)
+class TaskExecutor:
+    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor` that reads and writes in tasks.
+
+    Attributes:
+        settings: the session of the workers.
+        make_steps: returns the steps of one round, which an engine runs.
+        at: url of the index. None if the index has no url: then only this process can write it.
+    """
+
+    settings: WorkerSettings
+    make_steps: Callable[[Collecting, Sequence[bytes]], BuildSteps]
+    at: str | None
+    runtime: Runtime
+    backend: IndexBackend
+    operation: Operation
+    options: BuildOptions
+    rounds: int = 1
+
+    def files_between_commits(self, num_files: int) -> int:
+        """Return the number of files between commits: ``checkpoint_files``, or more for at most ``max_segments``
+        commits."""
+        most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
+        self.rounds = max(1, -(-num_files // most))
+        return most
+
+    async def segments(
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        build: str,
+        on_file_done: OnFileDone,
+    ) -> list[Segment]:
+        """Read files in tasks and write their index rows as segments, as :meth:`BuildExecutor.segments` describes."""
+        for attempt in range(_ATTEMPTS):
+            costs = [build_steps.cost_of(work, reads_values=bool(wanted.by_value)) for work in works]
+            groups = build_steps.packed(costs, build_steps.TASK_BYTES)
+            tasks = [build_steps.shipped([works[number] for number in numbers]) for numbers in groups]
+            steps = self.make_steps(
+                partial(build_steps.CollectFiles, self.settings, wanted, tuple(index_tables)), tasks
+            )
+            try:
+                return await self._written(steps, works, wanted, tuple(index_tables), build, on_file_done)
+            except ObjectChangedError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                logger.warning("%d files are read again: %s", len(works), error)
+            finally:
+                await steps.close()
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _written(
+        self,
+        steps: BuildSteps,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: tuple[IndexTable, ...],
+        build: str,
+        on_file_done: OnFileDone,
+    ) -> list[Segment]:
+        pieces = (await steps.pieces()).to_pylist()
+        files = [piece for piece in pieces if piece["part"] == build_steps.FILES_NUMBER]
+        rows = [piece for piece in pieces if piece["part"] != build_steps.FILES_NUMBER]
+        results = _file_rows(works, [build_steps.decoded(piece["payload"]) for piece in files])
+        readable = RowRanges((result.work.id, result.work.id + 1) for result in results if result.num_rows is not None)
+        payloads, segments = files, list[Segment]()
+        if sum(piece["num_bytes"] for piece in rows) > _PLANNER_BYTES:
+            segments = await self._written_by_tasks(steps, index_tables, rows, readable, build)
+        elif rows:
+            payloads = [*files, *(await steps.payloads()).to_pylist()]
+        digests = {piece["task"]: piece["digest"] for piece in pieces}
+        if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
+            raise ObjectChangedError(
+                "a file changed during the build: a task that ran twice read two versions",
+                hint="Build again when no files change: the build goes on where it stopped.",
+            )
+        # this process writes the list of files, small index tables, and empty ones
+        ids = {FILES: RowRanges((result.work.id, result.work.id + 1) for result in results if not result.gone)}
+        done = {FILES, *(segment.table for segment in segments)}
+        ids.update((table, readable) for table in wanted.tables if table not in done)
+        segments += await self._written_here(index_tables, payloads, ids, build)
+        self._check_rows(index_tables, pieces, segments)
+        for result in results:
+            on_file_done(result, self.operation.part(safe_url(result.work.file.url), 0))
+        return segments
+
+    async def _written_by_tasks(
+        self,
+        steps: BuildSteps,
+        index_tables: tuple[IndexTable, ...],
+        pieces: Sequence[Mapping[str, Any]],
+        readable: RowRanges,
+        build: str,
+    ) -> list[Segment]:
+        """Let tasks write all index tables but "files", whose rows ``steps`` have and ``pieces`` describe; return
+        the segments. Raises StoreError if the planner does not find one. ``readable``: ids of the files that could be
+        read."""
+        num_bytes = sum(piece["num_bytes"] for piece in pieces)
+        if self.at is None:
+            raise UnsupportedStoreError(
+                f"the index has no url and {num_bytes} bytes, of which the planner writes at most {_PLANNER_BYTES};"
+                " workers can only write to a url",
+                url=self.backend.description,
+                hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
+            )
+        ranges = build_steps.planned(pieces, self.options, builds=self.rounds)
+        writing = build_steps.WriteSegments(self.settings, self.at, build, index_tables, ranges, self.options)
+        table = await steps.written(build_steps.CutPieces(ranges), writing, num_bytes)
+        ids = tuple(readable)
+        segments = [build_steps.segment_of(index_tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        there = await self.backend.list_segments(operation=self.operation)
+        missing = [segment.name for segment in segments if segment.name not in there]
+        if missing:
+            raise StoreError(
+                f"the planner does not find {len(missing)} segments that workers wrote, such as {missing[0]!r}",
+                url=self.backend.description,
+                hint="Use a place that planner and workers share: an object store, or a disk that all of them mount.",
+            )
+        return segments
+
+    async def _written_here(
+        self,
+        index_tables: Sequence[IndexTable],
+        payloads: Sequence[Mapping[str, Any]],
+        ids: Mapping[IndexTable, RowRanges],
+        build: str,
+    ) -> list[Segment]:
+        """Write index tables in this process, from their encoded rows; return the segments. ``ids``: file ids by
+        table."""
+        with ExitStack() as open_sorts:
+            memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
+            folder = build_steps.folder_of(self.options)
+            sorts = {
+                table: open_sorts.enter_context(ExternalSort(table.schema, memory, folder))
+                for table, files in ids.items()
+                if files
+            }
+            for payload in payloads:
+                sort = sorts[index_tables[payload["part"]]]
+                await self.runtime.in_thread(partial(sort.add, build_steps.decoded(payload["payload"])))
+            rows = [(table, sort, ids[table]) for table, sort in sorts.items()]
+            return await build_steps.write_sorted(self.runtime, self.backend, build, rows, self.options, self.operation)
+
+    def _check_rows(
+        self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
+    ) -> None:
+        counts = dict.fromkeys(index_tables, 0)
+        for piece in pieces:
+            counts[index_tables[piece["part"]]] += piece["num_rows"]
+        for segment in segments:
+            counts[segment.table] -= segment.num_rows
+        wrong = [str(index_table) for index_table, count in counts.items() if count]
+        if wrong:
+            raise StoreError(
+                f"rows of these index tables were lost or duplicated between tasks: {', '.join(wrong)}",
+                url=self.backend.description,
+                hint="Build again. Nothing was committed.",
+            )
+
+
+def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
+    """Return the index rows of each file in ``works``. A file without a row in ``tables`` is marked as deleted."""
+    rows: dict[int, FileRows] = {}
+    by_id = {work.id: work for work in works}
+    for table in tables:
+        texts = table.column("problem").to_pylist()
+        for number, (file, text) in enumerate(zip(files_in(table), texts, strict=True)):
+            name, _, message = (text or "").partition(": ")
+            rows[file.id] = FileRows(
+                work=by_id[file.id],
+                tables={FILES: table.slice(number, 1)},
+                num_rows=file.num_rows,
+                validator=file.validator,
+                problem=None if text is None else named_error(name, message),
+            )
+    return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
+
+
+# -- tasks for any engine -------------------------------------------------------------------------
+
+_FILES_OF_TASK: Final = pa.schema({"id": pa.int32(), "payload": pa.binary()})
+_PLACES: Final = pa.schema([*build_steps.PIECES, ("url", pa.string()), ("start", pa.int64()), ("stop", pa.int64())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectTask:
+    """Reads files of a build; leaves their index rows in the work folder. Small, picklable, without a session.
+
+    Attributes:
+        number: its place among the tasks of the round; the largest comes first and should start first.
+    """
+
+    number: int
+    collecting: CollectFiles = field(repr=False)
+    files: bytes = field(repr=False)
+    folder: str
+
+    def run(self) -> pa.Table:
+        """Read the files. Returns the descriptions of the pieces, for the planner. It may run again."""
+        settings, url = self.collecting.settings, f"{self.folder}{self.number}-{uuid.uuid4().hex}.pieces"
+        payloads, described, stop = list[bytes](), list[pa.RecordBatch](), 0
+        for piece in self.collecting(iter([one_row([self.number, self.files], _FILES_OF_TASK)])):
+            (values,) = piece.to_pylist()
+            start = stop
+            if values["part"] != build_steps.FILES_NUMBER:
+                payloads.append(values["payload"])
+                stop, values["payload"] = start + len(values["payload"]), None
+            described.append(one_row([*values.values(), url, start, stop], _PLACES))
+
+        async def put(session: Session) -> None:
+            store, _ = await session.runtime.store(url)
+            context = RequestContext(ReadMetrics(), purpose="write")
+            await writable(store, url).put_object(url, b"".join(payloads), context=context)
+
+        if payloads:
+            run_on_worker(settings, put)
+        return pa.Table.from_batches(described, _PLACES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteTask:
+    """Writes index rows as segments, from pieces in the work folder. Small, picklable, without a session.
+
+    Attributes:
+        number: its place among the tasks of the round.
+        num_bytes: of the pieces.
+    """
+
+    number: int
+    num_bytes: int
+    cutting: CutPieces = field(repr=False)
+    writing: WriteSegments = field(repr=False)
+    pieces: Sequence[Mapping[str, Any]] = field(repr=False)  # rows of the schema _PLACES
+
+    def run(self) -> pa.Table:
+        """Write the segments. Returns their descriptions, for the planner. It may run again: segments count once they
+        are committed."""
+        moved = self.cutting(self._read())
+        mine = (batch for batch in moved if batch.column("bin")[0].as_py() == self.number)
+        return pa.Table.from_batches(self.writing(mine), build_steps.WRITTEN)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([build_steps.PIECES.field(name) for name in build_steps.CUT])
+        for start in range(0, len(self.pieces), _READS):
+            some = self.pieces[start : start + _READS]
+            payloads = run_on_worker(self.writing.settings, partial(_payloads, some))
+            for piece, payload in zip(some, payloads, strict=True):
+                yield one_row([payload if name == "payload" else piece[name] for name in build_steps.CUT], schema)
+
+
+#: A task of a build: ``run()`` in any process gives what the planner needs of it.
+BuildTask: TypeAlias = CollectTask | WriteTask
+
+#: Runs one task on a worker, and returns what its ``run()`` returns.
+TaskRunner: TypeAlias = Callable[[BuildTask], Awaitable[pa.Table]]
+
+
+async def _payloads(pieces: Sequence[Mapping[str, Any]], session: Session) -> list[bytes]:
+    return await _read_pieces(session.runtime, pieces)
+
+
+async def _read_pieces(runtime: Runtime, pieces: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    operation = runtime.operation("build", safe_url(pieces[0]["url"]))
+    with operation:
+        reader = CatalogReader(runtime, operation)
+        reads = [reader.read_bytes(piece["url"], piece["start"], piece["stop"]) for piece in pieces]
+        return await asyncio.gather(*reads)
+
+
+@dataclass(eq=False)
+class StoredSteps:
+    """Runs the steps of a round (:class:`BuildSteps`) as tasks that leave their pieces in the folder ``folder``."""
+
+    run: TaskRunner
+    runtime: Runtime
+    folder: str
+    collecting: Collecting
+    tasks: Sequence[bytes]
+    _places: pa.Table = field(default_factory=_PLACES.empty_table)
+
+    async def pieces(self) -> pa.Table:
+        step = self.collecting(None)
+        self._places = await self._ran(
+            [
+                CollectTask(number=number, collecting=step, files=files, folder=self.folder)
+                for number, files in enumerate(self.tasks)
+            ]
+        )
+        return self._places
+
+    async def payloads(self) -> pa.Table:
+        stored = self._stored()
+        payloads = await _read_pieces(self.runtime, stored) if stored else []
+        return pa.Table.from_pylist(
+            [piece | {"payload": payload} for piece, payload in zip(stored, payloads, strict=True)], _PLACES
+        )
+
+    async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+        ranges, bins = writing.ranges, dict[int, list[Mapping[str, Any]]]()
+        for piece in self._stored():
+            cuts, first = ranges.cuts[piece["part"]], ranges.first[piece["part"]]
+            low, high = (first + bisect_left(cuts, order_in(piece[end])) for end in ("first", "last"))
+            for number in dict.fromkeys(ranges.bins[low : high + 1]):
+                bins.setdefault(number, []).append(piece)
+        return await self._ran(
+            [
+                WriteTask(
+                    number=number,
+                    num_bytes=sum(piece["stop"] - piece["start"] for piece in pieces),
+                    cutting=cutting,
+                    writing=writing,
+                    pieces=pieces,
+                )
+                for number, pieces in sorted(bins.items())
+            ]
+        )
+
+    async def close(self) -> None:
+        """Delete the pieces, those of attempts that failed too. Errors of the store are only logged."""
+        context = RequestContext(ReadMetrics(), purpose="list")
+        try:
+            store = writable((await self.runtime.store(self.folder))[0], self.folder)
+            urls = [item.url for item in await store.list_objects(self.folder, context=context)]
+            await store.delete_objects(urls, context=context.step("write", context.round + 1))
+        except StoreError as error:
+            logger.warning("pieces of a build could not be removed from %s: %s", safe_url(self.folder), error)
+
+    def _stored(self) -> list[dict[str, Any]]:
+        return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.FILES_NUMBER]
+
+    async def _ran(self, tasks: Sequence[BuildTask]) -> pa.Table:
+        """Run the tasks; the first error ends the others."""
+        return pa.concat_tables(await call_each(self.run, tasks, at_once=len(tasks)))
+
+
+async def build_index(
+    session: Session,
+    target: DatasetTarget,
+    kinds: Sequence[IndexKind],
+    run: TaskRunner,
+    *,
+    at: IndexTarget | None = None,
+    building: BuildOptions = _BUILDING,
+    work_folder: str | None = None,
+    worker: WorkerSettings | None = None,
+    **options: Unpack[TargetKeywords],
+) -> Index:
+    """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
+
+    The planner hands tasks to ``run``, all of a round at once: first those that read files, then those that write what
+    these have found. It commits when a round has ended. A build that was broken off continues where it stopped; an
+    index that exists is refreshed.
+
+    Args:
+        target, kinds, options: as in :meth:`asyncpq.Session.build_index`.
+        run: awaits the result of ``task.run()`` on a worker, such as ``lambda task: client.submit(call, task)``.
+        at: url of the index, which workers reach. None: ``_asyncpq/`` below the prefix.
+        building: limits of the build; ``memory_bytes`` is the limit of each task, and of the planner.
+        work_folder: url of a folder that workers reach, for index rows on their way. None: below the index's folder.
+        worker: the session of the workers. None: the options of ``session``, storage options included.
+
+    Raises:
+        InvalidOptionError: the index is in no folder, and there is no work folder.
+        AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
+    """
+    check_keywords("build_index()", options, TargetKeywords, others=("kinds", "run", "at", "building", "work_folder"))
+    named, given = absolute(target), DatasetOptions(**options)
+    if at is None:
+        files = None if catalog_of(named, given.format, given.version) is not None else parse_target(named)
+        at = index_opening.place_below(files)
+    at = absolute(at)
+    url = at if isinstance(at, str) else None
+
+    def executor(runtime: Runtime, backend: IndexBackend, operation: Operation, building: BuildOptions) -> TaskExecutor:
+        folder = work_folder
+        if folder is None:
+            if url is None or not isinstance(backend, ObjectBackend):
+                raise InvalidOptionError(
+                    "work_folder: is missing, and the index is in no folder",
+                    url=backend.description,
+                    hint="Pass the url of a folder that the workers reach: work_folder='s3://bucket/work/'.",
+                )
+            folder = url
+        steps = partial(StoredSteps, run, session.runtime, f"{folder.rstrip('/')}/pieces/{uuid.uuid4().hex}/")
+        # `runtime` may have a table's own storage options
+        own = {**runtime.storage_options, **session.runtime.storage_options}
+        settings = replace(WorkerOptions.of(runtime), storage_options=own) if worker is None else worker
+        return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
+
+    return await index_opening.build(session.runtime, named, kinds, at, given, building, executor)
+
+
+async def build_in_processes(
+    session: Session,
+    target: DatasetTarget,
+    kinds: Sequence[IndexKind],
+    workers: int,
+    *,
+    at: IndexTarget | None,
+    building: BuildOptions,
+    options: TargetKeywords,
+) -> Index:
+    """Build an index in ``workers`` processes of this host: :meth:`asyncpq.Session.build_index` has the arguments."""
+    folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
+    try:
+        async with worker_processes(workers) as run:
+            return await build_index(
+                session, target, kinds, run, at=at, building=building, work_folder=folder, **options
+            )
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

@@ -1,0 +1,493 @@
+"""Plan a scan: prune files and row groups, and pack the rest into tasks.
+
+This process plans with the code of every read (``DatasetFiles.described``); if very many files must be opened, an
+engine's workers may do that (``PlanningJobs``). If a file was opened, its task carries the parts of the footer (up to
+16 KiB a file) and the page locations that it needs, in the encoding of the index table "footers". So tasks open none of
+these files again. Plans of up to 64 MiB are sent; larger ones go to the work folder, where later plans remove those of
+a week ago. ``DataFile.pinned`` makes another version an error, not a reason to restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar, overload, runtime_checkable
+
+import pyarrow as pa
+
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.footer_statistics import Learnt
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
+from asyncpq.distributed.planned_files import FieldVariants, plan_opened, plan_unopened
+from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, TaskScan, pack_task, read_task
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
+from asyncpq.events import Operation
+from asyncpq.expressions import columns as columns_in
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.prices import Prices
+from asyncpq.options import DEFAULT_BATCH_SIZE, MIB
+from asyncpq.scan.executor import one_table
+from asyncpq.scan.request import ScanRequest, require_whole
+from asyncpq.session import Session
+from asyncpq.storage.base import Validator
+from asyncpq.storage.urls import split_url
+from asyncpq.typing import Predicate
+
+#: Files of a sample, and the least number of files that are worth one.
+_SAMPLE: Final = 16
+_LEAST_SAMPLED: Final = 64
+
+
+#: This process plans at most so many files if an engine offers jobs: a job takes about as long.
+MOST_PLANNED_HERE: Final = 4096
+#: Files in one set of an index's; and candidates that are gathered from the sets before they are planned.
+SET_FILES: Final = 16_384
+GATHERED_FILES: Final = SET_FILES
+
+S = TypeVar("S", bound=TaskScan)
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """The files and rows of a scan that one worker reads: small, picklable, and without a session.
+
+    Attributes:
+        scan: what all tasks of the scan share.
+        number: its place among the tasks, in which the rows are in the dataset's order.
+        data: its files, encoded: versions, rows to read, and metadata.
+        num_files: files of the task; a large file may be in several tasks.
+        num_bytes: approximate compressed bytes to read.
+    """
+
+    scan: TaskScan
+    number: int
+    data: bytes
+    num_files: int
+    num_bytes: int
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches. Tasks of one process share a session, its caches and its event loop.
+
+        Raises:
+            ObjectChangedError: a file was replaced or deleted after it was planned.
+            AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
+        """
+        return read_task(self.scan, self.data)
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as one table. Raises the errors of :meth:`read`."""
+        return one_table([*self.read()], self.scan.output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanTasks(Sequence[ScanTask], Generic[S]):
+    """The tasks of a scan in the dataset's order, and the cost of planning them."""
+
+    scan: S
+    pieces: tuple[tuple[TaskPiece, ...], ...]  # of each task
+    metrics: ReadMetrics  # cost of planning
+    index_report: tuple[str, ...] = ()
+    facts: frozenset[str] = frozenset()  # of the files that were opened, see PlanRequests
+    num_files: int = 0  # files that tasks read, at least in part
+    whole_bytes: int = 0  # of these files
+    # of these files, by url; incomplete if they are more than `packing.MOST_VERSIONS`
+    versions: Mapping[str, Validator | None] = field(default_factory=dict)
+    num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
+    prices: Prices  # of the store, as planning has measured them
+    unopened: int = 0  # how many of these files were planned without opening them
+    # Files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are those of the
+    # sample, extrapolated: only an engine's own reader can take such a plan.
+    is_sampled: bool = False
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @overload
+    def __getitem__(self, index: int) -> ScanTask: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ScanTask]: ...
+
+    def __getitem__(self, index: int | slice) -> ScanTask | list[ScanTask]:
+        """Return a task, which is encoded now."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        pieces = self.pieces[number]
+        sizes = sum(piece.num_files for piece in pieces), sum(piece.num_bytes for piece in pieces)
+        return ScanTask(self.scan, number, pack_task(pieces), *sizes)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the batches that tasks read."""
+        return self.scan.output
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate compressed bytes that tasks read."""
+        return sum(piece.num_bytes for pieces in self.pieces for piece in pieces)
+
+    def encoded(self) -> list[bytes]:
+        """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""
+        return [pack_task(pieces) for pieces in self.pieces]
+
+    def one_task(self) -> bytes:
+        """Return the data of a task that reads what all tasks read."""
+        return pack_task([piece for pieces in self.pieces for piece in pieces])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedChunk:
+    """The plan of consecutive files, made by a worker. Picklable."""
+
+    pieces: tuple[TaskPiece, ...]
+    versions: Mapping[str, Validator | None]  # of the files that tasks read, by url
+    num_rows: int
+    learnt: Mapping[str, Mapping[str, Learnt]]  # statistics of footers, by column and url
+    facts: frozenset[str]
+    metrics: ReadMetrics
+
+
+class PlanningJobs(Protocol):
+    """Lets workers plan very many files, with :func:`plan_chunk`."""
+
+    def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
+        """Yield what each worker planned, of consecutive files, in the order of ``files``. ``skips``: leave out bad
+        files."""
+
+
+async def plan_scan(
+    dataset: Dataset,
+    columns: Sequence[str | int] | None = None,
+    where: Predicate | None = None,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    task_bytes: int = 64 * MIB,
+    most_tasks: int = 100_000,
+    parallelism: int = 1,
+    work_folder: str | None = None,
+    worker: WorkerSettings | None = None,
+) -> ScanTasks[TaskScan]:
+    """Plan a scan of a dataset for any number of workers: prune its files and pages, and pack the others into tasks.
+
+    The tasks read the versions of the files that exist now. Their rows together are those of
+    ``dataset.scan(columns, where)``.
+
+    Args:
+        columns, where, batch_size: as in :meth:`asyncpq.Dataset.scan`.
+        task_bytes: compressed bytes that a task reads, about. A larger row group is one task.
+        most_tasks: tasks at most, which may then be larger.
+        parallelism: number of tasks that run at once; small scans are divided into as many tasks.
+        work_folder: url of a folder that workers reach, for plans of more than 64 MiB. None: ``_asyncpq_plans`` below
+            the dataset.
+        worker: the session of the workers. None: the options of the dataset's session, storage options included.
+
+    Raises:
+        ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
+        InvalidOptionError: the plan is too large to be sent, and the work folder cannot be written.
+    """
+    for name, value in (("batch_size", batch_size), ("task_bytes", task_bytes), ("most_tasks", most_tasks)):
+        require_whole(name, value, 1)
+    require_whole("parallelism", parallelism, 1)
+    state, source = dataset.state, dataset.state.source
+    request, output = await dataset.scan_request(columns, where)
+    scan = TaskScan(
+        url=state.url,
+        description=source.description,
+        view=str(source.view),
+        schema=state.columns.schema,
+        fields=state.columns.fields,
+        columns=None if request.columns is None else tuple(request.columns),
+        output=output,
+        batch_size=batch_size,
+        where=request.where,
+        unifier=state.unifier,
+        skips=state.skips,
+        skips_missing=state.skips_missing,
+        settings=WorkerOptions.of(state.runtime) if worker is None else worker,
+    )
+    return await plan_tasks(
+        state, scan, task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism, work_folder=work_folder
+    )
+
+
+async def plan_tasks(
+    state: DatasetState,
+    scan: S,
+    *,
+    task_bytes: int,
+    most_tasks: int,
+    parallelism: int = 1,
+    work_folder: str | None = None,
+    jobs: PlanningJobs | None = None,
+    may_sample: bool = False,
+) -> ScanTasks[S]:
+    """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks.
+
+    Without a predicate, files are not opened if the listing identifies their versions.
+
+    Args:
+        task_bytes, most_tasks, parallelism, work_folder: as in :func:`plan_scan`.
+        jobs: plans very many files on workers. None: this process plans all files.
+        may_sample: open a sample of the files first, and no others if it rules out nothing.
+    """
+    operation = state.runtime.operation("plan", state.url)
+    pieces = PieceStore(state, task_bytes, work_folder)
+    with refresh_hint(state.source.view is View.SNAPSHOT), operation:
+        planner = _FilePlanner(state, scan, operation, pieces, task_bytes)
+        await planner.plan(jobs, may_sample=may_sample)
+        groups = group_pieces(
+            await pieces.finish(), task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism
+        )
+    return ScanTasks(
+        scan=replace(scan, variants=tuple(planner.variants.known)),
+        pieces=tuple(groups),
+        metrics=operation.metrics,
+        index_report=planner.index_report,
+        facts=planner.facts,
+        num_files=pieces.num_files,
+        whole_bytes=pieces.whole_bytes,
+        versions=pieces.versions,
+        num_rows=pieces.num_rows,
+        prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
+        unopened=planner.num_unopened + planner.num_assumed,
+        is_sampled=planner.num_assumed > 0,
+    )
+
+
+async def plan_chunk(
+    scan: TaskScan, files: Sequence[DataFile], session: Session, *, skips: bool, num_files: int, task_bytes: int
+) -> PlannedChunk:
+    """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. ``num_files``: files of the whole
+    plan, which tell how large the pieces may be."""
+    state = replace(scan, skips=skips).state(session.runtime, files)
+    state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
+    request = ScanRequest(columns=scan.columns, where=scan.where)
+    operation = session.runtime.operation("plan", scan.url)
+    requests = scan.requests(state, request)
+    variants = None if scan.fields is None else FieldVariants(scan.variants)
+    planned: list[PlannedFile] = []
+    with operation:
+        found = DatasetFiles(state, request, operation, scan=True, requests=requests)
+        look = partial(plan_opened, requests, variants, task_bytes)
+        async with aclosing(found.described(look)) as described:
+            async for parts in described:
+                planned += parts
+    # the other files match as often as these
+    packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
+    pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
+    return PlannedChunk(
+        pieces=tuple([piece.encoded() for piece in pieces]),
+        versions={file.url: file.validator for file in planned},
+        num_rows=sum(file.num_rows for file in planned),
+        learnt=state.known.learnt,
+        facts=requests.facts,
+        metrics=_sent(operation.metrics),
+    )
+
+
+def _sent(metrics: ReadMetrics) -> ReadMetrics:
+    """Return a copy of a worker's metrics with the counts that the planner adds to its own, without counts of files,
+    which the planner has made already."""
+    counts = metrics.counts()
+    names = ReadMetrics.__dataclass_fields__.keys() & counts.keys() - {"files_total", "files_ruled_out"}
+    return ReadMetrics(**{name: counts[name] for name in names})
+
+
+def is_planned_by_workers(file: DataFile) -> bool:
+    """Return whether a worker can plan the file. Files with deleted rows, or with a footer in an index, are planned in
+    the planner's process."""
+    return (
+        file.content is None
+        and file.deletes is None
+        and file.unreadable is None
+        and (file.entry is None or file.entry.known is None)
+    )
+
+
+@runtime_checkable
+class _InSets(Protocol):
+    """A provider that can give its files in sets."""
+
+    def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]: ...
+
+
+async def file_sets(
+    source: FileProvider, request: ScanRequest, operation: Operation, most_files: int | None = None
+) -> AsyncGenerator[FileSet]:
+    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
+    very many (``most_files`` in a set, or ``SET_FILES``)."""
+    if not isinstance(source, _InSets):
+        yield await source.files(request, operation)
+        return
+    async with aclosing(source.sets(request, operation, most_files=most_files or SET_FILES)) as sets:
+        async for found in sets:
+            yield found
+
+
+class _FilePlanner:
+    """Opens the files that may match, here or, if they are very many, on workers, and adds what they keep to the
+    pieces. Statistics of their footers stay in the session's memory, for later plans of the same dataset.
+
+    Attributes:
+        variants: the ways in which files have the columns.
+        facts: of the files that were opened.
+        index_report: how the index ruled out files.
+        num_unopened: files that were planned whole without opening them, since there is no condition.
+        num_assumed: files that were planned whole, as a sample of them was.
+    """
+
+    def __init__(
+        self, state: DatasetState, scan: TaskScan, operation: Operation, pieces: PieceStore, task_bytes: int
+    ) -> None:
+        self._request = ScanRequest(columns=scan.columns, where=scan.where)
+        self._requests = scan.requests(state, self._request)
+        self.variants = FieldVariants()
+        self._facts: frozenset[str] = frozenset()  # of workers
+        self.index_report: tuple[str, ...] = ()
+        self.num_unopened = self.num_assumed = 0
+        self._num_candidates = 0  # so far
+        self._state = state
+        self._scan = scan
+        self._task_bytes = task_bytes
+        self._operation = operation
+        self._pieces = pieces
+        num_columns = len(scan.schema)
+        wanted = (
+            num_columns
+            if scan.columns is None
+            else len({*scan.columns, *(() if scan.where is None else columns_in(scan.where))})
+        )
+        self._share = min(1.0, wanted / max(1, num_columns))  # of a file's bytes, estimated
+
+    @property
+    def facts(self) -> frozenset[str]:
+        return self._requests.facts | self._facts
+
+    async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+        """Plan all files."""
+        state, scan = self._state, self._scan
+        memory, key = state.runtime.memory, scan.dataset_columns().token
+        if scan.where is not None:
+            state.known.recall(memory, key, scan.where, scan.schema)
+        may_sample = may_sample and scan.where is not None and not state.skips
+        files = self._dataset_files(state)
+        async with aclosing(self._sets()) as sets:
+            async for found in sets:
+                await files.extend(
+                    await self._plan_unopened(found) if scan.where is None and not state.skips else found
+                )
+                if len(files.candidates) > GATHERED_FILES:
+                    await self._plan_candidates(files, jobs, may_sample=False)
+                    may_sample = False
+        await self._plan_candidates(files, jobs, may_sample=may_sample)
+        self.index_report = files.report()
+        state.known.remember(memory, key)
+
+    async def _sets(self) -> AsyncGenerator[FileSet]:
+        state = self._state
+        if self._request.matches_nothing:
+            yield FileSet(())
+            return
+        async with aclosing(file_sets(state.source, self._request, self._operation)) as sets:
+            while True:
+                async with state.runtime.deadline(state.url):
+                    found = await anext(sets, None)
+                if found is None:
+                    return
+                yield found
+
+    async def _plan_unopened(self, found: FileSet) -> FileSet:
+        """Plan those of ``found`` that need not be opened; return the others."""
+        remaining = list[DataFile]()
+        for file in found.files:
+            planned = plan_unopened(file, self._task_bytes, self._share)
+            if planned is None:
+                remaining.append(file)
+            else:
+                await self._pieces.add(planned)
+        num_planned = len(found.files) - len(remaining)
+        self.num_unopened += num_planned
+        self._operation.metrics.files_total += num_planned
+        return found._replace(files=remaining, total=None if found.total is None else found.total - num_planned)
+
+    async def _plan_candidates(self, files: DatasetFiles, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+        """Plan the candidates of ``files``, and forget them. ``may_sample`` may be true only if there are no others."""
+        candidates = files.candidates
+        if not candidates:
+            return
+        self._num_candidates += len(candidates)
+        may_sample = may_sample and _LEAST_SAMPLED <= len(candidates) <= MOST_VERSIONS
+        if assumed := await self._sampled(candidates) if may_sample else []:
+            self.num_assumed = len(assumed)
+            for planned in assumed:
+                await self._pieces.add(planned)
+        elif (
+            jobs is not None
+            and self._num_candidates > MOST_PLANNED_HERE
+            and all(map(is_planned_by_workers, candidates))
+        ):
+            await self._plan_on_workers(jobs, candidates)
+        else:
+            async for planned in self._opened(files):
+                await self._pieces.add(planned)
+        files.drop_candidates()
+
+    def _dataset_files(self, state: DatasetState) -> DatasetFiles:
+        return DatasetFiles(state, self._request, self._operation, scan=True, requests=self._requests)
+
+    async def _opened(self, files: DatasetFiles) -> AsyncIterator[PlannedFile]:
+        look = partial(plan_opened, self._requests, self._table_variants, self._task_bytes)
+        async with aclosing(files.described(look)) as described:
+            async for parts in described:
+                for planned in parts:
+                    yield planned
+
+    async def _plan_on_workers(self, jobs: PlanningJobs, candidates: Sequence[DataFile]) -> None:
+        state, scan = self._state, self._scan
+        if (variants := self._table_variants) is not None:
+            for file in candidates:
+                variants.number(file.fields)  # so that all workers give them the same numbers
+        sent = replace(scan, variants=tuple(self.variants.known))
+        async with aclosing(jobs.chunks(sent, candidates, skips=state.skips)) as chunks:
+            async for chunk in chunks:
+                await self._pieces.add_packed(chunk.pieces, chunk.versions, chunk.num_rows)
+                state.known.add(chunk.learnt, state.runtime.memory.max_bytes)
+                self._facts |= chunk.facts
+                self._operation.metrics.add_part(chunk.metrics)
+
+    @property
+    def _table_variants(self) -> FieldVariants | None:
+        return None if self._scan.fields is None else self.variants
+
+    async def _sampled(self, candidates: Sequence[DataFile]) -> list[PlannedFile]:
+        """Return the plan to read all files whole, with the rows and bytes that a sample of them keeps on average.
+
+        Empty if a file of the sample is ruled out, or a file must be opened for planning.
+        """
+        whole = [plan_unopened(file, self._task_bytes, self._share) for file in candidates]
+        files = [file for file in whole if file is not None]
+        if len(files) < len(candidates):
+            return []
+        chosen = [candidates[number * len(candidates) // _SAMPLE] for number in range(_SAMPLE)]
+        source, metrics = self._state.source, self._operation.metrics
+        total, ruled_out = metrics.files_total, metrics.files_ruled_out
+        given = GivenFiles(chosen, view=source.view, description=source.description)
+        kept = [planned async for planned in self._opened(self._dataset_files(replace(self._state, source=given)))]
+        metrics.files_total, metrics.files_ruled_out = total, ruled_out
+        if len({planned.url for planned in kept}) < _SAMPLE:
+            return []
+        size = sum(file.validator.size for file in chosen if file.validator is not None)
+        rows, num_bytes = (
+            sum(numbers) / size for numbers in zip(*[(p.num_rows, p.num_bytes) for p in kept], strict=True)
+        )
+        return [
+            replace(file, num_rows=int(rows * file.validator.size), num_bytes=int(num_bytes * file.validator.size))
+            for file in files
+            if file.validator is not None
+        ]
