@@ -60,8 +60,8 @@ def loop_first(niceness: int) -> Iterator[BaseSelector]:
     Returns:
         A context manager of the loop's selector, for ``asyncio.SelectorEventLoop(selector)``.
     """
-    before = FairThreads.niceness
-    FairThreads.loop_first, FairThreads.niceness = selector, _ = LoopFirst(), niceness
+    before, selector = FairThreads.niceness, LoopFirst()
+    FairThreads.loop_first, FairThreads.niceness = selector, niceness
     try:
         yield selector
     finally:

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import checkpoint
+from asyncpq.engine.rows import key_value
+from asyncpq.engine.work import checkpoint
 from asyncpq.errors import InvalidOptionError, QueryError, nearest
-from asyncpq.scan.key_texts import key_value
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 

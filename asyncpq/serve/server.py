@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from asyncpq.engine.predicates import parse_condition
+from asyncpq.engine.work import loop_first
 from asyncpq.errors import InvalidOptionError, UsageError, install_hint
-from asyncpq.expressions import parse_where
-from asyncpq.objects.fair_threads import FairThreads, LoopFirst
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration, ServerConfiguration
 from asyncpq.serve.exchange import Receive, Scope
@@ -41,7 +41,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 def _load() -> None:
     """Load what the first requests need, and set the process up for fast answers and little memory."""
-    parse_where("a = 1 AND b LIKE 'x%'")
+    parse_condition("a = 1 AND b LIKE 'x%'")
     for module in ("pyarrow.compute", "pyarrow.parquet", "asyncpq.scan.file_scan"):
         import_module(module)
     # The one of Arrow's pools that gives all of its unused memory back. The others keep what each thread has freed.
@@ -65,12 +65,8 @@ def run(
         listening: a bound socket; None to bind one to the configuration's address.
         watched: a pipe whose other end the supervisor of this process holds: the process ends with it.
     """
-    FairThreads.loop_first = LoopFirst()
-    try:
-        with asyncio.Runner(loop_factory=lambda: FairEventLoop(FairThreads.loop_first)) as runner:
-            runner.run(_run(configuration, path, listening, watched))
-    finally:
-        FairThreads.loop_first = None
+    with loop_first(NICENESS) as selector, asyncio.Runner(loop_factory=lambda: FairEventLoop(selector)) as runner:
+        runner.run(_run(configuration, path, listening, watched))
 
 
 async def _run(
@@ -97,7 +93,6 @@ async def _run(
     # While threads decode, the event loop waits for Python's lock after each call of the system. Beside two threads of
     # Python code, three such calls take 1 ms of 100 in place of 8, for a twentieth of the threads' work.
     sys.setswitchinterval(SWITCH_S)
-    FairThreads.niceness = NICENESS
     with contextlib.suppress(ValueError):  # in another thread, signals are someone else's
         # uvicorn ends the process by the signal that ended the service: after this it ends by itself, and tidies up
         signal.signal(signal.SIGTERM, lambda number, frame: None)
