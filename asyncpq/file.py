@@ -26,7 +26,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
+from asyncpq.scan.merged_lookups import UNDER_WAY, LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -319,8 +319,8 @@ class File(Unpicklable):
         merged = self._merged
         merged.under_way += 1
         try:
-            shape = merged.shape(request, wanted) if plain and access is None and not dictionaries else None
-            if shape is not None:
+            usual = plain and access is None and not dictionaries and merged.under_way >= UNDER_WAY
+            if usual and (shape := merged.shape(request, wanted)) is not None:
                 return await self._looked_up(request, *shape)
             _, table = await self._collect("lookup", request)
         finally:
@@ -528,7 +528,7 @@ class File(Unpicklable):
                 metrics.rows_returned = plan.file_scan.rows_matched
         finally:
             self.metrics = metrics
-        return plan, _joined(plan, tables)
+        return plan, tables[0] if len(tables) == 1 else _joined(plan, tables)
 
     async def _read(
         self, request: ScanRequest, operation: Operation, *, merged: bool = False
