@@ -1,9 +1,9 @@
 """What must hold before a release: `make release-check`.
 
 Builds the wheel and the source archive twice, from what git holds, and compares them byte by byte; checks contents and
-metadata; installs the wheel into a fresh environment, where mypy, pyright and pyrefly check a user's program
-and pyright the types of all public names; writes the bill of materials of what a user gets. Ends with an error at the
-first thing that does not hold. Leaves all of it in dist/.
+metadata; installs `asyncpq-parquet[cli]` from the wheel, as users do, and the wheel into a fresh environment, where
+mypy, pyright and pyrefly check a user's program and pyright the types of all public names; writes the bill of materials
+of what a user gets. Ends with an error at the first thing that does not hold. Leaves all of it in dist/.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 CHECKERS = ["mypy>=1.18", "pyright>=1.1.400", "pyrefly>=1.0"]
 OPTIONAL = ["cli", "ducklake", "fsspec", "iceberg", "obstore", "otel", "polars", "serve", "spark", "valkey"]
+NAME = "asyncpq-parquet"
 TOOLS = ["build>=1.2", "twine>=6.0", "cyclonedx-bom>=7.0"]
 
 
@@ -107,6 +108,15 @@ def check_types(work: Path, wheel: Path) -> None:
     verify_types(programs / "pyright", cwd=program, PATH=path)
 
 
+def check_installation(work: Path, version: str) -> None:
+    """The name and extra that the documents name install the module and the command, from the built wheel."""
+    programs = environment(work / "installed", "--find-links", DIST, f"{NAME}[cli]=={version}")
+    for said in (run(programs / "asyncpq", "--version", cwd=work), run(programs / "asyncpq", "--help", cwd=work)):
+        sys.stdout.write(f"{said.strip().splitlines()[0]}\n")
+    if f"asyncpq {version}" not in run(programs / "asyncpq", "--version", cwd=work):
+        sys.exit(f"the installed command is not version {version}")
+
+
 def verify_types(pyright: Path, cwd: Path, **environment: str) -> None:
     """Check that all public names have types, bar what asyncpq.fsspec inherits from fsspec, which is untyped."""
     command: list[str | Path] = [pyright, "--verifytypes", "asyncpq", "--ignoreexternal"]
@@ -137,7 +147,8 @@ def main() -> None:
         for name, digest in build(tools, work).items():
             sys.stdout.write(f"{digest}  {name}\n")
         step("contents and metadata")
-        wheel, archive = DIST / f"asyncpq-{version}-py3-none-any.whl", DIST / f"asyncpq-{version}.tar.gz"
+        stem = f"asyncpq_parquet-{version}"
+        wheel, archive = DIST / f"{stem}-py3-none-any.whl", DIST / f"{stem}.tar.gz"
         sys.stdout.write(
             run(tools / "python", ROOT / ".ci" / "check_wheel.py", wheel, work / "one" / "source" / "asyncpq")
         )
@@ -149,9 +160,11 @@ def main() -> None:
         run(tools / "python", "-m", "twine", "check", "--strict", wheel, archive)
         step("types")
         check_types(work, wheel)
+        step("as users install it")
+        check_installation(work, version)
         step("bill of materials")
         bare = environment(work / "bare", wheel)
-        bill = DIST / f"asyncpq-{version}.cdx.json"
+        bill = DIST / f"{stem}.cdx.json"
         run(tools / "cyclonedx-py", "environment", bare / "python", "--output-reproducible", "-o", bill)
     step("done")
 

@@ -19,12 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from asyncpq import Expression
 from asyncpq.blocking import BlockingDataset, BlockingFile
-from asyncpq.decoding.arrow_expressions import from_pyarrow
-from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.paths import struct_path, type_in
-from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, UnsupportedFeatureError, UsageError
-from asyncpq.expressions import And, Atom, Comparison, Constant, Expression, In, KeyIn, Not, Or, is_nan, replace_atoms
+from asyncpq.engine.predicates import parse_condition, translate_arrow
+from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError, UsageError
 from asyncpq.options import DEFAULT_BATCH_SIZE
 
 __all__ = ["dataset"]
@@ -147,16 +145,13 @@ def rows_of(condition: pc.Expression, schema: pa.Schema) -> Expression | None:
         UnsupportedFeatureError: asyncpq has no equivalent predicate, and pyarrow may evaluate the condition differently
             from DuckDB, as for floats; or the condition does not state what DuckDB means.
     """
-    try:
-        translated = from_pyarrow(condition, schema)
-        compile_filter(translated, schema)  # which checks the types
-    except (ExpressionError, ColumnNotFoundError) as error:
+    found = translate_arrow(condition, schema)
+    if found.where is None:
         if not _fits(condition, pa.schema([field for field in schema if not _has_floats(field.type)])):
-            raise _unsupported(condition, error.message) from error
-        return None
-    if any(part == Constant(True) for part in _nodes(translated)):
+            raise _unsupported(condition, found.reason or "it has no equal")
+    elif True in parse_condition(found.where).constants:
         raise _unsupported(condition, "DuckDB writes `x <= NaN`, which is not true for null, as `true`")
-    return replace_atoms(translated, lambda atom: _meant(atom, schema))
+    return found.where
 
 
 def _fits(condition: pc.Expression, schema: pa.Schema) -> bool:
@@ -173,30 +168,6 @@ def _unsupported(condition: pc.Expression, reason: str) -> UnsupportedFeatureErr
         f"asyncpq cannot apply DuckDB's filter {str(condition)[:200]}: {reason}",
         hint="Read an Arrow stream, which DuckDB filters itself: duckdb.from_arrow(dataset.scan(...)).",
     )
-
-
-def _nodes(expr: Expression) -> Iterator[Expression]:
-    yield expr
-    for arg in expr.args if isinstance(expr, (And, Or)) else (expr.arg,) if isinstance(expr, Not) else ():
-        yield from _nodes(arg)
-
-
-def _meant(atom: Atom, schema: pa.Schema) -> Expression:
-    """Return a predicate that means what DuckDB means by the comparison ``atom``: NaN equals itself and exceeds all
-    numbers; -0.0 equals 0.0."""
-    if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
-        return atom
-    if isinstance(atom, Comparison):
-        return Or((atom, is_nan(atom.column))) if atom.op in (">", ">=") else atom
-    numbers = KeyIn(atom.column, tuple([value for value in atom.values if value == value]))
-    return Or((numbers, is_nan(atom.column))) if any(value != value for value in atom.values) else numbers
-
-
-def _is_float(path: str, schema: pa.Schema) -> bool:
-    """Return whether the column or struct field at ``path`` has floats; True if ``schema`` lacks the path."""
-    columns = pa.struct(list(schema))
-    type_ = type_in(columns, struct_path(columns, path))
-    return type_ is None or bool(pa.types.is_floating(type_))
 
 
 def _has_floats(type_: Any) -> bool:

@@ -286,7 +286,7 @@ _LONGEST_NAME: Final = 200
 def install_hint(package: str, extra: str) -> str:
     """Return the hint that says how to install ``package``, which ``extra`` of asyncpq needs.
 
-    It follows how this copy of asyncpq was installed, as the package index may have another project of its name.
+    It follows how this copy of asyncpq was installed.
     """
     import json  # these are needed only where a package is missing
     from importlib.metadata import distributions
@@ -296,10 +296,10 @@ def install_hint(package: str, extra: str) -> str:
     tree = Path(__file__).parents[1]
     if (tree / "pyproject.toml").is_file():
         return f"Install {package}: pip install -e '{tree}[{extra}]'."
-    found = next((other for other in distributions(name="asyncpq", path=[str(tree)])), None)
+    found = next((other for other in distributions(name="asyncpq-parquet", path=[str(tree)])), None)
     text = None if found is None else found.read_text("direct_url.json")
     if text is None:
-        return f"Install {package}, as the extra {extra} of asyncpq does."
+        return f"Install {package}: pip install 'asyncpq-parquet[{extra}]'."
     origin = json.loads(text)
     parts = urlsplit(origin["url"])
     if "dir_info" in origin:
@@ -308,7 +308,7 @@ def install_hint(package: str, extra: str) -> str:
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # without secrets
     if version:
         url = f"{version['vcs']}+{url}@{version['commit_id']}"
-    return f"Install {package}: pip install 'asyncpq[{extra}] @ {url}'."
+    return f"Install {package}: pip install 'asyncpq-parquet[{extra}] @ {url}'."
 
 
 def ambiguous_path(path: str, fields: Sequence[Sequence[str]], *, in_lists: bool = False) -> AmbiguousColumnError:

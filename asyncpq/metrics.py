@@ -223,8 +223,11 @@ class ReadMetrics:
         self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + request.bytes
 
     def count_late(self, request: RequestRecord) -> None:
-        """Count a request of a read that was added already, here and in what this was added to."""
+        """Count a request of a read that was added already, here and in what this was added to. Log it, if this is
+        measured by :func:`measure`."""
         self.count(request)
+        if self._keeps_log and len(self.log) < MAX_LOGGED:
+            self.log.append(request)
         for total in self.totals:
             total.count_late(request)
 
@@ -279,7 +282,6 @@ class ReadMetrics:
         self.rounds += other.rounds
         self.wait_s += other.wait_s
         if self._keeps_log:
-            self.began = self.began or other.began
             self.log.extend(other.log[: MAX_LOGGED - len(self.log)])
 
     def _add(self, other: ReadMetrics) -> None:
@@ -339,9 +341,10 @@ def measure() -> Iterator[ReadMetrics]:
     when it is closed.
 
     Returns:
-        The summed costs, with the requests of all calls in ``cost.log``.
+        The summed costs, with the requests of all calls in ``cost.log``, also of fetches that outlive their call.
+        :meth:`ReadMetrics.to_dict` counts times from the beginning of the block.
     """
-    cost = ReadMetrics()
+    cost = ReadMetrics(began=time.monotonic())
     cost._keeps_log = True  # noqa: SLF001
     token = measuring.set((*measuring.get(), cost))
     try:

@@ -8,49 +8,30 @@
 Polars says which columns, rows and first rows a query needs; asyncpq reads no more (docs/tools.md). Polars' own filter
 runs on every batch, so that asyncpq's only prunes: rows are those of Polars' own readers.
 
-Needs Polars, which the extra ``asyncpq[polars]`` installs.
+Needs Polars, which the extra ``asyncpq-parquet[polars]`` installs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import json
 import operator
-import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, Literal, Unpack, cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast
 
 import pyarrow as pa
 
-from asyncpq import blocking
-from asyncpq.dataset import Dataset
-from asyncpq.datasets.model import View
-from asyncpq.errors import AsyncpqError, InvalidOptionError, UsageError, install_hint
-from asyncpq.expressions import (
-    And,
-    CompareOp,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    IsNull,
-    KeyIn,
-    Not,
-    Or,
-    StartsWith,
-    is_nan,
-)
-from asyncpq.expressions.scalars import Scalar, as_scalars
-from asyncpq.file import File
-from asyncpq.opening.keywords import DatasetSessionKeywords, split_keywords
+from asyncpq import Expression, col
+from asyncpq.engine.predicates import AllOf, AnyOf, Atom, CompareOp, Negated, compared, literals, member, translate
+from asyncpq.engine.sources import DatasetSessionKeywords, Source, SourceTarget, source_of
+from asyncpq.errors import UsageError, install_hint
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.scan.arrow_stream import OtherThread
-from asyncpq.storage.urls import safe_url
-from asyncpq.typing import DatasetTarget, IndexChoice
+
+if TYPE_CHECKING:
+    from asyncpq.typing import IndexChoice
 
 try:
     import polars as pl
@@ -59,9 +40,6 @@ except ImportError as _error:
     raise UsageError("asyncpq.polars needs Polars", hint=install_hint("Polars", "polars")) from _error
 
 __all__ = ["scan"]
-
-Batches = Callable[[list[str] | None, Expression | None, int | None, int], AbstractContextManager[pa.RecordBatchReader]]
-Node = dict[str, Any]
 
 _OPS: Final[dict[str, CompareOp]] = {
     "Eq": "==",
@@ -73,20 +51,17 @@ _OPS: Final[dict[str, CompareOp]] = {
     "Gt": ">",
     "GtEq": ">=",
 }
-_MIRRORED: Final[dict[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_INVERSE: Final[dict[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_BETWEEN: Final[dict[str, tuple[CompareOp, CompareOp]]] = {
-    "Both": (">=", "<="),
-    "Left": (">=", "<"),
-    "Right": (">", "<="),
-    "None": (">", "<"),
+_BETWEEN: Final[dict[str, tuple[str, str]]] = {
+    "Both": ("GtEq", "LtEq"),
+    "Left": ("GtEq", "Lt"),
+    "Right": ("Gt", "LtEq"),
+    "None": ("Gt", "Lt"),
 }
-_LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 _PRUNED: Final = (pl.String, pl.Binary, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Duration, pl.Decimal)
 
 
 def scan(
-    target: DatasetTarget | blocking.File | blocking.Dataset | File | Dataset,
+    target: SourceTarget,
     *,
     index: IndexChoice = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
@@ -110,118 +85,35 @@ def scan(
         UsageError: an async file or dataset is passed outside of its event loop.
         AsyncpqError: the target cannot be opened.
     """
-    if isinstance(target, (blocking.BlockingFile, blocking.BlockingDataset, File, Dataset)):
-        if index is not None or view is not None or options:
-            raise InvalidOptionError(
-                "an open file or dataset takes no options", hint="Pass them where the session and the dataset are made."
-            )
-        if isinstance(target, (File, Dataset)):
-            batches, schema = _in_loop(target), target.schema
-        else:
-            batches, schema = _in_session(target), target.schema
-        shown = target.url
-    else:
-        opener = _Opener(target, index, view, options)
-        dataset = opener.first()
-        schema, shown, batches = dataset.schema, dataset.url, opener.batches
-    frame = _frame(schema.empty_table())
+    source = source_of(
+        target,
+        index=index,
+        view=view,
+        caller="asyncpq.polars.scan()",
+        awaiting="await frame.collect_async()",
+        **options,
+    )
+    frame = _frame(source.schema.empty_table())
     return register_io_source(
-        _source(batches, frame.schema),
+        _frames(source, frame.schema),
         schema=frame.schema,
         validate_schema=True,
         is_pure=True,
         explain_name="ASYNCPQ",
-        explain_detail=safe_url(shown),
+        explain_detail=source.url,
     )
 
 
-# -- where the batches come from ------------------------------------------------------------------
-
-
-class _Opener:
-    """Opens ``target`` for each query, in one session for all queries of the frame."""
-
-    def __init__(
-        self,
-        target: DatasetTarget,
-        index: IndexChoice,
-        view: Literal["snapshot", "listed", "table"] | None,
-        options: DatasetSessionKeywords,
-    ) -> None:
-        self._target = os.fspath(target) if isinstance(target, (str, os.PathLike)) else target
-        self._of_session, of_dataset = split_keywords(options)
-        self._arguments: dict[str, Any] = {"index": index, "view": view, **of_dataset}
-        self._session = blocking.OneOffSession(self._of_session)
-
-    def first(self) -> blocking.BlockingDataset:
-        """Open the target for its schema."""
-        dataset = self.open()
-        if dataset.view is View.LISTED:  # a query reads what is listed as it begins, and does not list again
-            self._arguments.setdefault("listing_max_age_s", _LISTING_AGE_S)
-        return dataset
-
-    def open(self) -> blocking.BlockingDataset:
-        """Open the target for a query."""
-        if self._session.closed:  # in a forked process
-            self._session = blocking.OneOffSession(self._of_session)
-        try:
-            return self._session.open_dataset(self._target, **self._arguments)
-        except AsyncpqError:
-            self._session.retire()
-            raise
-
-    def batches(self, *args: Any) -> AbstractContextManager[pa.RecordBatchReader]:
-        return _in_session(self.open())(*args)
-
-
-def _in_session(opened: blocking.BlockingFile | blocking.BlockingDataset) -> Batches:
-    def batches(
-        columns: list[str] | None, where: Expression | None, limit: int | None, batch_size: int
-    ) -> AbstractContextManager[pa.RecordBatchReader]:
-        return nullcontext(opened.scan(columns, where, limit=limit, batch_size=batch_size).to_reader())
-
-    return batches
-
-
-def _in_loop(opened: File | Dataset) -> Batches:
-    try:
-        loop = OtherThread(asyncio.get_running_loop())
-    except RuntimeError as error:
-        raise UsageError(
-            "asyncpq.polars.scan() got an async file or dataset outside of its event loop",
-            hint="Call scan() in the coroutine that uses it, or pass a file or dataset of asyncpq.blocking, or a url.",
-        ) from error
-
-    @contextmanager
-    def begun(make: Callable[[], Any]) -> Iterator[pa.RecordBatchReader]:
-        async def begin() -> tuple[Any, pa.RecordBatchReader]:
-            stream = await make().__aenter__()
-            return stream, await stream.to_reader()
-
-        stream, reader = loop.call(begin)
-        try:
-            yield reader
-        finally:
-            loop.post(stream.close)
-
-    def batches(
-        columns: list[str] | None, where: Expression | None, limit: int | None, batch_size: int
-    ) -> AbstractContextManager[pa.RecordBatchReader]:
-        loop.check("Write `await frame.collect_async()`.")  # now, as Polars' threads pull the batches
-        return begun(lambda: opened.scan(columns, where, limit=limit, batch_size=batch_size))
-
-    return batches
-
-
-def _source(
-    batches: Batches, schema: pl.Schema
+def _frames(
+    source: Source, schema: pl.Schema
 ) -> Callable[[list[str] | None, pl.Expr | None, int | None, int | None], Iterator[pl.DataFrame]]:
     def frames(
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         # Where Polars passes both, it means the filter of the first rows, not the first rows of the filter.
         where = None if predicate is None or limit is not None else rows_of(predicate, schema)
-        return filtered(batches(columns, where, limit, batch_size or DEFAULT_BATCH_SIZE), predicate)
+        reading = source.scan(columns, where, limit=limit, batch_size=batch_size or DEFAULT_BATCH_SIZE)
+        return filtered(reading, predicate)
 
     def filtered(
         reading: AbstractContextManager[pa.RecordBatchReader], predicate: pl.Expr | None
@@ -250,18 +142,13 @@ def rows_of(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
     The predicate is translated from Polars' JSON form, in which literals have the types of their columns. Unknown
     forms, such as those of later versions of Polars, do not prune: Polars' own filter applies them.
     """
-    try:
-        return _Pruning(schema).rows(json.loads(predicate.meta.serialize(format="json")), True)
-    except RecursionError:
-        return _rows_of_chain(predicate, schema)
-    except (pl.exceptions.PolarsError, ValueError):
-        return None
+    return translate(predicate, _Reading(schema).node).where
 
 
-def _rows_of_chain(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
-    """Return what :func:`rows_of` does, for a predicate that is nested too deeply for JSON, which a chain of hundreds
-    of terms is."""
-    for join in (operator.or_, operator.and_):
+def _chain(predicate: pl.Expr) -> AllOf | AnyOf | None:
+    """Return the junction that a predicate is; None if it is none. For one that is nested too deeply for JSON, which a
+    chain of hundreds of terms is."""
+    for join, junction in ((operator.or_, AnyOf), (operator.and_, AllOf)):
         terms: list[pl.Expr] = []
         pending = [predicate]
         while pending:
@@ -274,108 +161,95 @@ def _rows_of_chain(predicate: pl.Expr, schema: pl.Schema) -> Expression | None:
             else:
                 terms.append(expr)
         if len(terms) > 1:
-            return _junction([rows_of(term, schema) for term in terms], is_and=join is operator.and_)
+            return junction(terms)
     return None
 
 
-def _junction(parts: list[Expression | None], *, is_and: bool) -> Expression | None:
-    """Join predicates with AND or OR. None is true for every row."""
-    known = [part for part in parts if part is not None]
-    if is_and:
-        return And(tuple(known)) if len(known) > 1 else known[0] if known else None
-    return Or(tuple(known)) if len(known) == len(parts) else None
-
-
-def _terms(node: object, op: str) -> list[object]:
-    """Return the terms of a chain of ``op`` (And or Or), which Polars nests."""
-    terms: list[object] = []
-    pending = [node]
-    while pending:
-        match pending.pop():
-            case {"BinaryExpr": {"left": left, "op": str(found), "right": right}} if found == op:
-                pending += [right, left]
-            case term:
-                terms.append(term)
-    return terms
-
-
-class _Pruning:
-    """Translates one predicate of Polars on the columns of ``schema``."""
+class _Reading:
+    """Says what the nodes of a predicate of Polars on the columns of ``schema`` are."""
 
     def __init__(self, schema: pl.Schema) -> None:
         self._schema = schema
 
-    def rows(self, node: Any, truth: bool) -> Expression | None:
-        """Return a predicate that is true for all rows where ``node``, a part of Polars' predicate, has the result
-        ``truth``; it may be true for more rows. None if it would be true for every row."""
+    def node(self, node: Any) -> AllOf | AnyOf | Negated | Atom | None:
+        """Return what an expression, or a part of its JSON form, is; None for what may mean something else to
+        asyncpq."""
         match node:
-            case {"BinaryExpr": {"op": "And" | "Or" as op}}:
-                parts = [self.rows(term, truth) for term in _terms(node, op)]
-                return _junction(parts, is_and=(op == "And") is truth)
+            case pl.Expr():
+                try:
+                    return self.node(json.loads(node.meta.serialize(format="json")))
+                except RecursionError:
+                    return _chain(node)
+                except (pl.exceptions.PolarsError, ValueError):
+                    return None
+            case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
+                return AllOf((left, right))
+            case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
+                return AnyOf((left, right))
             case {"BinaryExpr": {"left": left, "op": str(op), "right": right}} if op in _OPS:
-                return self._comparison(left, op, right, truth)
+                return self._comparison(left, op, right)
             case {"Function": {"input": [argument], "function": {"Boolean": "Not"}}}:
-                return self.rows(argument, not truth)
+                return Negated(argument)
             case {"Function": {"input": [argument, *others], "function": {"Boolean": function}}}:
-                return self._boolean(argument, others, function, truth)
+                return self._boolean(argument, others, function)
             case {"Function": {"input": [argument, text], "function": {"StringExpr": function}}}:
-                return self._text(argument, text, function, truth)
+                return self._text(argument, text, function)
             case {"Literal": {"Scalar": {"Boolean": bool(value)}}}:
-                return Constant(value is truth)
+                return AllOf(()) if value else AnyOf(())
         found = self._column(node)
-        return Comparison(found[0], "==", truth) if found is not None and found[1] == pl.Boolean else None
+        if found is None or found[1] != pl.Boolean:
+            return None
+        return Atom(col(found[0]) == True, col(found[0]) == False)  # noqa: E712  # predicates
 
-    def _comparison(self, left: object, op: str, right: object, truth: bool) -> Expression | None:
-        compare = _OPS[op]
-        column, literal = self._column(left), right
+    def _comparison(self, left: object, op: str, right: object) -> Atom | None:
+        column = self._column(left)
+        value_first = column is None
+        literal = right
         if column is None:
-            column, literal, compare = self._column(right), left, _MIRRORED[compare]
+            column, literal = self._column(right), left
         values = None if column is None else _values(literal, column[1])
         if column is None or values is None or values == (None,):
             return None
-        name, (value,) = column[0], values
-        compare = compare if truth else _INVERSE[compare]
-        rows = _compared(name, compare, value)
+        name, type_ = column
+        atom = compared(name, _OPS[op], values[0], is_float=type_.is_float(), value_first=value_first)
         # eq_missing and ne_missing compare null as a value: null equals null
-        return Or((rows, IsNull(name))) if op.endswith("Validity") and compare == "!=" else rows
+        if op == "EqValidity" and atom.false is not None:
+            return Atom(atom.true, atom.false | col(name).is_null())
+        if op == "NotEqValidity" and atom.true is not None:
+            return Atom(atom.true | col(name).is_null(), atom.false)
+        return atom
 
-    def _boolean(self, argument: object, others: list[object], function: object, truth: bool) -> Expression | None:
+    def _boolean(self, argument: object, others: list[object], function: object) -> AllOf | Negated | Atom | None:
         column = self._column(argument)
         if column is None:
             return None
         name, type_ = column
         match function, others:
             case ("IsNull" | "IsNotNull", []):
-                return IsNull(name) if (function == "IsNull") is truth else Not(IsNull(name))
+                null = Atom.of(col(name).is_null())
+                return null if function == "IsNull" else Atom(null.false, null.true)
             case ("IsNan" | "IsNotNan", []) if type_.is_float():
-                return is_nan(name) if (function == "IsNan") is truth else Not(is_nan(name))
+                nan = Atom.of(col(name).is_nan())
+                return nan if function == "IsNan" else Atom(nan.false, nan.true)
             case ({"IsIn": {"nulls_equal": bool(nulls_equal)}}, [values]):
-                return _member(name, _values(values, pl.List(type_)), nulls_equal, truth)
+                found = _values(values, pl.List(type_))
+                return member(name, found, is_float=type_.is_float(), null_is_value=nulls_equal) if found else None
             case ({"IsBetween": {"closed": str(closed)}}, [low, high]) if closed in _BETWEEN:
-                ends = [_values(end, type_) for end in (low, high)]
-                compared = [
-                    None
-                    if values is None or values == (None,)
-                    else _compared(name, op if truth else _INVERSE[op], values[0])
-                    for values, op in zip(ends, _BETWEEN[closed], strict=True)
-                ]
-                return _junction(compared, is_and=truth)
+                ends = zip((low, high), _BETWEEN[closed], strict=True)
+                return AllOf([{"BinaryExpr": {"left": argument, "op": op, "right": end}} for end, op in ends])
         return None
 
-    def _text(self, argument: object, text: object, function: object, truth: bool) -> Expression | None:
+    def _text(self, argument: object, text: object, function: object) -> Atom | None:
         column = self._column(argument)
         values = None if column is None or column[1] != pl.String else _values(text, pl.String())
         if column is None or values is None or not isinstance(values[0], str):
             return None
-        rows: Expression
         match function:
             case "StartsWith":
-                rows = StartsWith(column[0], values[0])
+                return Atom.of(col(column[0]).starts_with(values[0]))
             case {"Contains": {"literal": True}}:
-                rows = Contains(column[0], values[0])
-            case _:
-                return None
-        return rows if truth else Not(rows)
+                return Atom.of(col(column[0]).contains(values[0]))
+        return None
 
     def _column(self, node: object) -> tuple[str, pl.DataType] | None:
         """Return the name and type of the column, or field of a struct, that ``node`` names; None if asyncpq and Polars
@@ -402,26 +276,7 @@ class _Pruning:
         return ".".join(path), type_
 
 
-def _compared(name: str, op: CompareOp, value: Scalar) -> Expression:
-    rows = Comparison(name, op, value)
-    # To Polars, NaN is greater than all numbers.
-    return Or((rows, is_nan(name))) if op in (">", ">=") and isinstance(value, float) else rows
-
-
-def _member(name: str, values: tuple[Scalar, ...] | None, nulls_equal: bool, truth: bool) -> Expression | None:
-    if not values:
-        return None
-    rows: list[Expression] = [KeyIn(name, tuple([value for value in values if value is not None and value == value]))]
-    if any(value != value for value in values):
-        rows.append(is_nan(name))
-    if nulls_equal and None in values:
-        rows.append(IsNull(name))
-    if truth:
-        return Or(tuple(rows)) if len(rows) > 1 else rows[0]
-    return Or((Not(rows[0]), IsNull(name)))  # also NaN and null
-
-
-def _values(node: object, type_: pl.DataType) -> tuple[Scalar, ...] | None:
+def _values(node: object, type_: pl.DataType) -> tuple[Any, ...] | None:
     """Return the values of a literal, or list of literals, of type ``type_``; None if ``node`` is anything else."""
     match node:
         case {"Alias": [inner, str()]}:
@@ -441,10 +296,10 @@ def _values(node: object, type_: pl.DataType) -> tuple[Scalar, ...] | None:
     return None
 
 
-def _scalars(values: pl.Series, type_: pl.DataType) -> tuple[Scalar, ...] | None:
+def _scalars(values: pl.Series, type_: pl.DataType) -> tuple[Any, ...] | None:
     if isinstance(type_, pl.List) and isinstance(values.dtype, pl.List):
         values, type_ = values.explode(empty_as_null=False), cast("pl.DataType", type_.inner)
     decimals = isinstance(type_, pl.Decimal) and isinstance(values.dtype, pl.Decimal)
     if values.dtype != type_ and not decimals:
         return None
-    return as_scalars(list(values.to_arrow()))
+    return literals(values.to_arrow())

@@ -80,7 +80,7 @@ class Session(Unpicklable):
         disk_cache: folder of a cache that all processes of this user on this host share, or its
             :class:`asyncpq.DiskCacheOptions`.
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
-            :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq[valkey]``.
+            :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq-parquet[valkey]``.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
             :class:`asyncpq.FileEnded`, :class:`asyncpq.ArrowSchemaIgnored` and :class:`asyncpq.ReadEnded`. It must not
             block; its exceptions are logged and ignored.

@@ -12,6 +12,7 @@ what only looks similar.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -33,6 +34,7 @@ __all__ = [
     "IndexHandle",
     "IndexTarget",
     "Predicate",
+    "TableVersion",
     "Url",
 ]
 
@@ -81,6 +83,9 @@ class IcebergTable(Protocol):
 
 #: What a dataset's files are named by: a prefix, a pattern, or a table's url; a list of urls; or a table.
 DatasetTarget: TypeAlias = "Url | Sequence[Url] | DeltaTable | IcebergTable | Catalog"
+
+#: The version of a table, ``version=``: a number, the name of a branch or tag, or a time.
+TableVersion: TypeAlias = int | str | dt.datetime
 
 #: Where an index is or will be: a url, or a backend of :mod:`asyncpq.indexing`.
 IndexTarget: TypeAlias = "Url | IndexBackend"

@@ -1,19 +1,27 @@
-"""What a call costs: the Python that it runs, and the parts of a file that it requests."""
+"""What a call costs: its metrics, the Python that it runs, and the parts of a file that it requests."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from asyncpq.metrics import ReadMetrics, measure
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import PageWalker
 from asyncpq.parquet.metadata import FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import LoggedRequest
 from tests.parquet_files import metadata_of
+
+
+async def cost_of(call: Awaitable[object]) -> ReadMetrics:
+    """The cost of one call, with the log of its requests."""
+    with measure() as cost:
+        await call
+    return cost
 
 
 def python_calls(call: Callable[[], object]) -> int:

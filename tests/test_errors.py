@@ -83,21 +83,21 @@ def test_a_very_long_message_is_shortened() -> None:
         ({"dir_info": {}, "url": "file:///src/my%20copy"}, "pip install '/src/my copy[cli]'."),
         (
             {"vcs_info": {"vcs": "git", "commit_id": "abc"}, "url": "https://user:hidden@example.com/a.git"},
-            "pip install 'asyncpq[cli] @ git+https://example.com/a.git@abc'.",
+            "pip install 'asyncpq-parquet[cli] @ git+https://example.com/a.git@abc'.",
         ),
         (
             {"archive_info": {}, "url": "https://example.com/a.whl?token=hidden"},
-            "pip install 'asyncpq[cli] @ https://example.com/a.whl'.",
+            "pip install 'asyncpq-parquet[cli] @ https://example.com/a.whl'.",
         ),
-        (None, "Install rich, as the extra cli of asyncpq does."),
+        (None, "Install rich: pip install 'asyncpq-parquet[cli]'."),
     ],
 )
 def test_what_to_install_follows_how_this_copy_was_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, says: str
 ) -> None:
-    about = tmp_path / "asyncpq-1.0.dist-info"
+    about = tmp_path / "asyncpq_parquet-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Name: asyncpq\nVersion: 1.0\n")
+    (about / "METADATA").write_text("Name: asyncpq-parquet\nVersion: 1.0\n")
     if origin is not None:
         (about / "direct_url.json").write_text(json.dumps(origin))
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "asyncpq" / "errors.py"))

@@ -18,6 +18,7 @@ from asyncpq import events
 from asyncpq.events import Event
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import Fault, ObjectServer
+from tests.costs import cost_of
 from tests.faults.operations import parquet
 from tests.verbs import DATA, PATH, SETTINGS, URL, VERBS
 
@@ -52,19 +53,19 @@ async def test_each_request_and_each_call_is_told_once(faults: list[Fault]) -> N
         async with asyncpq.Session(server.storage_options, on_event=hook, **SETTINGS) as session:
             file = await session.open_file(URL)
             assert hook.last().operation == "open"
-            assert hook.last().metrics is file.metrics
+            assert hook.last().metrics is file.opening
             for name, verb in VERBS.items():
                 session.memory_cache.clear()
                 before = len(hook.told)
-                await verb(file)
+                cost = await cost_of(verb(file))
                 *requests, ended = hook.told[before:]
                 assert isinstance(ended, asyncpq.ReadEnded)
                 assert (ended.operation, ended.url, ended.error) == (name, URL, None)
-                assert ended.metrics is file.metrics
+                assert ended.metrics.counts() == cost.counts()
                 assert ended.seconds >= ended.metrics.wait_s > 0
                 records = [event.record for event in requests if isinstance(event, asyncpq.RequestEnded)]
                 assert len(records) == len(requests)
-                assert list(map(id, records)) == list(map(id, file.metrics.log))
+                assert list(map(id, records)) == list(map(id, cost.log))
             assert len(hook.requests) == len(server.log) == session.metrics.requests
             assert {event.url for event in hook.requests} == {URL}
             assert sum(event.record.attempt > 1 for event in hook.requests) == 2 * len(faults)
@@ -112,11 +113,11 @@ async def failing_scan(session: asyncpq.Session) -> None:
 
 async def failing_read(session: asyncpq.Session) -> None:
     file = await session.open_file(URL)
-    file.metrics = asyncpq.ReadMetrics()
-    try:
-        await file.read(["none"])
-    finally:
-        assert file.metrics.guarantee == "pinned"  # they are those of the read that failed
+    with asyncpq.measure() as cost:
+        try:
+            await file.read(["none"])
+        finally:
+            assert cost.guarantee == file.metrics.guarantee == "pinned"  # a read that fails has a cost
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ async def test_loggers_tell_requests_and_reads(caplog: pytest.LogCaptureFixture)
         server.put(PATH, DATA)
         async with asyncpq.Session(server.storage_options, **SETTINGS) as session:
             file = await session.open_file(URL)
-            await file.lookup({"id": 5}, ["value"])
+            cost = await cost_of(file.lookup({"id": 5}, ["value"]))
             with pytest.raises(asyncpq.ColumnNotFoundError):
                 await file.count(asyncpq.col("none") == 1)
             requests = [record for record in caplog.records if record.name == "asyncpq.requests"]
@@ -235,7 +236,7 @@ async def test_loggers_tell_requests_and_reads(caplog: pytest.LogCaptureFixture)
     assert {record.levelno for record in caplog.records} == {logging.DEBUG}
     assert opened.getMessage().startswith(f"open of {URL}, ")
     assert looked.getMessage().startswith(f"lookup of {URL}, ")
-    assert f" ms: {file.metrics.requests} requests" not in looked.getMessage()  # those are the count's
+    assert f" ms: {cost.requests} requests" in looked.getMessage()
     assert "count" in counted.getMessage()
     assert "failed: ColumnNotFoundError: " in counted.getMessage()
 

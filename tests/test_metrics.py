@@ -59,8 +59,10 @@ def reads(draw: st.DrawFn) -> ReadMetrics:
 @given(st.lists(reads(), max_size=4), st.lists(records, max_size=3))
 def test_a_session_adds_up(ended: list[ReadMetrics], late: list[RequestRecord]) -> None:
     session = ReadMetrics()
-    for read in ended:
-        session.add(read)
+    with asyncpq.measure() as block:
+        for read in ended:
+            session.add(read)
+            block.add(read)
     for name in NUMBERS:
         assert getattr(session, name) == sum(getattr(read, name) for read in ended), name
     assert session.log == []
@@ -68,6 +70,8 @@ def test_a_session_adds_up(ended: list[ReadMetrics], late: list[RequestRecord]) 
         for record in late:  # of fetches that outlive the read
             ended[0].record(record)
     log = [record for read in ended for record in read.log]
+    assert block.counts() == session.counts()
+    assert sorted(map(id, block.log)) == sorted(map(id, log))
     for metrics in (session, *ended):
         own = log if metrics is session else metrics.log
         assert metrics.requests == len(own) == sum(metrics.requests_by_purpose.values())
@@ -259,7 +263,9 @@ async def test_why_tells_of_one_call() -> None:
 
 def test_blocking_calls_are_measured(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(DATA)
-    with asyncpq.blocking.open_file(tmp_path / "a.parquet") as file:
+    with asyncpq.measure() as opening, asyncpq.blocking.open_file(tmp_path / "a.parquet") as file:
+        assert file.opening is not None
+        assert (file.opening.counts(), file.opening.requests) == (opening.counts(), 1)
         with asyncpq.measure() as cost:
             file.lookup({"id": 5})
             assert len(list(file.scan(["id"], limit=3))) == 1

@@ -277,7 +277,7 @@ def test_predicates(monkeypatch: pytest.MonkeyPatch, predicate: pl.Expr, expecte
 
 
 def test_an_unknown_form_is_left_to_polars() -> None:
-    pruning = door._Pruning(SCHEMA)
+    reading = door._Reading(SCHEMA)
     nodes: list[Any] = [
         {"New": 1},
         [],
@@ -285,7 +285,7 @@ def test_an_unknown_form_is_left_to_polars() -> None:
         {"BinaryExpr": {"left": {"Column": "i"}, "op": "Eq", "right": {"New": 1}}},
     ]
     for node in nodes:
-        assert pruning.rows(node, True) is None
+        assert reading.node(node) is None
 
 
 # -- requests and bytes ---------------------------------------------------------------------------

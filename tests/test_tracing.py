@@ -24,6 +24,7 @@ import asyncpq
 from asyncpq import tracing
 from asyncpq.events import Event
 from asyncpq.testing import Fault, ObjectServer
+from tests.costs import cost_of
 from tests.verbs import DATA, PATH, SETTINGS, URL, VERBS
 
 
@@ -65,10 +66,12 @@ async def test_each_call_is_a_span(recorder: Recorder) -> None:
         async with asyncpq.Session(server.storage_options, **SETTINGS) as session:
             with recorder.tracer.start_as_current_span("caller") as caller:
                 file = await session.open_file(URL)
+                assert file.opening is not None
+                metrics = file.opening
                 for name, verb in {"open": None, **VERBS}.items():
                     if verb is not None:
                         session.memory_cache.clear()
-                        await verb(file)
+                        metrics = await cost_of(verb(file))
                     span = recorder.last()
                     assert (span.name, span.kind) == (f"asyncpq.{name}", SpanKind.CLIENT)
                     assert span.parent == caller.get_span_context()
@@ -77,7 +80,7 @@ async def test_each_call_is_a_span(recorder: Recorder) -> None:
                     assert found["url.full"] == URL
                     assert (found["aws.s3.bucket"], found["aws.s3.key"]) == tuple(PATH.split("/"))
                     assert f"http://{found['server.address']}:{found['server.port']}" == server.endpoint
-                    cost = file.metrics.counts()
+                    cost = metrics.counts()
                     for purpose, count in cost.pop("requests_by_purpose").items():
                         assert found[f"asyncpq.requests_by_purpose.{purpose}"] == count
                     for purpose, count in cost.pop("bytes_by_purpose").items():

@@ -59,8 +59,8 @@ async def warm_lookups(url: str, storage_options: dict[str, Any], rows: pa.Table
         await file.lookup({"id": -1}, COLUMNS)
         await file.lookup({"id": KEYS[0] // 2}, COLUMNS)
         for key in KEYS:
-            found = await file.lookup({"id": key}, COLUMNS)
-            metrics = file.metrics
+            with asyncpq.measure() as metrics:
+                found = await file.lookup({"id": key}, COLUMNS)
             assert found.equals(rows.filter(pc.equal(rows["id"], key)).select(COLUMNS))
             asked = [record for record in metrics.log if record.method == "GET"]
             infos += len(metrics.log) - len(asked)

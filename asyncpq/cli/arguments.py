@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from asyncpq.engine.rows import key_value
 from asyncpq.errors import InvalidOptionError
-from asyncpq.scan.key_texts import key_value
 
 
 def _url(context: typer.Context) -> str | None:

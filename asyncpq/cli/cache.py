@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from asyncpq.caching.upkeep import clear_disk_cache, disk_cache_usage, shared_cache_entries
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import Application, run
+from asyncpq.engine.caches import CacheEntries, cache_entries
 from asyncpq.errors import InvalidOptionError
-from asyncpq.options import SharedCacheOptions
+from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.reports.units import size_text
 
@@ -68,19 +68,21 @@ async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bo
             "the command needs exactly one cache", hint="Pass either --disk-cache FOLDER or --shared URL."
         )
     if disk is not None:
-        removed = await clear_disk_cache(disk) if clear else None
-        entries, held = await disk_cache_usage(disk)
-        return _document("disk", disk, entries, held, removed)
+        return _document("disk", disk, await cache_entries(DiskCacheOptions(path=disk), clear=clear))
     options = SharedCacheOptions(url=shared or "", prefix=prefix)
-    entries = await shared_cache_entries(options, remove=clear)
     place = f"keys {prefix}*"  # the url may hold a password
-    return _document("shared", place, 0 if clear else entries, None, entries if clear else None)
+    return _document("shared", place, await cache_entries(options, clear=clear))
 
 
-def _document(
-    kind: Literal["disk", "shared"], place: str, entries: int, held: int | None, removed: int | None
-) -> CacheUsage:
-    return {"document": "cache", "kind": kind, "place": place, "entries": entries, "bytes": held, "removed": removed}
+def _document(kind: Literal["disk", "shared"], place: str, usage: CacheEntries) -> CacheUsage:
+    return {
+        "document": "cache",
+        "kind": kind,
+        "place": place,
+        "entries": usage.entries,
+        "bytes": usage.bytes,
+        "removed": usage.removed,
+    }
 
 
 def _entries(number: int) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from asyncpq import Dataset, Session
 from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
@@ -15,7 +16,7 @@ from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fai
 from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
 from asyncpq.cli.wording import in_options
-from asyncpq.dataset import Dataset
+from asyncpq.engine.targets import url_facts
 from asyncpq.errors import (
     AccessDeniedError,
     BucketNotFoundError,
@@ -24,11 +25,9 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UsageError,
 )
-from asyncpq.opening.names import names_many
 from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
 from asyncpq.reports.units import size_text
-from asyncpq.session import Session
 
 _CODES: Final = {
     **{kind.__name__: NOT_FOUND for kind in (ObjectNotFoundError, BucketNotFoundError)},
@@ -55,7 +54,7 @@ async def doctor(
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Show versions, credentials and where they came from, and how a store answers. Nothing secret is shown."""
-    if url is not None and (names_table(url) or names_many(url)):
+    if url is not None and (names_table(url) or url_facts(url).many):
         async with opened(session, url) as target:
             files = await target.files() if isinstance(target, Dataset) else [url]
             url = files[0] if files else url

@@ -9,18 +9,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from asyncpq import Session
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, Application, fail, interruptible, to_any_reader
 from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
+from asyncpq.engine.work import watched
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.units import plural, size_text
-from asyncpq.session import Session
 
 app: Application = Application(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
 
@@ -107,7 +108,7 @@ async def build(
 async def refresh(session: Session, url: _Lake, at: _At = None, format_: ReportFormat = Format.TABLE) -> None:
     """Read files that are new or were replaced since the index was built, and commit the changes."""
     index = await open_existing_index(session, url, at, refreshes=True)
-    with ProgressBars() as bars, session.runtime.watched(bars):
+    with ProgressBars() as bars, watched(session, bars):
         await index.refresh()
     _print_build(index, format_)
 

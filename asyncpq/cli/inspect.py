@@ -11,15 +11,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from asyncpq import File, Session
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
-from asyncpq.file import File
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
 from asyncpq.reports.units import plural, size_text
-from asyncpq.session import Session
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
 _MANY_COLUMNS = 100

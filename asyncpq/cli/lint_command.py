@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from asyncpq import Session
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
@@ -18,7 +19,6 @@ from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
 from asyncpq.reports.writer_settings import WRITER_SETTINGS
-from asyncpq.session import Session
 
 _WRITERS: Final = (*(each.name for each in WRITER_SETTINGS if each.created_by), "asyncpq")
 _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan", "note": "dim"}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from asyncpq import BloomFilter, Session, WriteOptions
 from asyncpq.cli.figures import console, count_text, print_facts
 from asyncpq.cli.index_commands import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
@@ -17,8 +18,6 @@ from asyncpq.cli.tables import target_of
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
 from asyncpq.reports.units import size_text
-from asyncpq.session import Session
-from asyncpq.writing.file_layout import BloomFilter, WriteOptions
 
 _LAYOUT = WriteOptions()
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat, print_file_facts
@@ -15,10 +16,8 @@ from asyncpq.cli.rows import Output, RowFormatOption
 from asyncpq.cli.session_arguments import Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, printable
-from asyncpq.file import File
 from asyncpq.reports.documents import Inspection, SchemaDocument
 from asyncpq.reports.units import size_text
-from asyncpq.session import Session
 
 _HEAD_ROWS = 10
 _KEY_WIDTH = 40  # of key-value metadata; longer keys stand out

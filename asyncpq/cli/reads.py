@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
+from asyncpq.engine.targets import safe_url
+from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Progress
-from asyncpq.file import File
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.session import Session
-from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from asyncpq.dataset import Dataset
+    from asyncpq import Dataset
     from asyncpq.reports.documents import Count
-    from asyncpq.tables import Version
+    from asyncpq.typing import TableVersion
 
 _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
 
@@ -79,7 +79,7 @@ async def write_scan(
     output: str | None,
     *,
     index: str | None = None,
-    version: Version | None = None,
+    version: TableVersion | None = None,
 ) -> None:
     """Read the rows that match ``where``, at most ``limit`` of them, and write them. The arguments are those of
     ``asyncpq query``, as typer reads them."""
@@ -172,7 +172,7 @@ async def count(
 @contextmanager
 def _progress(session: Session, form: RowFormat = RowFormat.TABLE, output: str | None = None) -> Iterator[ProgressBars]:
     """Show the progress of the reads in the block, unless rows are written to the same terminal at the same time."""
-    with ProgressBars() as bars, session.runtime.watched(bars):
+    with ProgressBars() as bars, watched(session, bars):
         if output is None and form is not RowFormat.TABLE and sys.stdout.isatty():
             bars.close()
         yield bars

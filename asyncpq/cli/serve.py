@@ -25,10 +25,13 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", help="Port to listen at, instead of that of the configuration.")
     ] = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that serve the port.")] = 1,
 ) -> None:
     """Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."""
     try:
         from asyncpq.serve.__main__ import start
     except UsageError as error:  # its packages are not installed
         fail(str(error), WRONG_USAGE)
-    raise typer.Exit(start(configuration, demo=demo, check=check, new_token=new_token, host=host, port=port))
+    raise typer.Exit(
+        start(configuration, demo=demo, check=check, new_token=new_token, host=host, port=port, workers=workers)
+    )

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
+from asyncpq import Session
 from asyncpq.cli.running import run
 from asyncpq.cli.tables import names_table, no_versions, open_files, target_of
+from asyncpq.engine.targets import default_index_url, url_facts
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
-from asyncpq.opening.names import names_many
 from asyncpq.options import RequestOptions
-from asyncpq.session import Session
 
 if TYPE_CHECKING:
-    from asyncpq.dataset import Dataset
-    from asyncpq.file import File
+    from asyncpq import Dataset, File
     from asyncpq.indexing import Index
-    from asyncpq.tables import Version
+    from asyncpq.typing import TableVersion
 
 P = ParamSpec("P")
 
@@ -156,15 +155,13 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
 
     With ``refreshes``, the index of a table is opened with the table, which a refresh needs.
     """
-    from asyncpq.datasets.listing import INDEX_FOLDER
-
     if at is None and (names_table(url) or "*" in url):
         raise InvalidOptionError(
             "--at is missing: only the index of a prefix has a default place", hint="Add --at URL, the index's url."
         )
     try:
         if at is None:
-            return await session.open_index(f"{url.rstrip('/')}/{INDEX_FOLDER}")
+            return await session.open_index(default_index_url(url))
         named = await target_of(session, url) if refreshes else None
         if named is None or not named.is_table:
             return await session.open_index(at)
@@ -176,11 +173,11 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
 
 @asynccontextmanager
 async def opened(
-    session: Session, url: str, index: str | None = None, version: Version | None = None
+    session: Session, url: str, index: str | None = None, version: TableVersion | None = None
 ) -> AsyncIterator[File | Dataset]:
     """Open the file or dataset at ``url``. If the url may mean either, the file is opened if it exists. With the url of
     an ``index``, the dataset is always opened. ``version``: of a table; None for the current one."""
-    if index is not None or names_table(url) or names_many(url):
+    if index is not None or names_table(url) or url_facts(url).many:
         async with await open_files(session, url, index, version) as dataset:
             yield dataset
         return

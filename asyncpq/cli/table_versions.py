@@ -10,7 +10,7 @@ import typer
 from asyncpq.errors import InvalidOptionError
 
 if TYPE_CHECKING:
-    from asyncpq.tables import Version
+    from asyncpq.typing import TableVersion
 
 VersionName = Annotated[
     str | None,
@@ -32,7 +32,7 @@ AtTime = Annotated[
 ]
 
 
-def version_of(version: str | None, at: str | None) -> Version | None:
+def version_of(version: str | None, at: str | None) -> TableVersion | None:
     """Return the version that the two options name; None for the current one.
 
     Raises InvalidOptionError if both are given, or ``at`` is no time in ISO 8601.

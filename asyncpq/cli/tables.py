@@ -6,13 +6,13 @@ import datetime as dt
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from asyncpq import Session
+from asyncpq.engine.targets import safe_url, url_facts
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
-from asyncpq.session import Session
-from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 
 if TYPE_CHECKING:
-    from asyncpq.dataset import Dataset
-    from asyncpq.tables import Version
+    from asyncpq import Dataset
+    from asyncpq.typing import TableVersion
 
 _DUCKLAKE: Final = "ducklake:"
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
@@ -41,10 +41,12 @@ class OpenArguments(NamedTuple):
 
 def names_table(url: str) -> bool:
     """Return whether the text of a url alone, without a request, shows that it names a table."""
-    return url.startswith(_DUCKLAKE) or url.endswith(ICEBERG_METADATA)
+    return url.startswith(_DUCKLAKE) or url_facts(url).table_format is not None
 
 
-async def open_files(session: Session, url: str, index: str | None = None, version: Version | None = None) -> Dataset:
+async def open_files(
+    session: Session, url: str, index: str | None = None, version: TableVersion | None = None
+) -> Dataset:
     """Open the files at ``url``, or the table that they belong to. ``index``: url of an index to use; None for the
     default. ``version``: of the table; None for the current one."""
     known = _known(url, version)
@@ -90,14 +92,14 @@ def _format(error: InvalidOptionError) -> TableFormat:
     return table_format
 
 
-def _known(url: str, version: Version | None = None) -> OpenArguments:
+def _known(url: str, version: TableVersion | None = None) -> OpenArguments:
     """Return the arguments with which a session opens ``url``, without a request: a table, or else files."""
     if url.startswith(_DUCKLAKE):
         return OpenArguments(_lake_table(url.removeprefix(_DUCKLAKE), version))
-    return OpenArguments(url, "iceberg" if url.endswith(ICEBERG_METADATA) else None)
+    return OpenArguments(url, url_facts(url).table_format)
 
 
-def _lake_table(text: str, version: Version | None) -> object:
+def _lake_table(text: str, version: TableVersion | None) -> object:
     """Return the DuckLake table that ``text``, of the form ``CATALOG#TABLE``, names."""
     from asyncpq import DuckLakeTable
 

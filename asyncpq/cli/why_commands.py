@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from asyncpq import Dataset, File, Session
 from asyncpq.cli.arguments import Columns, OptionalKeys, parse_columns, parse_keys
 from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document
@@ -16,13 +17,11 @@ from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
-from asyncpq.dataset import Dataset
+from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError
-from asyncpq.file import File
 from asyncpq.reports.documents import Inspection
 from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.why_text import WIDTH, why_text
-from asyncpq.session import Session
 
 _MAX_LAYOUTS: Final = 20  # files of a plan that are drawn
 _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}
@@ -57,7 +56,7 @@ async def explain(
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
     check_folders(html, svg, png)
-    with ProgressBars() as bars, session.runtime.watched(bars):
+    with ProgressBars() as bars, watched(session, bars):
         async with opened(session, url, index, version_of(version, at)) as target:
             plan = await target.plan(**_read(target, key, columns, where, limit))
             document = plan.to_dict()
@@ -94,7 +93,7 @@ async def why(
     """Run a read and report what was pruned and why, its requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
     check_folders(html, svg, png)
-    with ProgressBars() as bars, session.runtime.watched(bars):
+    with ProgressBars() as bars, watched(session, bars):
         async with opened(session, url, index, version_of(version, at)) as target:
             if count and (key or columns is not None or limit is not None):
                 raise InvalidOptionError(

@@ -1,11 +1,13 @@
-"""Scans and index builds for any distributed engine, planned into tasks: small, picklable, without a session.
+"""Scans, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
 with rules of its own for columns and types, such as Spark, gives :func:`plan_tasks` a :class:`TaskScan` of its own.
 
 The way of a scan: ``scan_planning`` opens what must be opened, ``planned_files`` says which rows and metadata of a file
-a task gets, ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them.
+a task gets, ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
+steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
+tasks write and the planner commits.
 """
 
 from __future__ import annotations
@@ -14,11 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.distributed.build_steps import CUT as CUT
     from asyncpq.distributed.build_steps import FILES_NUMBER as FILES_NUMBER
-    from asyncpq.distributed.build_steps import MOVED as MOVED
-    from asyncpq.distributed.build_steps import PIECES as PIECES
-    from asyncpq.distributed.build_steps import WRITTEN as WRITTEN
+    from asyncpq.distributed.build_steps import CollectFiles as CollectFiles
     from asyncpq.distributed.build_steps import CutPieces as CutPieces
     from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
     from asyncpq.distributed.build_steps import count_of as count_of
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import Collecting as Collecting
     from asyncpq.distributed.build_tasks import TaskExecutor as TaskExecutor
     from asyncpq.distributed.build_tasks import build_index as build_index
+    from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
+    from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
+    from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
@@ -54,8 +56,9 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
 
 _NAMES: Final = {
-    "build_steps": ("CUT", "FILES_NUMBER", "MOVED", "PIECES", "WRITTEN", "CutPieces", "WriteSegments", "count_of"),
+    "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "TaskExecutor", "build_index"),
+    "lake_writes": ("LakeWrite", "WrittenPart", "plan_write"),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",

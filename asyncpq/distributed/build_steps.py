@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -77,6 +77,8 @@ PIECES: Final = pa.schema(
 @dataclass(frozen=True)
 class CollectFiles:
     """A step that reads the files of tasks and yields their index rows as pieces."""
+
+    output: ClassVar[pa.Schema] = PIECES
 
     settings: WorkerSettings
     wanted: IndexSpec
@@ -301,6 +303,9 @@ class CutPieces:
     """A step that cuts pieces at the ends of ranges and yields the resulting smaller pieces
     (schema ``MOVED``)."""
 
+    input: ClassVar[Sequence[str]] = CUT  # columns of pieces
+    output: ClassVar[pa.Schema] = MOVED
+
     ranges: SegmentRanges
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -341,6 +346,8 @@ class WriteSegments:
 
     Each attempt of a task uses other names for its segments. Readers see only segments that a commit lists.
     """
+
+    output: ClassVar[pa.Schema] = WRITTEN
 
     settings: WorkerSettings
     at: str

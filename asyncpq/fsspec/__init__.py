@@ -10,7 +10,7 @@ fail with :class:`asyncpq.ObjectChangedError`. Filesystems and open files can be
 a fork: each process, and each event loop, has a session of its own (docs/tools.md).
 
 fsspec finds this module by the entry point of the package. Needs fsspec 2025.10 or newer, which
-the extra ``asyncpq[fsspec]`` installs.
+the extra ``asyncpq-parquet[fsspec]`` installs.
 """
 
 from __future__ import annotations

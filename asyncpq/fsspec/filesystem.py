@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import inspect
 import os
 import re
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -17,27 +17,13 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.implementations.chained import ChainedFileSystem
 from fsspec.registry import available_protocols
 
-from asyncpq.errors import (
-    InvalidOptionError,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    UnsupportedStoreError,
-    UsageError,
-    nearest,
-)
-from asyncpq.events import Operation, OperationName
+from asyncpq import Session, Validator
+from asyncpq.engine.objects import ByteReader, ObjectVersion, wait_in
+from asyncpq.engine.targets import safe_url
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError, UsageError, nearest
 from asyncpq.fsspec.open_files import AsyncObjectFile, ObjectFile, file_info, info_of
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.byte_ranges import present_version, read_ranges
-from asyncpq.objects.loop_threads import wait_in
-from asyncpq.objects.opening import open_source
-from asyncpq.objects.source import ObjectSource
-from asyncpq.objects.version import ObjectVersion
-from asyncpq.opening.keywords import SessionKeywords
 from asyncpq.options import MIB
-from asyncpq.session import Session
-from asyncpq.storage.base import ListedObject, RequestContext, Validator
-from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 
@@ -85,11 +71,12 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         base = {name: session_options.pop(name) for name in _BASE & session_options.keys()}
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **base)
         protocols = {name: session_options.pop(name) for name in session_options.keys() & set(available_protocols())}
-        unknown = sorted(session_options.keys() - SessionKeywords.__annotations__.keys() - {"storage_options"})
+        known = inspect.signature(Session).parameters
+        unknown = sorted(session_options.keys() - known.keys())
         if unknown:
             raise InvalidOptionError(
                 f"asyncpq's filesystem has no option {unknown[0]!r}",
-                hint=nearest(unknown[0], SessionKeywords.__annotations__, "Put options of a store under its protocol."),
+                hint=nearest(unknown[0], known, "Put options of a store under its protocol."),
             )
         self.target_protocol = target_protocol
         options = {**(session_options.pop("storage_options", None) or {}), **protocols}
@@ -165,18 +152,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     def invalidate_cache(self, path: str | None = None) -> None:
         """Do nothing: listings are not cached, and the session's cache policy says how long versions are cached."""
 
-    @asynccontextmanager
-    async def _operation(self, name: OperationName, url: str) -> AsyncIterator[tuple[ObjectSource, Operation]]:
-        runtime = (await self.session()).runtime
-        shown = safe_url(url)
-        with runtime.operation(name, shown) as operation:
-            async with runtime.deadline(shown):
-                source = await open_source(runtime, url)
-                try:
-                    yield source, operation
-                    source.describe(operation.metrics)
-                finally:
-                    await source.handle.close()
+    async def _reader(self) -> ByteReader:
+        return ByteReader(await self.session())
 
     # -- paths ------------------------------------------------------------------------------------
 
@@ -216,8 +193,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     async def version(self, path: str) -> ObjectVersion:
         """Return the current version of the object at ``path``."""
-        async with self._operation("open", self._url(self._own_path(path))) as (source, operation):
-            return await present_version(source, RequestContext(operation.metrics))
+        return await (await self._reader()).version(self._url(self._own_path(path)))
 
     async def read(
         self, path: str, ranges: Sequence[tuple[int | None, int | None]], version: ObjectVersion | None = None
@@ -227,30 +203,12 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         ``ranges`` are pairs of start and stop like those of a slice: negative numbers count from the object's end, None
         means its beginning or end.
         """
-
-        def of(size: int) -> list[tuple[int, int]]:
-            return [slice(start, stop).indices(size)[:2] for start, stop in ranges]
-
-        async with self._operation("read", self._url(self._own_path(path))) as (source, operation):
-            if version is not None:
-                source.handle.learn(version.validator)
-                return await read_ranges(source, version, of(version.size), RequestContext(operation.metrics))
-            while True:
-                context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1)
-                present = await present_version(source, context)
-                context = context.step("data", operation.metrics.rounds + 1)
-                try:
-                    return await read_ranges(source, present, of(present.size), context)
-                except ObjectChangedError:
-                    if not await source.restarts(None, operation):
-                        raise
+        return await (await self._reader()).read(self._url(self._own_path(path)), ranges, version)
 
     async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
         """Return the version of the object at ``path`` that ``validator`` identifies, without a request: reads of it
         fail if the object is replaced."""
-        async with self._operation("open", self._url(self._own_path(path))) as (source, _):
-            source.handle.learn(validator)
-            return source.object_version(validator)
+        return await (await self._reader()).pinned(self._url(self._own_path(path)), validator)
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         return (await self.read(path, [(start, end)]))[0]
@@ -392,29 +350,18 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     async def _listing(self, path: str, *, deep: bool) -> dict[str, dict[str, Any]]:
         """Return fsspec's info dicts of the objects and folders directly in a folder, sorted and keyed by path. With
         ``deep``, the result covers all levels below the folder."""
-        runtime = (await self.session()).runtime
         url = self._url(path)
         base = url if url.endswith("/") else f"{url}/"
-        folders: set[str] = set()
-
-        def wanted(folder: str) -> bool:
-            folders.add(folder)
-            return deep
-
-        with runtime.operation("files", safe_url(base)) as operation:
-            async with runtime.deadline(safe_url(base)):
-                store, _ = await runtime.store(base)
-                context = RequestContext(operation.metrics, purpose="list")
-                listed = await store.list_objects(base, context=context, wants=None if deep else wanted)
+        listed = await (await self._reader()).folder(base, deep=deep)
         begin, prefix = len(base), path if path.endswith("/") or not path else f"{path}/"
-        infos = {prefix + name: _folder_info(prefix + name) for folder in folders if (name := folder[begin:-1])}
-        for item in listed:
+        infos = {prefix + name: _folder_info(prefix + name) for folder in listed.folders if (name := folder[begin:-1])}
+        for item in listed.objects:
             name = item.url[begin:]
             above = [name[:at] for at, letter in enumerate(name) if letter == "/"]
             for folder in above if deep else above[:1]:
                 infos.setdefault(prefix + folder, _folder_info(prefix + folder))
             if deep or not above:
-                infos[prefix + name] = _listed_info(prefix + name, item)
+                infos[prefix + name] = info_of(prefix + name, item.validator or Validator(item.size), item.modified)
         return dict(sorted(infos.items()))
 
     # -- what there is not ------------------------------------------------------------------------
@@ -462,10 +409,6 @@ def _read_only(path: Any) -> NoReturn:
     raise UnsupportedStoreError(
         "asyncpq's filesystem cannot write", url=shown, hint="Write with the filesystem of the url without asyncpq::."
     )
-
-
-def _listed_info(path: str, item: ListedObject) -> dict[str, Any]:
-    return info_of(path, item.validator or Validator(item.size), item.modified)
 
 
 def _folder_info(path: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from fsspec.asyn import AbstractAsyncStreamedFile
 from fsspec.caching import BaseCache
 from fsspec.spec import AbstractBufferedFile
 
-from asyncpq.objects.version import ObjectVersion
+from asyncpq import Validator
+from asyncpq.engine.objects import ObjectVersion, modified_s
 from asyncpq.options import MIB
-from asyncpq.storage.base import Validator, http_date_s, info_time_s
 
 if TYPE_CHECKING:
     from asyncpq.fsspec.filesystem import AsyncpqFileSystem
@@ -130,5 +130,4 @@ def info_of(path: str, validator: Validator, modified: float | None) -> dict[str
 
 def file_info(path: str, validator: Validator) -> dict[str, Any]:
     """Return fsspec's info dict of the object at ``path``, from the validator of a response."""
-    modified = http_date_s(validator.last_modified)
-    return info_of(path, validator, info_time_s(validator.last_modified) if modified is None else modified)
+    return info_of(path, validator, modified_s(validator))

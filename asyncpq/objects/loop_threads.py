@@ -379,10 +379,11 @@ def _a_loop_runs() -> bool:
 
 
 def wait_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` in an event loop that runs in another thread, wait, and return its result.
+    """Run the coroutine ``work`` in an event loop that runs in another thread, wait, and return its result. An
+    interrupt of the wait, such as Ctrl-C, cancels the coroutine.
 
     Raises:
-        UsageError: the loop has ended.
+        UsageError: the loop has ended, or ends meanwhile, as at the end of the process.
     """
 
     def look() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Final
 
+from asyncpq import __version__
 from asyncpq.errors import AsyncpqError, ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
@@ -24,7 +25,6 @@ from asyncpq.storage.base import RequestContext, SettledStore, StoredObject, Val
 from asyncpq.storage.urls import safe_url
 
 _PACKAGES: Final = (
-    "asyncpq",
     "pyarrow",
     "aiohttp",
     "fsspec",
@@ -72,7 +72,10 @@ async def diagnose(
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of packages; None for a package that is not installed."""
-    by_package: dict[str, str | None] = {"python": f"{platform.python_implementation()} {sys.version.split()[0]}"}
+    by_package: dict[str, str | None] = {
+        "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
+        "asyncpq": __version__,
+    }
     for package in _PACKAGES:
         try:
             by_package[package] = metadata.version(package)

@@ -107,6 +107,7 @@ class ScanPlanner:
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.files = 1  # that the same call reads, as far as it is known, with this one
+        self.merged = False  # the request is that of several calls, whose ranges are merged as if each came alone
         self.metrics: ReadMetrics = operation.metrics
         where = request.where
         # most lookups have one key, of which nothing can be simplified
@@ -185,7 +186,7 @@ class ScanPlanner:
                 prune,
                 request.limit,
                 request.rows_only,
-                source.prices(),
+                source.prices().alone() if self.merged else source.prices(),
                 self.files,
             )
             plan = await planner.plan()

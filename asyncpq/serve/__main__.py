@@ -12,9 +12,10 @@ import sys
 import tempfile
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
-from asyncpq.serve.configuration import load_configuration, token_digest
+from asyncpq.serve.configuration import Configuration, load_configuration, token_digest
 from asyncpq.serve.demo import greeting, make_demo
 from asyncpq.serve.server import listening, run
+from asyncpq.serve.workers import run_workers, start_log
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--new-token", action="store_true", help="print a new token and its sha256, and end")
     made.add_argument("--host", help="address to listen at, instead of that of the configuration")
     made.add_argument("--port", type=int, help="port to listen at, instead of that of the configuration")
+    made.add_argument("--workers", type=int, default=1, help="processes that serve the port (1)")
     return made
 
 
@@ -58,6 +60,7 @@ def start(
     new_token: bool = False,
     host: str | None = None,
     port: int | None = None,
+    workers: int = 1,
 ) -> int:
     """Run the service until a signal ends it; return the exit code.
 
@@ -67,12 +70,13 @@ def start(
         check: only open all datasets and check the rights of all tokens; the exit code is 2 if anything is wrong.
         new_token: only print a new token and its sha256.
         host, port: address to listen at, instead of that of the configuration; None keeps it.
+        workers: processes that serve the port.
     """
     if new_token:
         token = secrets.token_urlsafe(32)
         _print(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
         return 0
-    logging.basicConfig(level=logging.WARNING if check else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    start_log(logging.WARNING if check else logging.INFO)
     try:
         if demo == (configuration is not None):
             raise InvalidOptionError("name a configuration, or pass --demo")
@@ -83,19 +87,26 @@ def start(
                 )
             return _check(configuration)
         if configuration is not None:
-            run(listening(load_configuration(configuration), host, port), configuration)
+            _run(listening(load_configuration(configuration), host, port), configuration, workers)
             return 0
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
             made, tokens = make_demo(folder)
             made = listening(made, host, port)
             _print(f"{greeting(made, tokens)}\n")
-            run(made)
+            _run(made, None, workers)
     except AsyncpqError as error:
         sys.stderr.write(f"asyncpq: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _run(configuration: Configuration, path: str | None, workers: int) -> None:
+    if workers == 1:
+        run(configuration, path)
+    else:
+        run_workers(configuration, path, workers)
 
 
 def _check(configuration: str) -> int:

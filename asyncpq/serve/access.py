@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from asyncpq.datasets.schemas import output_schema
+from asyncpq.engine.rows import check_names
 from asyncpq.errors import ColumnNotFoundError, nearest_column
 from asyncpq.serve.configuration import Grant, Token, token_digest
 from asyncpq.serve.problems import Problem, no_dataset
@@ -76,7 +76,7 @@ def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None
         AmbiguousColumnError: a name occurs twice.
     """
     visible = visible_schema(schema, grant)
-    output_schema(visible, [], names, ())
+    check_names(visible, names)
     if grant.columns is None:
         return
     hidden = frozenset(schema.names) - frozenset(visible.names)

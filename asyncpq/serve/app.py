@@ -18,7 +18,9 @@ from typing import Any, Final, Self, TypeVar
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from asyncpq.dataset import Dataset
+from asyncpq import Dataset, Session
+from asyncpq.engine.datasets import NotModifiedError
+from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
@@ -28,12 +30,18 @@ from asyncpq.serve.exchange import ClientGoneError, Receive, Scope, ServerExchan
 from asyncpq.serve.limits import Slots
 from asyncpq.serve.metrics import ServiceMetrics
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
-from asyncpq.serve.pinning import NotModifiedError
 from asyncpq.serve.problems import Problem, no_dataset, problem_of
-from asyncpq.serve.requests import FORMATS, SMALL, RowsRequest, chosen_format, from_body, from_query, query_parameters
+from asyncpq.serve.requests import (
+    FORMATS,
+    SMALL,
+    RowsRequest,
+    check_posted,
+    chosen_format,
+    from_body,
+    from_query,
+    query_parameters,
+)
 from asyncpq.serve.responses import AbortedError, Send, cost_headers, send_rows
-from asyncpq.session import Session
-from asyncpq.storage.threads import work_owner
 
 JSON: Final = "application/json"
 _NOT_READY: Final = "The service is not ready"
@@ -129,10 +137,7 @@ class Service:
         the event loop, tokens have their turns one after the other."""
         if self._session is None:
             raise _not_running()
-        if small:
-            await self._session.runtime.turns.turn()
-            return await self._session.runtime.in_thread(work, small=True)
-        return await self._session.runtime.in_thread(partial(_without_frames, work))
+        return await in_thread(self._session, work if small else partial(_without_frames, work), small=small)
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration for new requests; running requests keep the old one. Changes of the address and
@@ -315,7 +320,7 @@ class _Call:
         exchange, limits = self._exchange, self._token.limits
         seconds = limits.seconds
         time_limit = asyncio.timeout(seconds)
-        work_owner.set(self._token.name)
+        set_owner(self._token.name)
         try:
             async with time_limit:
                 body = await exchange.body()
@@ -332,6 +337,7 @@ class _Call:
         self._parameters = query_parameters(self._exchange.query, limits)
         if self._exchange.method != "POST":
             return from_query(self._verb, self._parameters)
+        check_posted(self._verb, self._parameters)
         parse = partial(from_body, self._verb, body, limits)
         return await self._in_thread(parse, small=len(body) <= SMALL)
 
@@ -371,13 +377,13 @@ class _Call:
             return "*" in known or matched[0].removeprefix("W/") in known
 
         def etag() -> str | None:
-            return None if files.digest is None else _etag(identity, files.digest)
+            return None if pinned.digest is None else _etag(identity, pinned.digest)
 
-        dataset, files = bound.pinned(is_known)
+        pinned = bound.pinned(is_known)
         try:
-            await self._read(bound, dataset, format_, etag)
+            await self._read(bound, pinned.dataset, format_, etag)
         except NotModifiedError:
-            headers = self._headers(FORMATS[format_], files.metrics, matched[0])
+            headers = self._headers(FORMATS[format_], pinned.metrics, matched[0])
             await self._exchange.reply.whole(304, headers)
 
     async def _read(self, bound: BoundRequest, dataset: Dataset, format_: str, etag: Callable[[], str | None]) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq import Dataset, Session
 from asyncpq.errors import AsyncpqError, nearest_column
 from asyncpq.serve.configuration import ANY_DATASET, Configuration, Grant
 from asyncpq.serve.datasets import ServedDataset
-from asyncpq.session import Session
 
 
 async def faults_of(configuration: Configuration) -> list[str]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from asyncpq import Expression
+from asyncpq.engine.predicates import parse_condition
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
-from asyncpq.expressions import Expression, parse_where
 from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOptions, etag
 
 VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
@@ -343,7 +344,7 @@ def _grant(section: _Section) -> Grant:
             raise section.wrong("verbs", f"has {verb!r}, which is none of {', '.join(VERBS)}")
     text = section.take("rows", str)
     try:
-        rows = None if text is None else parse_where(text)
+        rows = None if text is None else parse_condition(text).predicate
     except AsyncpqError as error:
         raise section.wrong("rows", f"is no condition: {error}") from error
     columns = section.texts("columns")

@@ -11,24 +11,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.dataset import BoundPredicate, Dataset
-from asyncpq.datasets.dataset_files import DatasetScan
-from asyncpq.datasets.dataset_plan import DatasetPlan
+from asyncpq import Dataset, DatasetPlan, DatasetScan, Expression, Session
+from asyncpq.engine.datasets import BoundPredicate, PinnedDataset, own_handle, pinned
+from asyncpq.engine.predicates import lookup_condition, num_comparisons, parse_condition
+from asyncpq.engine.targets import url_facts
+from asyncpq.engine.work import shared_context
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
-from asyncpq.expressions import And, Expression, atoms, columns, parse_where
-from asyncpq.expressions.quotes import hint_at_text
-from asyncpq.expressions.scalars import RelativeTime
-from asyncpq.expressions.sql import num_joined
-from asyncpq.opening.names import names_many
-from asyncpq.scan.request import LookupKeys
 from asyncpq.serve.access import check_columns, visible_schema
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
-from asyncpq.serve.pinning import PinnedFiles, pinned_dataset, unpinned_dataset
 from asyncpq.serve.problems import Problem, clients_errors
-from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest
+from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
-from asyncpq.session import Session
-from asyncpq.storage.threads import shared_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -68,7 +61,7 @@ class ServedDataset:
         options = dict(self.configuration.options)
         if isinstance(target, tuple):
             target = list(target)
-        elif not (names_many(target) or options.get("format")):
+        elif not (url_facts(target).many or options.get("format")):
             try:  # one file, unless there is none of that name
                 dataset = await self._session.open_dataset([target], **options)
             except ObjectNotFoundError:
@@ -111,30 +104,36 @@ def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits:
         Problem: status 400: the request does not fit the visible columns, or its condition has too many comparisons.
     """
     with clients_errors():
-        where = _condition(request, dataset.schema, grant, limits)
+        where, is_relative = _condition(request, dataset.schema, grant, limits)
         bound = dataset.bind(where)  # the request alone: its errors cannot tell of hidden rows
     if grant.rows is not None:
-        where = grant.rows if where is None else And((where, grant.rows))
+        where = grant.rows if where is None else where & grant.rows
         bound = dataset.bind(where)
-    times = () if where is None else (value for atom in atoms(where) for value in atom.literals)
-    return RequestedRows(bound, not any(isinstance(value, RelativeTime) for value in times))
+        is_relative = is_relative or parse_condition(grant.rows).is_relative
+    return RequestedRows(bound, not is_relative)
 
 
-def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> Expression | None:
-    check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+def _condition(request: RowsRequest, schema: pa.Schema, grant: Grant, limits: Limits) -> tuple[Expression | None, bool]:
+    """Return the condition of a request, and whether it has times relative to now."""
+    try:
+        check_columns(schema, grant, [*(request.columns or ()), *request.keys])
+    except ColumnNotFoundError as error:
+        if error.column is not None and error.column in request.keys:
+            error.hint = parameter_hint(request.verb, error.column) or error.hint
+        raise
     keys, text = request.typed_keys(visible_schema(schema, grant), limits), request.where
     if keys:
-        return LookupKeys(keys).predicate
+        return lookup_condition(keys), False
     if text is None:
-        return None
-    _check_comparisons(num_joined(text))  # before it is parsed, which may take 100 ms
-    where = parse_where(text)
-    _check_comparisons(sum(1 for _ in atoms(where)))
+        return None, False
+    _check_comparisons(num_comparisons(text))  # before it is parsed, which may take 100 ms
+    where = parse_condition(text)
+    _check_comparisons(where.num_comparisons)
     try:
-        check_columns(schema, grant, columns(where))
+        check_columns(schema, grant, where.columns)
     except ColumnNotFoundError as error:
-        raise hint_at_text(error, where) from error.__cause__
-    return where
+        raise where.explained(error) from error.__cause__
+    return where.predicate, where.is_relative
 
 
 def _check_comparisons(count: int) -> None:
@@ -173,14 +172,14 @@ class BoundRequest:
             raise Problem(400, f"limit is {limit}, but may be at most {limits.rows}")
         return limits.rows if limit is None else limit
 
-    def pinned(self, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
-        """Return a copy of the dataset that reads fixed versions of its files, and the provider of these; see
-        :func:`pinned_dataset`."""
-        return pinned_dataset(self.dataset, is_known)
+    def pinned(self, is_known: Callable[[str], bool]) -> PinnedDataset:
+        """Return a handle of the dataset for one request, which reads fixed versions of its files; see
+        :func:`asyncpq.engine.datasets.pinned`."""
+        return pinned(self.dataset, is_known)
 
     def unpinned(self) -> Dataset:
-        """Return a copy of the dataset for one request, which reads the current versions of its files."""
-        return unpinned_dataset(self.dataset)
+        """Return a handle of the dataset for one request, which reads the current versions of its files."""
+        return own_handle(self.dataset)
 
     def scan(self, dataset: Dataset) -> DatasetScan:
         """Return the scan that gives the rows of the answer."""

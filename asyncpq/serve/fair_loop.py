@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Final, TypeVarTuple
 
-from asyncpq.storage.threads import work_owner
+from asyncpq.engine.work import owner_in
 
 Ts = TypeVarTuple("Ts")
 
@@ -25,8 +25,9 @@ _MOST_REMEMBERED: Final = 256  # owners that have nothing to do
 
 
 class FairEventLoop(asyncio.SelectorEventLoop):
-    """A selector's event loop in which callbacks whose context has an owner (:data:`work_owner`) have their turns by
-    the time that their owners have used: the one with the least comes first. Each owner's callbacks keep their order.
+    """A selector's event loop in which callbacks whose context has an owner (:func:`asyncpq.engine.work.set_owner`)
+    have their turns by the time that their owners have used: the one with the least comes first. Each owner's callbacks
+    keep their order.
 
     An owner that had nothing to do comes back with the time of the one that has used least, less :data:`BEHIND_S`: so
     it comes first with a little work, and never keeps the others waiting for much.
@@ -44,7 +45,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Call ``callback`` as soon as possible; see the class."""
-        owner = work_owner.get() if context is None else context.get(work_owner)
+        owner = owner_in(context)
         if owner is None:
             return super().call_soon(callback, *args, context=context)
         if self.is_closed():

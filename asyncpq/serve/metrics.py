@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
 from typing import Any, Final
 
 from asyncpq.errors import UsageError, install_hint
@@ -43,7 +45,9 @@ class ServiceMetrics:
         self._tiers = prometheus.Counter(
             "asyncpq_serve_tier", "Reads, by the farthest place they went to.", [*by_dataset, "tier"], **own
         )
-        self.in_flight: Any = prometheus.Gauge("asyncpq_serve_requests_in_flight", "Requests under way.", **own)
+        self.in_flight: Any = prometheus.Gauge(
+            "asyncpq_serve_requests_in_flight", "Requests under way.", multiprocess_mode="livesum", **own
+        )
 
     def ended(self, dataset: str, verb: str, status: str, seconds: float, sent: int) -> None:
         """Count a finished request. ``verb``: such as "lookup"; ``status``: the HTTP status, or "gone" if the client
@@ -60,5 +64,10 @@ class ServiceMetrics:
         self._rows.labels(dataset, verb).inc(rows)
 
     def page(self) -> tuple[str, bytes]:
-        """Return the media type and the text for Prometheus."""
-        return self._prometheus.CONTENT_TYPE_LATEST, self._prometheus.generate_latest(self.registry)
+        """Return the media type and the text for Prometheus: of this process, or the sum of all workers."""
+        registry = self.registry
+        if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):  # asyncpq.serve.workers sets it, and perhaps another server
+            multiprocess: Any = import_module("prometheus_client.multiprocess")
+            registry = self._prometheus.CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)
+        return self._prometheus.CONTENT_TYPE_LATEST, self._prometheus.generate_latest(registry)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any, Final
 
+from asyncpq import __version__
 from asyncpq.serve.requests import FORMATS
 
 DOCS_PAGE: Final = files("asyncpq.serve").joinpath("docs.html").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "asyncpq",
-            "version": _version(),
+            "version": __version__,
             "summary": "Rows of Parquet files in object stores, by key or condition.",
             "description": "Answers are JSON, NDJSON, CSV, Arrow IPC stream or Parquet: `Accept` or `format` chooses.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -82,13 +82,6 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
             "schemas": _schemas(),
         },
     }
-
-
-def _version() -> str:
-    try:
-        return version("asyncpq")
-    except PackageNotFoundError:  # run from a folder that is not installed
-        return "0"
 
 
 def _ref(kind: str, name: str) -> dict[str, Any]:

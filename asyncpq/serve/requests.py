@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import checkpoint
+from asyncpq.engine.rows import key_value
+from asyncpq.engine.work import checkpoint
 from asyncpq.errors import InvalidOptionError, QueryError, nearest
-from asyncpq.scan.key_texts import key_value
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 
@@ -42,6 +42,29 @@ _PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "explain": frozenset({"keys", "where", "columns", "limit"}),
     "schema": frozenset[str](),
 }
+
+
+#: What others call the parameters.
+_MEANT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("filter", "filters", "condition", "query", "q", "sql", "predicate"), "where"),
+    **dict.fromkeys(("column", "cols", "col", "field", "fields", "select", "projection"), "columns"),
+    **dict.fromkeys(("n", "top", "head", "max", "rows", "count", "size", "page_size", "max_rows"), "limit"),
+    **dict.fromkeys(("key", "ids"), "keys"),
+    **dict.fromkeys(("output", "type", "accept"), "format"),
+}
+_ROWS: Final = ("lookup", "scan")  # verbs whose answers are rows, in any format
+
+
+def parameter_hint(verb: str, name: str) -> str | None:
+    """Return the hint for a parameter that ``verb`` does not have; None for a lookup's column of an unlikely name."""
+    allowed = _PARAMETERS[verb] | ({"format"} if verb in _ROWS else frozenset())
+    meant = _MEANT.get(name.lower(), name)
+    if meant in allowed:
+        return f"Write {meant} instead of {name}."
+    if verb == "lookup":
+        return "A lookup has keys alone: send where to scan." if meant == "where" else None
+    names = ", ".join(sorted(allowed)) or "none"
+    return nearest(name, allowed, f"Its parameters: {names}. Rows by their keys are those of lookup.")
 
 
 class _Number(str):
@@ -125,6 +148,7 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> RowsRequest:
     keys: dict[str, list[str | None]] = {}
     for name, value in parameters:
         if name == "format":
+            _check_format(verb, value)
             continue
         if name in allowed:
             if name in given:
@@ -133,12 +157,25 @@ def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> RowsRequest:
         elif verb == "lookup":
             keys.setdefault(name, []).append(value)
         else:
-            raise _wrong(f"{verb} has no parameter {name!r}", hint=nearest(name, [*allowed, "format"]))
+            raise _wrong(f"{verb} has no parameter {name!r}", hint=parameter_hint(verb, name))
     if "columns" in given:
         given["columns"] = [part for name in given["columns"].split(",") if (part := name.strip())]
     if "limit" in given:
         given["limit"] = _limit(given["limit"])
     return _rows_request(verb, {**given, **({"keys": keys} if keys else {})})
+
+
+def check_posted(verb: str, parameters: Sequence[tuple[str, str]]) -> None:
+    """Raise Problem 400 if the url of a POST has parameters that belong into its body."""
+    for name, value in parameters:
+        if name != "format":
+            raise _wrong(f"the url of a POST has no parameter {name!r}", hint="Write it into the JSON body.")
+        _check_format(verb, value)
+
+
+def _check_format(verb: str, value: str) -> None:
+    if verb not in _ROWS and value != "json":
+        raise _wrong(f"{verb} answers in JSON alone", hint="Leave out format, or ask scan for rows.")
 
 
 def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
@@ -162,7 +199,7 @@ def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
     allowed = _PARAMETERS[verb]
     for name in document:
         if name not in allowed:
-            raise _wrong(f"{verb} has no member {name!r}", hint=nearest(name, allowed))
+            raise _wrong(f"{verb} has no member {name!r}", hint=parameter_hint(verb, name))
     given = {name: value for name, value in document.items() if value is not None}
     if "limit" in given:
         given["limit"] = _limit(given["limit"] if type(given["limit"]) is _Number else "")

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.decoding.compact import compact_batch, without_metadata
+from asyncpq import DatasetScan
+from asyncpq.engine.rows import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
-from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 
@@ -154,7 +154,7 @@ class Reply:
 
 async def send_rows(
     reply: Reply,
-    scan: RecordBatchStream,
+    scan: DatasetScan,
     format_: str,
     dataset: str,
     limits: Limits,
@@ -221,7 +221,7 @@ def _pieces(batch: pa.RecordBatch, format_: str) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-async def _even(scan: RecordBatchStream, in_thread: InThread) -> AsyncIterator[pa.RecordBatch]:
+async def _even(scan: DatasetScan, in_thread: InThread) -> AsyncIterator[pa.RecordBatch]:
     """Yield the rows of a scan in batches whose ends depend on these rows alone."""
     even = _EvenBatches(len(scan.schema))
     async for batch in scan:

@@ -9,20 +9,25 @@ import logging
 import mmap
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import MutableMapping
 from dataclasses import replace
 from importlib import import_module
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import pyarrow as pa
 
+from asyncpq.engine.predicates import parse_condition
+from asyncpq.engine.work import loop_first
 from asyncpq.errors import InvalidOptionError, UsageError, install_hint
-from asyncpq.expressions import parse_where
-from asyncpq.objects.fair_threads import FairThreads, LoopFirst
 from asyncpq.serve.app import Service
-from asyncpq.serve.configuration import Configuration
+from asyncpq.serve.configuration import Configuration, ServerConfiguration
+from asyncpq.serve.exchange import Receive, Scope
 from asyncpq.serve.fair_loop import FairEventLoop
+from asyncpq.serve.responses import Send
 
 IDLE_S: Final = 60.0
 SWITCH_S: Final = 0.0001
@@ -36,7 +41,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 def _load() -> None:
     """Load what the first requests need, and set the process up for fast answers and little memory."""
-    parse_where("a = 1 AND b LIKE 'x%'")
+    parse_condition("a = 1 AND b LIKE 'x%'")
     for module in ("pyarrow.compute", "pyarrow.parquet", "asyncpq.scan.file_scan"):
         import_module(module)
     # The one of Arrow's pools that gives all of its unused memory back. The others keep what each thread has freed.
@@ -47,21 +52,26 @@ def _load() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def run(configuration: Configuration, path: str | None = None) -> None:
+def run(
+    configuration: Configuration,
+    path: str | None = None,
+    listening: socket.socket | None = None,
+    watched: Connection | None = None,
+) -> None:
     """Serve until a signal ends the process, in an event loop that comes before the threads that decode.
 
     Args:
         path: path of the configuration file, which SIGHUP reloads; None if there is no file.
+        listening: a bound socket; None to bind one to the configuration's address.
+        watched: a pipe whose other end the supervisor of this process holds: the process ends with it.
     """
-    FairThreads.loop_first = LoopFirst()
-    try:
-        with asyncio.Runner(loop_factory=lambda: FairEventLoop(FairThreads.loop_first)) as runner:
-            runner.run(_run(configuration, path))
-    finally:
-        FairThreads.loop_first = None
+    with loop_first(NICENESS) as selector, asyncio.Runner(loop_factory=lambda: FairEventLoop(selector)) as runner:
+        runner.run(_run(configuration, path, listening, watched))
 
 
-async def _run(configuration: Configuration, path: str | None) -> None:
+async def _run(
+    configuration: Configuration, path: str | None, listening: socket.socket | None, watched: Connection | None
+) -> None:
     try:
         import uvicorn
     except ModuleNotFoundError as error:
@@ -70,7 +80,7 @@ async def _run(configuration: Configuration, path: str | None) -> None:
         ) from error
     service, server = Service(configuration), configuration.server
     settings: Any = uvicorn.Config(
-        service.app,
+        _closing_when_draining(service),
         host=server.host,
         port=server.port,
         timeout_graceful_shutdown=max(1, round(server.drain_s)),
@@ -83,27 +93,54 @@ async def _run(configuration: Configuration, path: str | None) -> None:
     # While threads decode, the event loop waits for Python's lock after each call of the system. Beside two threads of
     # Python code, three such calls take 1 ms of 100 in place of 8, for a twentieth of the threads' work.
     sys.setswitchinterval(SWITCH_S)
-    FairThreads.niceness = NICENESS
     with contextlib.suppress(ValueError):  # in another thread, signals are someone else's
         # uvicorn ends the process by the signal that ended the service: after this it ends by itself, and tidies up
         signal.signal(signal.SIGTERM, lambda number, frame: None)
     if path is not None:
         with contextlib.suppress(NotImplementedError, RuntimeError):  # a system without signals, or another thread
             loop.add_signal_handler(signal.SIGHUP, lambda: service.reload_file(path))
+    if watched is not None:
+        loop.add_reader(watched.fileno(), _end_with_supervisor, loop, watched)
     _load()
     running = _server(uvicorn.Server, settings, service)
     giving = asyncio.create_task(_give_back_memory())
     try:
-        await running.serve()
+        await running.serve(None if listening is None else [listening])
     except SystemExit:  # uvicorn has logged why; its exit code would mean something else
         if running.started:
             raise
-        raise InvalidOptionError(
-            f"the service cannot listen at {server.host}, port {server.port}",
-            hint="If another process has the port, end it or choose another port; 0 takes a free one.",
-        ) from None
+        raise cannot_listen(server) from None
     finally:
         giving.cancel()
+
+
+def _closing_when_draining(service: Service) -> Any:
+    """Return the service's application, which ends each connection with its next answer once the service drains: a
+    client that did not know would send its next request into the end of the connection."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if service.is_draining and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        await service.app(scope, receive, sending)
+
+    return app
+
+
+def cannot_listen(server: ServerConfiguration) -> InvalidOptionError:
+    """Return the error of a service whose address is not free."""
+    return InvalidOptionError(
+        f"the service cannot listen at {server.host}, port {server.port}",
+        hint="If another process has the port, end it or choose another port; 0 takes a free one.",
+    )
+
+
+def _end_with_supervisor(loop: asyncio.AbstractEventLoop, watched: Connection) -> None:
+    loop.remove_reader(watched.fileno())
+    logger.error("the supervisor has ended, and this process ends, too")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _give_back_memory() -> None:

@@ -7,7 +7,6 @@ between tasks by itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,11 +21,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.distributed import (
-    CUT,
     FILES_NUMBER,
-    MOVED,
-    PIECES,
-    WRITTEN,
+    CollectFiles,
     Collecting,
     CutPieces,
     TaskExecutor,
@@ -54,8 +50,6 @@ from asyncpq.tables import Format, Version, catalog_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 _BUILDING = BuildOptions()
 _CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
@@ -318,16 +312,16 @@ class SparkSteps:
     def _pieces(self) -> pa.Table:
         self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
         payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
-        return _answer(self._rows.select(*PIECES.names[:-1], payload))
+        return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 
     def _written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
-            rows = self._others(*CUT).coalesce(count_of(num_bytes, _CUT_BYTES))
-            moved = rows.mapInArrow(cutting, from_arrow_schema(MOVED))
+            rows = self._others(*cutting.input).coalesce(count_of(num_bytes, _CUT_BYTES))
+            moved = _mapped(rows, cutting)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
-            return _answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
+            return _answer(_mapped(bins, writing))
 
     def _close(self) -> None:
         if self._rows is not None:
@@ -339,13 +333,16 @@ class SparkSteps:
         return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
 
     def _collected(self) -> DataFrame:
-        given = from_arrow_schema(PIECES)
         if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:
             rows = self.spark.range(len(self.tasks), numPartitions=len(self.tasks))
-            return rows.mapInArrow(self.collecting(tuple(self.tasks)), given)
+            return _mapped(rows, self.collecting(tuple(self.tasks)))
         ids = pa.array(range(len(self.tasks)), pa.int32())
         listed = self.spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(self.tasks, pa.binary())}))
-        return listed.repartitionById(len(self.tasks), "id").mapInArrow(self.collecting(None), given)
+        return _mapped(listed.repartitionById(len(self.tasks), "id"), self.collecting(None))
+
+
+def _mapped(rows: DataFrame, step: CollectFiles | CutPieces | WriteSegments) -> DataFrame:
+    return rows.mapInArrow(step, from_arrow_schema(step.output))
 
 
 def _answer(rows: DataFrame) -> pa.Table:

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import VALIDATOR_TYPE, run_on_worker
+from asyncpq.distributed import VALIDATOR_TYPE, WrittenPart, run_on_worker
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
-from asyncpq.spark.lake_writer import LakeWrite, lake_folder
+from asyncpq.spark.lake_writer import FrameWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
 from asyncpq.spark.reads.scan import parallelism_of, scan
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
@@ -46,14 +46,14 @@ _WRITTEN: Final = pa.schema(
 )
 
 
-def _written(write: LakeWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written(write: FrameWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a partition in their order; yield one batch, which describes the written files."""
-    yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write(batches).files], schema=_WRITTEN)
+    yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write_rows(batches).files], schema=_WRITTEN)
 
 
-def write_frame(frame: DataFrame, write: LakeWrite) -> list[AddedFile]:
+def write_frame(frame: DataFrame, write: FrameWrite) -> list[AddedFile]:
     """Write all partitions of ``frame``; return the files in order. Files of failed attempts stay in the folder."""
-    write = replace(write, struct=frame.schema)
+    write = replace(write, struct=frame.schema, schema=from_spark(frame.schema, write.conf).schema)
     with raised_as_asyncpq():
         # mapInArrow reads dots in names as struct fields
         rows = numbered(frame).mapInArrow(partial(_written, write), from_arrow_schema(_WRITTEN)).collect()
@@ -203,8 +203,14 @@ def optimize(
         check_options(from_spark(schema, conf).schema, layout)
         with _timed(seconds, "measure"):
             known = _measure(rows, layout, conf, partitions)
-        write = LakeWrite(
-            folder=folder, struct=schema, options=known.layout, conf=conf, settings=frozen, publish=publish
+        write = FrameWrite(
+            folder=folder,
+            schema=from_spark(schema, conf).schema,
+            struct=schema,
+            options=known.layout,
+            conf=conf,
+            settings=frozen,
+            publish=publish,
         )
         try:
             with _timed(seconds, "write"):
@@ -214,10 +220,10 @@ def optimize(
                 _verify(spark, files, schema, known.checksums, settings, folder)
                 run_on_worker(frozen, lambda session: check_target(session.runtime, folder, write.job))
         except BaseException:
-            write.discard()
+            write.give_up()
             raise
     with _timed(seconds, "commit"):
-        snapshot = write.commit(files)
+        snapshot = run_on_worker(frozen, lambda session: write.commit(session, [WrittenPart(0, tuple(files))]))
     return OptimizeResult(
         target=safe_url(folder),
         files=tuple([file.path for file in files]),

@@ -27,14 +27,15 @@ from asyncpq.datasets.model import View
 from asyncpq.decoding.arrow import children_of
 from asyncpq.distributed import run_on_worker
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
+from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings, raised_as_asyncpq
-from asyncpq.spark.lake_writer import listed
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, scan
 from asyncpq.spark.row_layout import transform_copy
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
+from asyncpq.storage.base import ListedObject, RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 
 #: The setting with which Spark reads nanoseconds.
@@ -321,7 +322,7 @@ async def _look(session: Session, source: Any) -> _SourceFiles:
     sizes: dict[str, int] = {}
     for url in source_paths(source):
         with suppress(UnsupportedStoreError):  # the store cannot list
-            sizes.update({item.url: item.size for item in await listed(session, url.split("*")[0])})
+            sizes.update({item.url: item.size for item in await _listed(session, url.split("*")[0])})
     known = [sizes[url] for url in urls if url in sizes]
     num_bytes = sum(known) if len(known) == len(urls) else None
     return _SourceFiles(dataset.schema, tuple(urls), num_bytes, dataset.view is View.LISTED)
@@ -358,3 +359,9 @@ def _places(url: str) -> set[str]:
         elif url.startswith("file://"):
             paths.add(unquote(rest))
     return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
+
+
+async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
+    """List the objects whose url begins with ``url``."""
+    store, _ = await session.runtime.store(url)
+    return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))

@@ -141,7 +141,7 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 def _required() -> dict[str, str]:
     """Return the minimum version of each required package, without extras; empty if asyncpq is not installed."""
     try:
-        lines = importlib.metadata.requires(_PACKAGE) or []
+        lines = importlib.metadata.requires("asyncpq-parquet") or []
     except importlib.metadata.PackageNotFoundError:
         return {}  # the package is on the path and not installed
     required = {}

@@ -17,9 +17,10 @@ from typing import Any, Literal, cast
 
 from asyncpq.datasets.model import Catalog
 from asyncpq.errors import InvalidOptionError, UsageError, install_hint
+from asyncpq.typing import TableVersion
 
 Format = Literal["parquet", "delta", "iceberg"]
-Version = int | str | dt.datetime
+Version = TableVersion
 
 
 def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:

@@ -184,7 +184,8 @@ async def test_an_object_without_a_validator_is_not_kept_there(server: ObjectSer
         asyncpq.Session(disk_cache=str(tmp_path / "cache"), cache_policy=asyncpq.immutable()) as session,
         await session.open_file(f"{server.endpoint}/bucket/a.parquet") as file,
     ):
-        assert file.metrics.guarantee == "none"
+        assert file.opening is not None
+        assert file.opening.guarantee == "none"
         assert await file.lookup({"id": 7}, COLUMNS) == table().slice(7, 1).select(COLUMNS)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.stat().st_size > 100]
 

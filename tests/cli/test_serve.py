@@ -54,9 +54,10 @@ def test_arguments_reach_the_service_and_its_exit_code_is_the_commands(monkeypat
     service = ModuleType("asyncpq.serve.__main__")
     service.start = start  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "asyncpq.serve.__main__", service)
-    done = CliRunner().invoke(app, ["serve", "service.toml", "--host", "::1", "--port", "81"])
+    done = CliRunner().invoke(app, ["serve", "service.toml", "--host", "::1", "--port", "81", "--workers", "3"])
     assert done.exit_code == 130
-    assert calls == [("service.toml", {"demo": False, "check": False, "new_token": False, "host": "::1", "port": 81})]
+    others = {"demo": False, "check": False, "new_token": False}
+    assert calls == [("service.toml", others | {"host": "::1", "port": 81, "workers": 3})]
 
 
 def test_both_commands_take_the_same_arguments() -> None:

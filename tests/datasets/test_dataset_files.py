@@ -31,10 +31,11 @@ async def test_a_file_that_is_replaced_before_its_rows_are_given_is_read_anew(se
         s.memory_cache.discard_if(lambda key: getattr(key, "kind", "") in ("page", "dictionary", "tail"))
         # its footer is known, and the listing still says so; then the data request finds another version
         server.faults = [Fault(path="lake/2.parquet", ranged=True, replace_with=file_bytes(7), times=1)]
-        found = await READS[read](dataset)
+        with asyncpq.measure() as cost:
+            found = await READS[read](dataset)
         wanted = [*range(2 * ROWS), *range(7 * ROWS, 8 * ROWS), *range(3 * ROWS, 4 * ROWS)]
         assert found == (wanted if read != "lookup" else wanted[: 2 * ROWS] + wanted[3 * ROWS :])
-        assert dataset.metrics.restarts == 1 or read == "scan"
+        assert cost.restarts == 1
 
 
 async def test_a_file_that_is_replaced_after_rows_of_it_were_given(server: ObjectServer) -> None:
@@ -76,8 +77,10 @@ async def test_what_was_learnt_of_a_file_is_of_all_its_row_groups(server: Object
                 assert await dataset.count(col("number") == number) == 1
                 assert await dataset.count(col("text") == f"{number:02d}") == 1
             assert await dataset.count(col("number").is_null()) == 10
-            assert await dataset.count(col("number") > 49) == await dataset.count(col("text") < "00") == 0
-            assert dataset.metrics.files_ruled_out == 1
+            for none in (col("number") > 49, col("text") < "00"):
+                with asyncpq.measure() as cost:
+                    assert await dataset.count(none) == 0
+                assert cost.files_ruled_out == 1
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -124,9 +127,10 @@ async def test_files_done_with_before_the_listing_came_count_once(server: Object
         assert await dataset.count() == 3 * ROWS
         server.put("bucket/lake/0.parquet", file_bytes(0))  # the others stand elsewhere in the new listing
         server.faults = [Fault(path="/bucket", ranged=False, latency_s=0.3, times=None)]
-        assert await dataset.count() == 4 * ROWS
+        with asyncpq.measure() as cost:
+            assert await dataset.count() == 4 * ROWS
         assert [skipped.url for skipped in dataset.skipped] == [f"{URL}9.parquet"]
-        assert dataset.metrics.files_skipped == 1
+        assert cost.files_skipped == 1
         server.delete("bucket/lake/0.parquet")
         assert await read_ids(dataset) == list(range(ROWS, 4 * ROWS))
 

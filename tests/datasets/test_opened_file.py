@@ -15,6 +15,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.storage.local import LocalStore
 from asyncpq.testing import Fault, ObjectServer
+from tests.costs import cost_of
 
 
 def file_bytes(start: int, stop: int) -> bytes:
@@ -105,8 +106,9 @@ async def test_files_are_counted_as_the_listing_has_them_that_came_meanwhile(ser
         assert await dataset.count(col("id") >= 2) == 12
         server.put("bucket/lake/3.parquet", file_bytes(3, 8))
         server.faults = [Fault(path="/bucket", ranged=False, latency_s=0.3, times=None)]
-        assert await dataset.count(col("id") >= 2) == 17
-        assert (dataset.metrics.files_total, dataset.metrics.files_opened) == (4, 4)
+        with asyncpq.measure() as cost:
+            assert await dataset.count(col("id") >= 2) == 17
+        assert (cost.files_total, cost.files_opened) == (4, 4)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -168,12 +170,13 @@ async def test_the_listing_of_a_read_validates_what_the_caches_have(server: Obje
     async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(0)) as s:
         dataset = await s.open_dataset("s3://bucket/lake/")
         everything = await ids(dataset)
-        assert await ids(dataset) == everything
-        assert dataset.metrics.requests_by_purpose == {"list": 1}
-        await ids(dataset, col("id") > 6)  # some of the files are ruled out by their footers
-        assert dataset.metrics.requests_by_purpose == {"list": 1}
-        await dataset.lookup({"id": [3, 4]})
-        assert dataset.metrics.requests_by_purpose == {"list": 1}
+        with asyncpq.measure() as cost:
+            assert await ids(dataset) == everything
+        assert cost.requests_by_purpose == {"list": 1}
+        cost = await cost_of(ids(dataset, col("id") > 6))  # some of the files are ruled out by their footers
+        assert cost.requests_by_purpose == {"list": 1}
+        cost = await cost_of(dataset.lookup({"id": [3, 4]}))
+        assert cost.requests_by_purpose == {"list": 1}
         server.put("bucket/lake/5.parquet", file_bytes(8, 13))
         server.faults = [Fault(path="/bucket", ranged=False, latency_s=0.2, times=None)]
         assert await ids(dataset, col("id") > 9) == [10, 11, 12]

@@ -277,13 +277,16 @@ async def test_what_the_look_around_costs() -> None:
             ("lake/data/z/", 2),
         ):
             dataset = await session.open_dataset(f"s3://bucket/{url}")
-            assert dataset.metrics.requests_by_purpose["list"] == listings, url
+            assert dataset.opening is not None
+            assert dataset.opening.requests_by_purpose["list"] == listings, url
             assert await dataset.count() >= 100
             again = await session.open_dataset(f"s3://bucket/{url}")
-            assert again.metrics.requests_by_purpose["list"] == 1
-            assert {record.round for record in dataset.metrics.log if record.purpose == "list"} == {1}
+            assert again.opening is not None
+            assert again.opening.requests_by_purpose["list"] == 1
+            assert {record.round for record in dataset.opening.log if record.purpose == "list"} == {1}
         plain = await session.open_dataset("s3://bucket/lake/y/k=*/", format="parquet")
-        assert plain.metrics.requests_by_purpose["list"] == 1
+        assert plain.opening is not None
+        assert plain.opening.requests_by_purpose["list"] == 1
 
 
 async def test_a_store_that_refuses_the_look_around() -> None:

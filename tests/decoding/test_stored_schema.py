@@ -22,6 +22,7 @@ import asyncpq
 from asyncpq import blocking
 from asyncpq.errors import FormatError
 from asyncpq.parquet.metadata import set_key_values
+from tests.costs import cost_of
 
 TABLE = pa.table(
     {
@@ -133,10 +134,10 @@ async def test_damaged_schemas_are_named_in_fallbacks_and_events(
             reasons = set(file.opening.fallbacks)
             for name, call in calls.items():
                 hook.told.clear()
-                await call()
+                cost = await cost_of(call())
                 (event,) = hook.told
                 assert (event.operation, event.url) == (name, file.url)
-                assert name == "open" or event.reason in file.metrics.fallbacks
+                assert event.reason in cost.fallbacks
                 reasons.add(event.reason)
             (reason,) = {reason for reason in reasons if "ARROW:schema" in reason}
             assert "damaged" in reason
@@ -199,9 +200,9 @@ def test_a_file_without_a_stored_schema_is_healthy(tmp_path: Path) -> None:
     path, hook = tmp_path / "file.parquet", Hook()
     pq.write_table(TABLE, path, store_schema=False)
     read = asyncpq.ReadOptions(validate_arrow_schema=True)
-    with blocking.Session(on_event=hook, read=read) as session, session.open_file(path) as file:
-        assert types_of(file.schema) == BARE
-        assert file.metrics.fallbacks == []
+    with asyncpq.measure() as cost, blocking.Session(on_event=hook, read=read) as session:
+        assert types_of(session.open_file(path).schema) == BARE
+    assert (cost.requests > 0, cost.fallbacks) == (True, [])
     assert hook.told == []
 
 
@@ -209,9 +210,9 @@ def test_a_newer_type_is_not_damage_but_named(tmp_path: Path) -> None:
     path, hook = tmp_path / "file.parquet", Hook()
     path.write_bytes(with_schema(newer_type()))
     read = asyncpq.ReadOptions(validate_arrow_schema=True)
-    with blocking.Session(on_event=hook, read=read) as session, session.open_file(path) as file:
-        assert types_of(file.schema) == BARE
-        (reason,) = file.metrics.fallbacks
+    with asyncpq.measure() as cost, blocking.Session(on_event=hook, read=read) as session:
+        assert types_of(session.open_file(path).schema) == BARE
+    (reason,) = cost.fallbacks
     assert "not understood (Unrecognized type" in reason
     assert [event.reason for event in hook.told] == [reason]
 
@@ -241,10 +242,10 @@ async def test_datasets_say_it_of_the_file(tmp_path: Path, bad: int) -> None:
             assert [event.operation for event in hook.told] == ["open"]
         for call in (dataset.read, lambda: dataset.lookup({"id": 1}), lambda: dataset.count("id > 3")):
             hook.told.clear()
-            await call()
+            cost = await cost_of(call())
             told = {event.url: event.reason for event in hook.told}
             assert len(told) == len(hook.told) == (3 if bad == 0 else 1)
-            assert told[url] in dataset.metrics.fallbacks
+            assert told[url] in cost.fallbacks
         plan = await dataset.plan()
         assert any("ARROW:schema is damaged" in reason for reason in plan.to_dict()["fallbacks"])
         assert "ARROW:schema is damaged" in plan.explain()
@@ -297,8 +298,8 @@ def test_types_are_those_of_pyarrow_or_a_fallback_says_why(tmp_path_factory: pyt
     hook = Hook()
     with blocking.Session(on_event=hook) as session:
         try:
-            with session.open_file(path) as file:
-                types, said = types_of(file.schema), list(file.metrics.fallbacks)
+            with asyncpq.measure() as cost, session.open_file(path) as file:
+                types, said = types_of(file.schema), list(cost.fallbacks)
         except FormatError:
             assert expected is None
             return

@@ -234,7 +234,7 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_a_page_installs_what_its_code_imports(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras, others = re.findall(r"^    pip install '\.\[([\w,]+)\]'([^#\n]*)", text, re.MULTILINE)[0]
+    extras, others = re.findall(r"^    pip install 'asyncpq-parquet\[([\w,]+)\]'([^#\n]*)", text, re.MULTILINE)[0]
     installed = names_of(project["dependencies"]) | {"asyncpq", *others.split()}
     for extra in extras.split(","):
         installed |= names_of(project["optional-dependencies"][extra])

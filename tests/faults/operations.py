@@ -78,8 +78,8 @@ async def _open(file: asyncpq.File, rows: Rows) -> None:
 
 
 async def _lookup(file: asyncpq.File, rows: Rows) -> None:
-    rows.value = await file.lookup({"id": KEYS}, ["value", "name"])
-    rows.metrics = file.metrics
+    with asyncpq.measure() as rows.metrics:
+        rows.value = await file.lookup({"id": KEYS}, ["value", "name"])
 
 
 async def _scan(file: asyncpq.File, rows: Rows) -> None:
@@ -92,13 +92,13 @@ async def _scan(file: asyncpq.File, rows: Rows) -> None:
 
 
 async def _take(file: asyncpq.File, rows: Rows) -> None:
-    rows.value = await file.take(NUMBERS, ["id", "name"])
-    rows.metrics = file.metrics
+    with asyncpq.measure() as rows.metrics:
+        rows.value = await file.take(NUMBERS, ["id", "name"])
 
 
 async def _count(file: asyncpq.File, rows: Rows) -> None:
-    rows.value = pa.table({"rows": [await file.count(WHERE)]})
-    rows.metrics = file.metrics
+    with asyncpq.measure() as rows.metrics:
+        rows.value = pa.table({"rows": [await file.count(WHERE)]})
 
 
 OPERATIONS: Mapping[str, Callable[[asyncpq.File, Rows], Awaitable[None]]] = MappingProxyType(

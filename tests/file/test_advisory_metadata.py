@@ -116,7 +116,6 @@ async def _fallbacks(data: bytes, columns: list[str] | None = None) -> tuple[lis
     async with asyncpq.Session() as session:
         file = await session.open_file(URL)
         await file.read(columns)
-        assert file.metrics is not None
         plan = await file.plan(columns)
         assert all(f"fallback: {reason}" in plan.explain() for reason in plan.fallbacks)
         return file.metrics.fallbacks, list(plan.fallbacks)

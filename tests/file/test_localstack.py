@@ -50,8 +50,9 @@ async def test_every_verb_equals_pyarrow(localstack: str, bucket: str) -> None:
     await seed(localstack, bucket, {"trips/one.parquet": encoded(table)})
     async with session(localstack) as s:
         file = await s.open_file(f"s3://{bucket}/trips/one.parquet")
-        assert file.metrics.requests == 1
-        assert file.metrics.guarantee == "pinned"
+        assert file.opening is not None
+        assert file.opening.requests == 1
+        assert file.opening.guarantee == "pinned"
         assert file.schema.equals(table.schema)
         assert file.num_rows == ROWS
         assert file.version.etag is not None

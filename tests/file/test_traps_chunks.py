@@ -263,8 +263,9 @@ def test_22_offsets_beyond_4_gib(tmp_path: Path, offset: int, indexed: bool) -> 
 
     async def question(opened: asyncpq.File) -> None:
         assert values(await opened.read()) == values(wanted)
-        assert (await opened.read(where=x == "d"))["n"].to_pylist() == [6, 7]
-        assert opened.metrics.bytes_fetched < 2000
+        with asyncpq.measure() as cost:
+            assert (await opened.read(where=x == "d"))["n"].to_pylist() == [6, 7]
+        assert cost.bytes_fetched < 2000
         assert (await opened.take([9]))["x"].to_pylist() == ["e"]
 
     _ask_path(path, question)

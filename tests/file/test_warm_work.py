@@ -195,9 +195,10 @@ async def _calls_of_a_lookup(
             found = await file.lookup({"id": known}, columns=columns)
             assert found.to_pylist() == table.slice(known, 1).select(columns).to_pylist()
         calls = Calls()
-        sys.setprofile(calls)
-        try:
-            await file.lookup({"id": key}, columns=columns)
-        finally:
-            sys.setprofile(None)
-        return file.metrics, calls.count
+        with asyncpq.measure() as cost:
+            sys.setprofile(calls)
+            try:
+                await file.lookup({"id": key}, columns=columns)
+            finally:
+                sys.setprofile(None)
+        return cost, calls.count

@@ -13,7 +13,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.bloom_filter import block_of, xxh64
 from asyncpq.testing import ObjectServer
-from tests.costs import Part, parts_of, trace
+from tests.costs import Part, cost_of, parts_of, trace
 from tests.parquet_files import EditedFile, write
 
 pytestmark = pytest.mark.io
@@ -73,16 +73,15 @@ async def test_a_cold_lookup_takes_headers_and_blocks_of_all_row_groups_in_one_r
     async with session(server) as s:
         file = await s.open_file(URL)
         server.log.clear()
-        table = await file.lookup({"id": KEY}, columns=["price"])
+        with asyncpq.measure() as cost:
+            table = await file.lookup({"id": KEY}, columns=["price"])
         assert table.column("price").to_pylist() == [ITS_ROW * 0.5]
         number = block(KEY)
         probes = [f"GET id[{group}] {part}" for group in range(3) for part in ("bloom header", f"block {number}")]
         assert taken(server, only_filters=False) == ["GET id[1] page 0-1, price[1] page 0-1", *probes]
-        assert file.metrics.row_groups_by_bloom == 2
-        assert [(request.round, request.purpose) for request in file.metrics.log if request.purpose == "bloom"] == [
-            (1, "bloom")
-        ] * 6
-        assert file.metrics.rounds == 2
+        assert cost.row_groups_by_bloom == 2
+        assert [request.round for request in cost.log if request.purpose == "bloom"] == [1] * 6
+        assert cost.rounds == 2
 
 
 async def test_headers_are_known_later_and_blocks_are_not_asked_for_twice(server: ObjectServer) -> None:
@@ -261,11 +260,13 @@ async def test_a_replaced_object_is_noticed_by_the_probe(server: ObjectServer) -
         server.put("lake/sample.parquet", write(TABLE.slice(0, 900), ["id"], rows_per_group=300, ndv=300, **OPTIONS))
         server.log.clear()
         gone = TABLE.column("id")[2000].as_py()
-        assert (await file.lookup({"id": gone})).num_rows == 0
-        assert file.metrics.restarts == 1
+        with asyncpq.measure() as cost:
+            assert (await file.lookup({"id": gone})).num_rows == 0
+        assert cost.restarts == 1
         held = TABLE.column("id")[800].as_py()
-        assert (await file.lookup({"id": held}, columns=["price"])).column("price").to_pylist() == [400.0]
-        assert file.metrics.row_groups_by_bloom == 2
+        with asyncpq.measure() as cost:
+            assert (await file.lookup({"id": held}, columns=["price"])).column("price").to_pylist() == [400.0]
+        assert cost.row_groups_by_bloom == 2
 
 
 # -- byte budgets of key lookups in an unsorted file ------------------------------------------------
@@ -290,9 +291,9 @@ def bytes_of(parts: Iterable[Part], label: str) -> int:
     return sum(part.stop - part.start for part in parts if part.label.startswith(label))
 
 
-def bloom_bytes(file: asyncpq.File) -> int:
-    """Bytes of bloom filters that the last read fetched."""
-    return sum(request.bytes for request in file.metrics.log if request.purpose == "bloom")
+def bloom_bytes(cost: asyncpq.ReadMetrics) -> int:
+    """Bytes of bloom filters that were fetched."""
+    return sum(request.bytes for request in cost.log if request.purpose == "bloom")
 
 
 async def test_the_bytes_of_a_cold_lookup_in_an_unsorted_file(server: ObjectServer) -> None:
@@ -303,13 +304,13 @@ async def test_the_bytes_of_a_cold_lookup_in_an_unsorted_file(server: ObjectServ
     async with unsorted_session(server) as s:
         file = await s.open_file(URL)
         assert server.bytes_sent == tail_of(UNSORTED_DATA)
-        table = await file.lookup({"id": UNSORTED_KEY}, columns=["price"])
+        with asyncpq.measure() as cost:
+            table = await file.lookup({"id": UNSORTED_KEY}, columns=["price"])
         assert table.column("price").to_pylist() == [17_000 * 0.5]
-        assert file.metrics.row_groups_by_bloom == 7
+        assert cost.row_groups_by_bloom == 7
         assert server.bytes_sent <= tail_of(UNSORTED_DATA) + blocks + data
-        assert bloom_bytes(file) == blocks
-        await file.lookup({"id": UNSORTED_KEY}, columns=["price"])
-        assert bloom_bytes(file) == 0
+        assert bloom_bytes(cost) == blocks
+        assert bloom_bytes(await cost_of(file.lookup({"id": UNSORTED_KEY}, columns=["price"]))) == 0
 
 
 async def test_filters_that_are_whole_are_not_fetched_again(server: ObjectServer) -> None:
@@ -318,12 +319,13 @@ async def test_filters_that_are_whole_are_not_fetched_again(server: ObjectServer
         file = await s.open_file(URL)
         fetched = 0
         for row in range(0, 20_000, 1000):
-            await file.lookup({"id": UNSORTED.column("id")[row].as_py()}, columns=["price"])
-            fetched += bloom_bytes(file)
+            key = UNSORTED.column("id")[row].as_py()
+            fetched += bloom_bytes(await cost_of(file.lookup({"id": key}, columns=["price"])))
         assert filters <= fetched < 2 * filters
         for row in (*range(20_500, 40_000, 1000), 500):
             key = UNSORTED.column("id")[row].as_py()
-            table = await file.lookup({"id": key}, columns=["price"])
+            with asyncpq.measure() as cost:
+                table = await file.lookup({"id": key}, columns=["price"])
             assert table.column("price").to_pylist() == [row * 0.5]
-            assert file.metrics.row_groups_by_bloom == 7
-            assert bloom_bytes(file) == 0
+            assert cost.row_groups_by_bloom == 7
+            assert bloom_bytes(cost) == 0

@@ -111,8 +111,9 @@ async def test_the_story_is_what_happened(read: str, options: str, tmp_path: Pat
     requests = asyncpq.RequestOptions(tail_bytes=1000, gap_bytes=0, late_materialization="always")
     async with asyncpq.Session(requests=requests) as session:
         file = await session.open_file(path)
-        report = await file.why(**arguments)
-        keys, metrics = arguments.pop("lookup", None), file.metrics
+        with asyncpq.measure() as metrics:
+            report = await file.why(**arguments)
+        keys = arguments.pop("lookup", None)
         table = await (file.lookup(keys, **arguments) if keys else file.read(**arguments))
     document = report.to_dict()
     check(document, table.num_rows)
@@ -287,9 +288,10 @@ async def test_counts(where: asyncpq.Expression | None, many: bool) -> None:
 
         async with asyncpq.Session(server.storage_options, requests=requests) as session:
             target = await opened(session)
-            opening = target.metrics.requests
-            rows = await target.count(where)
-            expected = opening + target.metrics.requests
+            assert target.opening is not None
+            with asyncpq.measure() as cost:
+                rows = await target.count(where)
+            expected = target.opening.requests + cost.requests
         async with asyncpq.Session(server.storage_options, requests=requests) as session:
             document = (await (await opened(session)).why(where=where, count=True)).to_dict()
     assert document["verb"] == "count"

@@ -12,6 +12,7 @@ import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
+from tests.costs import cost_of
 
 URL = "s3://lake/file.parquet"
 ROWS = 200_000
@@ -42,9 +43,8 @@ async def test_reads_of_few_rows_find_the_pages_of_a_scan_that_had_room(keeps: b
         async with asyncpq.Session(server.storage_options, requests=requests, memory_cache_bytes=memory) as session:
             file = await session.open_file(URL)
             assert await drain(file) == ROWS
-            await file.take([7, 150_000], columns=["a"])
-            assert file.metrics is not None
-            assert ("data" not in {request.purpose for request in file.metrics.log}) is keeps
+            cost = await cost_of(file.take([7, 150_000], columns=["a"]))
+            assert ("data" not in {request.purpose for request in cost.log}) is keeps
 
 
 async def test_a_lookup_in_an_unsorted_column_finds_its_pages_decoded_from_the_third_time_on(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ async def test_a_lookup_in_an_unsorted_column_finds_its_pages_decoded_from_the_t
         pages = []
         for row in (5, 70_000, 150_000):
             expected = table.slice(row, 1)
-            assert (await file.read(where=asyncpq.col("b") == expected["b"][0].as_py())).equals(expected)
-            assert file.metrics is not None
-            pages.append(file.metrics.pages_read)
+            with asyncpq.measure() as cost:
+                assert (await file.read(where=asyncpq.col("b") == expected["b"][0].as_py())).equals(expected)
+            pages.append(cost.pages_read)
     assert pages[1] > 20
     assert pages[2] <= 1  # one of the other column
 
@@ -77,9 +77,9 @@ async def test_the_second_row_of_many_columns_finds_their_pages_decoded(tmp_path
     async with asyncpq.Session(memory_cache_bytes=32 << 20) as session:  # less than 64 times the pages' bytes
         file = await session.open_file(str(path))
         for row, pages in ((5, 101), (6, 0)):
-            assert (await file.lookup({"id": row})).equals(table.slice(row, 1))
-            assert file.metrics is not None
-            assert file.metrics.pages_read == pages
+            with asyncpq.measure() as cost:
+                assert (await file.lookup({"id": row})).equals(table.slice(row, 1))
+            assert cost.pages_read == pages
 
 
 async def test_decoded_pages_of_one_read_take_a_small_part_of_memory(tmp_path: Path) -> None:
@@ -88,6 +88,6 @@ async def test_decoded_pages_of_one_read_take_a_small_part_of_memory(tmp_path: P
     async with asyncpq.Session(memory_cache_bytes=16 << 20) as session:  # of which they may take 1 MiB
         file = await session.open_file(str(path))
         await file.lookup({"id": 5})
-        assert (await file.lookup({"id": 6})).equals(table.slice(6, 1))
-        assert file.metrics is not None
-        assert 0 < file.metrics.pages_read < 101
+        with asyncpq.measure() as cost:
+            assert (await file.lookup({"id": 6})).equals(table.slice(6, 1))
+        assert 0 < cost.pages_read < 101

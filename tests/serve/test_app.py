@@ -217,6 +217,39 @@ async def test_a_hint_names_what_was_meant(lake: str) -> None:
         assert "Did you mean 'where'" in problem(await client.get("/v1/trips/scan?wher=1"), 400)["hint"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "words"),
+    [
+        ("GET", "scan?filter=id=1", "Write where instead of filter."),
+        ("GET", "count?condition=id=1", "Write where instead of condition."),
+        ("GET", "scan?column=id", "Write columns instead of column."),
+        ("GET", "lookup?id=1&column=user", "Write columns instead of column."),
+        ("GET", "lookup?id=1&filter=user='u1'", "A lookup has keys alone: send where to scan."),
+        ("GET", "lookup?id=1&where=user='u1'", "A lookup has keys alone: send where to scan."),
+        ("GET", "scan?n=3", "Write limit instead of n."),
+        ("GET", "scan?output=csv", "Write format instead of output."),
+        ("GET", "scan?wher=id=1", "Did you mean 'where'?"),
+        ("GET", "scan?id=1", "Rows by their keys are those of lookup."),
+        ("GET", "count?format=csv", "count answers in JSON alone"),
+        ("GET", "schema?format=arrow", "schema answers in JSON alone"),
+        ("GET", "explain?format=csv", "explain answers in JSON alone"),
+        ("POST", "count?format=csv", "count answers in JSON alone"),
+        ("POST", "lookup?limit=3", "Write it into the JSON body."),
+        ("GET", "count?format=json", None),
+        ("POST", "scan?format=csv", None),
+    ],
+)
+async def test_a_parameter_is_applied_or_refused_with_what_is_meant(
+    lake: str, method: str, path: str, words: str | None
+) -> None:
+    async with client_of(configuration(lake)) as client:
+        answer = await client.request(method, f"/v1/trips/{path}", json={} if method == "POST" else None)
+    assert answer.status_code == (400 if words else 200), answer.text
+    if words:
+        document = answer.json()
+        assert words in f"{document['detail']} {document.get('hint')}"
+
+
 async def test_without_a_known_token_there_is_nothing(lake: str) -> None:
     async with client_of(configuration(lake), token=None) as client:
         paths = ["/v1/datasets", "/v1/trips/count", "/v1/nothing/count", "/metrics"]

@@ -13,9 +13,9 @@ import pytest
 
 import asyncpq
 from asyncpq.datasets.model import DataFile
+from asyncpq.engine.datasets import pin
 from asyncpq.indexing import Bounds
 from asyncpq.serve import Service
-from asyncpq.serve.pinning import pin
 from asyncpq.storage.base import Validator
 from asyncpq.testing import Fault, ObjectServer
 from tests.serve.services import NORTH, TOKEN, bearer, client_of, configuration, parquet, problem, storage, trips

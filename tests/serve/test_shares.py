@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.expressions import parse_where
+from asyncpq.engine.predicates import lookup_condition, parse_condition
 from asyncpq.expressions.tree import MAX_WILDCARDS
-from asyncpq.scan.request import LookupKeys
 from asyncpq.serve import Service, requests
 from asyncpq.serve.configuration import Limits, parse_configuration, token_digest
 from asyncpq.serve.problems import Problem
@@ -181,8 +180,8 @@ async def test_long_bodies_and_conditions_leave_the_event_loop(tmp_path: Path, m
 
     for name, function in (
         ("app.from_body", from_body),
-        ("datasets.parse_where", parse_where),
-        ("datasets.LookupKeys", LookupKeys),
+        ("datasets.parse_condition", parse_condition),
+        ("datasets.lookup_condition", lookup_condition),
     ):
         monkeypatch.setattr(f"asyncpq.serve.{name}", recording(function))
     async with client_of(configuration(f"{tmp_path}/")) as client:

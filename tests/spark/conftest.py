@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Skips where there is no Java, no pyspark, or no second address of this machine."""
-    pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+    pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
     if shutil.which("java") is None:
         pytest.skip("needs Java 17 or newer on the path")
     for host in WORKER_HOSTS:

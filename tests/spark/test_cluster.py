@@ -14,7 +14,7 @@ import pytest
 
 from tests.spark.cluster import WORKER_HOSTS, Cluster
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import functions

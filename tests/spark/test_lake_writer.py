@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.errors import PySparkException
 
@@ -303,7 +303,7 @@ def test_a_batch_needs_both_options(spark: SparkSession, tmp_path: Path) -> None
 
 def test_names_of_batches() -> None:
     from asyncpq.datasets.listing import WRITTEN
-    from asyncpq.spark.lake_writer import batch_job, is_same_batch
+    from asyncpq.distributed.lake_writes import batch_job, is_same_batch
 
     job, again = batch_job("copy", 7), batch_job("copy", 7)
     assert job != again

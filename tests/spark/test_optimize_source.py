@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.lake_writer import LakeWrite
+from asyncpq.spark.lake_writer import FrameWrite
 from asyncpq.spark.optimize_lake import optimize, write_frame
 from asyncpq.spark.optimize_source import TimestampSearch
 from asyncpq.spark.settings import SparkSettings
@@ -102,7 +102,7 @@ def test_lakes_are_optimized_at_once(spark: SparkSession, tmp_path: Path, monkey
     begun, ended = threading.Event(), threading.Event()
     real = write_frame
 
-    def in_turn(frame: DataFrame, write: LakeWrite) -> Any:
+    def in_turn(frame: DataFrame, write: FrameWrite) -> Any:
         if write.folder.endswith("first/"):
             assert begun.wait(120)
         else:

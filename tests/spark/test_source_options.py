@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from asyncpq.errors import AsyncpqError, ExpressionError, InvalidOptionError
 from asyncpq.expressions import col, parse_filters

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.conf import RuntimeConfig
 
-spark_source = pytest.importorskip("pyspark.sql.datasource", reason="needs pyspark: pip install asyncpq[spark]")
+spark_source = pytest.importorskip("pyspark.sql.datasource", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 
 @pytest.fixture(scope="module")

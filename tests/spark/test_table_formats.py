@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
-pytest.importorskip("deltalake", reason="needs deltalake: pip install asyncpq[delta]")
-pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq[iceberg]")
-pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy: pip install asyncpq[ducklake]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
+pytest.importorskip("deltalake", reason="needs deltalake: pip install asyncpq-parquet[delta]")
+pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq-parquet[iceberg]")
+pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy: pip install asyncpq-parquet[ducklake]")
 
 from deltalake import DeltaTable, write_deltalake
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
@@ -31,7 +31,7 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.indexing.build import adding
-from asyncpq.spark.lake_writer import AsyncpqWriter, LakeWrite, TaskFiles, lake_writer, plan_write, write_partition
+from asyncpq.spark.lake_writer import AsyncpqWriter, FrameWrite, TaskFiles, lake_writer, plan_write
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import from_spark
 
@@ -47,7 +47,7 @@ def struct(text: str) -> StructType:
 _STRUCT = StructType([StructField("id", LongType(), nullable=False), StructField("Name", StringType())])
 
 
-def plan(target: Path, schema: str | StructType = _STRUCT, *, overwrite: bool = False, **options: str) -> LakeWrite:
+def plan(target: Path, schema: str | StructType = _STRUCT, *, overwrite: bool = False, **options: str) -> FrameWrite:
     columns = struct(schema) if isinstance(schema, str) else schema
     return plan_write({"path": str(target), **options}, columns, overwrite=overwrite)
 
@@ -157,7 +157,7 @@ def ids(lake: Path) -> list[int]:
 def test_of_two_messages_of_a_task_one_counts(lake: Path) -> None:
     writer = lake_writer({"path": str(lake)}, _STRUCT, overwrite=True)
     first = written(writer, 3)
-    again = TaskFiles(first.partition, tuple(first.files))
+    again = TaskFiles(replace(first.part))
     writer.commit([first, again])
     assert ids(lake) == [3]
 
@@ -232,7 +232,7 @@ def test_an_abort_after_the_commit_takes_nothing_away(lake: Path) -> None:
     writer.abort([None])
     assert ids(lake) == [1, 2, 3]
     failed = lake_writer({"path": str(lake)}, _STRUCT, overwrite=False)
-    path = lake / written(failed, 4).files[0].path
+    path = lake / written(failed, 4).part.files[0].path
     failed.abort([message])  # all tasks were done: it was the commit that failed
     assert path.is_file()
     failed.abort([message, None])
@@ -243,9 +243,9 @@ def test_files_of_a_long_write_are_looked_at_again(lake: Path) -> None:
     """A vacuum may have taken them for orphans."""
     writer = lake_writer({"path": str(lake)}, _STRUCT, overwrite=False)
     message = written(writer, 3)
-    (lake / message.files[0].path).unlink()
+    (lake / message.part.files[0].path).unlink()
 
-    with pytest.raises(AsyncpqError, match=message.files[0].path):
+    with pytest.raises(AsyncpqError, match=message.part.files[0].path):
         AsyncpqWriter(replace(writer.plan, began=0.0)).commit([message])
     assert ids(lake) == [1, 2]
 
@@ -256,8 +256,8 @@ def test_plain_readers_are_told_when_it_is_done(tmp_path: Path) -> None:
     assert not (tmp_path / "_SUCCESS").exists()
     writer.commit([message])
     assert (tmp_path / "_SUCCESS").read_bytes() == b""
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("data/*/*")] == [message.files[0].path]
-    assert lost.files[0].path != message.files[0].path
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("data/*/*")] == [message.part.files[0].path]
+    assert lost.part.files[0].path != message.part.files[0].path
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -284,10 +284,7 @@ class LostAttempt(AsyncpqWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         columns, plan = from_spark(self.plan.struct, self.plan.conf), self.plan
         batches = (columns.convert(batch) for batch in iterator)
-        stem = f"data/{plan.job}/00000-1"
-        return TaskFiles(
-            0, tuple(write_partition(plan.settings, plan.folder, stem, batches, columns.schema, plan.options))
-        )
+        return TaskFiles(plan.write(batches, 0, "1"))
 
 
 def test_appended_columns_are_widened_and_missing_ones_null(lake: Path) -> None:
@@ -309,3 +306,9 @@ def test_appended_columns_are_widened_and_missing_ones_null(lake: Path) -> None:
 def test_names_are_json_or_separated_by_commas(tmp_path: Path, text: str) -> None:
     assert [item.column for item in plan(tmp_path, sortedBy=text).options.sorted_by] == ["id", "Name"]
     assert plan(Path(f"file:{tmp_path}"), bloomFilters="id").folder == f"file://{tmp_path}/"
+
+
+def test_an_append_keeps_the_kinds_of_the_index(lake: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"^indexKinds: an append .* Append without indexKinds"):
+        plan(lake, indexKinds='[{"kind": "keys", "columns": ["id"]}]')
+    assert plan(lake, indexKinds='["footers", "bounds"]').order == (0, 1)

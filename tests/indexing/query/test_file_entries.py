@@ -30,15 +30,14 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-async def answers(file: asyncpq.File, column: str, row: int) -> tuple[list[Any], list[list[str]], dict[str, int]]:
-    """Rows of several questions, what was planned for them, and the requests that were not for data."""
+async def answers(file: asyncpq.File, column: str, row: int) -> tuple[list[Any], list[list[str]]]:
+    """Rows of several questions, and what was planned for them."""
     where = col(column).is_valid()
     found = [values(await file.read()), values(await file.take([row]))]
     plan = await file.plan(where=where)
     found.append(values(await file.read(where=where)))
     plans = [[f"{request.start}-{request.stop}" for request in plan.requests], [repr(plan.pruning)]]
-    assert file.metrics.total is not None
-    return found, plans, {str(name): count for name, count in file.metrics.total.requests_by_purpose.items()}
+    return found, plans
 
 
 def compare(data: bytes, column: str, row: int) -> None:
@@ -49,11 +48,13 @@ def compare(data: bytes, column: str, row: int) -> None:
             kept = await keep(session, URL)
         async with asyncpq.Session(**OPTIONS) as session:
             opened = await session.open_file(URL)
-            wanted, plans, asked = await answers(opened, column, row)
+            wanted, plans = await answers(opened, column, row)
+            asked = session.metrics.requests_by_purpose
         async with asyncpq.Session(**OPTIONS) as session:
-            found, known_plans, known_asked = await ask_known(
+            found, known_plans = await ask_known(
                 session, URL, kept.known(pages=False), lambda file: answers(file, column, row)
             )
+            known_asked = session.metrics.requests_by_purpose
         assert found == wanted
         assert known_plans == plans
         assert set(known_asked) <= {"data", "validate", "stat"}, known_asked

@@ -85,46 +85,42 @@ def taken(server: ObjectServer) -> list[str]:
     return sorted(lines)
 
 
-def rounds(dataset: Dataset) -> tuple[int, int, int]:
-    """What the last read took: rounds, requests, and files that were opened."""
-    metrics = dataset.metrics
-    return metrics.rounds, metrics.requests, metrics.files_opened
+async def looked_up(dataset: Dataset, **key: Any) -> tuple[int, int, int]:
+    """Look one row up. Returns rounds, requests, and files that were opened."""
+    with asyncpq.measure() as cost:
+        assert (await dataset.lookup(key, ["text"])).num_rows == 1
+    return cost.rounds, cost.requests, cost.files_opened
 
 
 async def test_small_segments_come_whole_beside_the_probe(server: ObjectServer) -> None:
     async with session(server) as s:
         dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         assert taken(server) == ["latest tail"]
-        assert (await dataset.lookup({"id": 7_300}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, id=7_300) == (2, 6, 1)
         # the probe of the next manifest, beside bounds, files and footers; then pages of one file
         assert taken(server) == ["07.parquet range"] * 2 + ["manifests tail"] + ["segments tail"] * 3
-        assert rounds(dataset) == (2, 6, 1)
-        assert (await dataset.lookup({"id": 9_900}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, id=9_900) == (1, 3, 1)
         assert taken(server) == ["09.parquet range", "09.parquet range", "manifests tail"]
-        assert rounds(dataset) == (1, 3, 1)
-        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[5_700]) == (2, 4, 1)
         assert taken(server) == ["05.parquet range", "05.parquet range", "manifests tail", "segments tail"]
-        assert rounds(dataset) == (2, 4, 1)
-        assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 1
+        with asyncpq.measure() as cost:
+            assert await looked_up(dataset, user=USERS[3_200]) == (1, 3, 1)
         assert taken(server) == ["03.parquet range", "03.parquet range", "manifests tail"]
-        assert rounds(dataset) == (1, 3, 1)
-        assert dataset.metrics.rows_scanned == 1  # the posting names the row
-        assert (dataset.metrics.files_total, dataset.metrics.files_ruled_out) == (FILES, FILES - 1)
+        assert cost.rows_scanned == 1  # the posting names the row
+        assert (cost.files_total, cost.files_ruled_out) == (FILES, FILES - 1)
 
 
 async def test_large_segments_take_a_round_for_keys_and_one_for_files(server: ObjectServer) -> None:
     async with session(server, whole_segment_bytes=0) as s:
         dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         taken(server)
-        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[5_700]) == (4, 8, 1)
         # beside the footer of the keys come those of files and footers; then keys; what is known of the footer (the
         # list of files is so short that it came with its own); data
         tails = ["manifests tail"] + ["segments tail"] * 3
         assert taken(server) == ["05.parquet range"] * 2 + [tails[0]] + ["segments range"] * 2 + tails[1:]
-        assert rounds(dataset) == (4, 8, 1)
-        assert (await dataset.lookup({"user": USERS[8_700]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[8_700]) == (2, 4, 1)
         assert taken(server) == ["08.parquet range", "08.parquet range", "manifests tail", "segments range"]
-        assert rounds(dataset) == (2, 4, 1)
 
 
 async def test_footers_come_piece_by_piece_to_lookups_by_keys(
@@ -140,24 +136,19 @@ async def test_footers_come_piece_by_piece_to_lookups_by_keys(
     async with session(server, whole_segment_bytes=64 * 1024) as s:
         dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         assert taken(server) == ["latest tail"]
-        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[5_700]) == (4, 8, 1)
         # files whole, footers of the others beside the probe; keys; what is known of the file; data
         assert taken(server) == ["05.parquet range"] * 2 + ["manifests tail"] + ["segments range"] * 4 + [
             "segments tail"
         ]
-        assert rounds(dataset) == (4, 8, 1)
-        assert (await dataset.lookup({"user": USERS[18_700]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[18_700]) == (3, 5, 1)
         assert taken(server) == ["18.parquet range"] * 2 + ["manifests tail"] + ["segments range"] * 2
-        assert rounds(dataset) == (3, 5, 1)
-        assert (await dataset.lookup({"user": USERS[18_200]}, ["text"])).num_rows == 1
+        assert await looked_up(dataset, user=USERS[18_200]) == (2, 4, 1)
         assert taken(server) == ["18.parquet range"] * 2 + ["manifests tail"] + ["segments range"]
-        assert rounds(dataset) == (2, 4, 1)
     async with session(server, whole_segment_bytes=64 * 1024) as s:
         dataset = open_snapshot(s._runtime, await opened(s), skips=False)
-        assert (await dataset.lookup({"id": 5_700}, ["text"])).num_rows == 1
-        assert rounds(dataset) == (2, 6, 1)
-        assert (await dataset.lookup({"id": 18_700}, ["text"])).num_rows == 1
-        assert rounds(dataset) == (1, 3, 1)
+        assert await looked_up(dataset, id=5_700) == (2, 6, 1)
+        assert await looked_up(dataset, id=18_700) == (1, 3, 1)
 
 
 async def test_a_young_snapshot_is_not_probed(server: ObjectServer) -> None:
@@ -210,14 +201,17 @@ async def test_the_index_below_a_prefix_is_found_in_the_listing(server: ObjectSe
         dataset = await s.open_dataset(LAKE)
         assert dataset.view == "listed"
         assert asked_of(server) == ["00.parquet", "LIST", "index"]
-        assert dataset.metrics.rounds == 2
-        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2  # two files have them
+        assert dataset.opening is not None
+        assert dataset.opening.rounds == 2
+        with asyncpq.measure() as cost:
+            assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2  # two files have them
         asked = asked_of(server)
         assert [line for line in asked if line != "index"] == ["005.parquet"] * 2 + ["05.parquet"] * 2 + ["LIST"]
-        assert dataset.metrics.rounds <= 3
-        assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 2
+        assert cost.rounds <= 3
+        with asyncpq.measure() as cost:
+            assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 2
         assert asked_of(server) == ["003.parquet"] * 2 + ["03.parquet"] * 2 + ["LIST"]
-        assert dataset.metrics.rounds <= 2  # a fast listing may have ended before the pages are asked for
+        assert cost.rounds <= 2  # a fast listing may have ended before the pages are asked for
         server.put("bucket/lake/006.parquet", file_bytes(3))
         assert (await dataset.lookup({"user": USERS[3_200]}, ["id"])).num_rows == 3
         assert "006.parquet" in asked_of(server)

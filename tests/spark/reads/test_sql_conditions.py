@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("sqlglot", reason="needs sqlglot: pip install asyncpq[spark]")
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("sqlglot", reason="needs sqlglot: pip install asyncpq-parquet[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from pyspark.sql.types import DataType, DateType, FloatType, IntegerType, StringType, StructField, StructType
 

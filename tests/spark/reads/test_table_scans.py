@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
-pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq[iceberg]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
+pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install asyncpq-parquet[iceberg]")
 
 from pyiceberg.table import Table
 

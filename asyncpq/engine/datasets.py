@@ -1,7 +1,7 @@
-"""Fix the file versions of one answer before its rows are read. The answer's ETag identifies these versions.
+"""Datasets that many requests share: a handle for each request, with costs of its own, or with fixed versions.
 
-The dataset's file provider is wrapped. Each file is then read only in the version that was listed, if the store can
-tell versions apart. If the version of any file is unknown, the answer has no ETag.
+:func:`pinned` wraps the dataset's file provider. Each file is then read only in the version that was listed, if the
+store can tell versions apart. A digest of these versions identifies what the rows are made of, such as in an ETag.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import BoundPredicate, Dataset
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.events import Operation
@@ -22,11 +22,62 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 
-_MAX_ASKED: Final = 64  # files without a version in the listing; with more of them, a response has no ETag
+__all__ = ["BoundPredicate", "NotModifiedError", "PinnedDataset", "own_handle", "pinned"]
+
+_MAX_ASKED: Final = 64  # files without a version in the listing; with more of them, there is no digest
 
 
 class NotModifiedError(Exception):
-    """The client already has the answer for these file versions, so the response is 304."""
+    """Raised by a read of a pinned dataset, before any data is fetched: its caller knows the rows of these versions."""
+
+
+class PinnedDataset:
+    """What :func:`pinned` returns.
+
+    Attributes:
+        dataset: the handle to read with, once.
+    """
+
+    def __init__(self, dataset: Dataset, files: _PinnedFiles) -> None:
+        self.dataset: Dataset = dataset
+        self._files = files
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of the versions that are read, with the rows that tables have deleted of them. None before the read
+        knows its files, or if the store cannot tell versions apart, or more than 64 files had to be asked for theirs.
+        """
+        return self._files.digest
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        """The cost of the read so far, also after NotModifiedError."""
+        return self._files.metrics
+
+
+def pinned(dataset: Dataset, is_known: Callable[[str], bool]) -> PinnedDataset:
+    """Return a handle of ``dataset`` for one read, which reads one version of each file: the one that exists when the
+    read begins.
+
+    Raises nothing here. The read raises ObjectChangedError if a file is replaced meanwhile.
+
+    Args:
+        is_known: is called with the digest of the versions before any data is fetched; if it returns True, the read
+            raises NotModifiedError.
+    """
+    state = dataset.state
+    files = _PinnedFiles(state.runtime, state.source, is_known)
+    copy = replace(state, source=files)
+    copy.known = state.known
+    return PinnedDataset(Dataset(copy), files)
+
+
+def own_handle(dataset: Dataset) -> Dataset:
+    """Return another handle of ``dataset``, whose ``metrics`` are those of its own reads. Makes no request."""
+    state = dataset.state
+    copy = replace(state)
+    copy.known = state.known
+    return Dataset(copy)
 
 
 class _Pinned(NamedTuple):
@@ -34,18 +85,9 @@ class _Pinned(NamedTuple):
     digest: str  # of all versions
 
 
-class PinnedFiles:
-    """A :class:`FileProvider` for one request. It gives the files of the provider that it wraps, each fixed to one
-    version.
-
-    Args:
-        is_known: returns whether the client has the answer for the versions with this digest. If so, NotModifiedError
-            is raised before any data is read.
-
-    Attributes:
-        digest: of the versions that are read; None before the files are known, or if the store cannot tell versions
-            apart.
-    """
+class _PinnedFiles:
+    """A :class:`FileProvider` for one read. It gives the files of the provider that it wraps, each fixed to one
+    version."""
 
     known: FileSet | None = None
 
@@ -70,8 +112,8 @@ class PinnedFiles:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files with their versions fixed. Raises NotModifiedError if the client already has the answer
-        for these versions."""
+        """Return the files with their versions fixed. Raises NotModifiedError if the caller knows the rows of these
+        versions."""
         self.metrics = operation.metrics
         found = await self._source.files(ask, operation, scan=scan)
         files = found.files
@@ -114,24 +156,6 @@ class PinnedFiles:
             return version.validator if version.validator.is_strong else None
         finally:
             await source.handle.close()
-
-
-def pinned_dataset(dataset: Dataset, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
-    """Return a copy of ``dataset`` for one request, which reads one version of each file, and the provider that
-    fixes these versions."""
-    state = dataset.state
-    files = PinnedFiles(state.runtime, state.source, is_known)
-    copy = replace(state, source=files)
-    copy.known = state.known
-    return Dataset(copy), files
-
-
-def unpinned_dataset(dataset: Dataset) -> Dataset:
-    """Return a copy of ``dataset`` for one request, which reads the current versions of its files."""
-    state = dataset.state
-    copy = replace(state)
-    copy.known = state.known
-    return Dataset(copy)
 
 
 def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None], *, num_rows: int = 0) -> _Pinned:

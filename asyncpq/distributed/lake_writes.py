@@ -1,0 +1,297 @@
+"""Write files into a lake in tasks; one commit to the lake's index makes them visible.
+
+A task that runs twice writes two files; the commit lists those of one attempt. Others are deleted if the write fails,
+and by a vacuum of the index.
+
+Listings of such a folder ask the index which files are committed, also when another index is built. A refresh of the
+index adds no uncommitted file. The first 1,000 parts carry the footers, which are not read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from asyncpq import errors
+from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.indexing.build import adding
+from asyncpq.indexing.build.adding import DATA_FOLDER
+from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import BuildOptions
+from asyncpq.session import Session
+from asyncpq.storage.base import ListedObject, RequestContext, writable
+from asyncpq.storage.urls import safe_url
+from asyncpq.writing.file_layout import WriteOptions, check_options
+from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
+from asyncpq.writing.lake_commit import BEGUN, Publish, discard_job, is_uncommitted, job_folder, publish_plain
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_LAYOUT = WriteOptions()
+
+#: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
+TRUSTED_S: Final = 8 * 3600.0
+
+#: So many tasks send the ends of their files to the commit, for the index.
+TAIL_TASKS: Final = 1000
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """The files that one attempt of a task wrote. Small, picklable."""
+
+    number: int
+    files: tuple[adding.AddedFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeWrite:
+    """The plan of one write, which tasks and the commit use. Small, picklable, without a session.
+
+    Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
+    """
+
+    folder: str  # url of the lake, with a slash at its end
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
+    began: float = field(default_factory=time.time)  # seconds since the epoch
+    schema: pa.Schema  # of the files
+    overwrite: bool = False  # the commit retires all other files
+    options: WriteOptions = _LAYOUT
+    settings: WorkerSettings
+    kinds: tuple[IndexKind, ...] | None = None  # of a new index; None: those of the lake's index, or the default
+    publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
+    is_batch: bool = False  # ``job`` is that of a batch, which is committed once
+
+    def write(self, batches: Iterable[pa.RecordBatch], number: int, attempt: str | None = None) -> WrittenPart:
+        """Write the rows of a task, with the columns of ``schema``, to new files; return these. Readers see the files
+        after :meth:`commit`.
+
+        Args:
+            number: of the task in the write: the commit takes one part of each number.
+            attempt: a name that no other attempt of the task has; None for a random one.
+        """
+        stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
+        batches = iter(batches)
+        return WrittenPart(number, tuple(_written(self, stem, batches, with_tails=number < TAIL_TASKS)))
+
+    async def commit(self, session: Session, parts: Iterable[WrittenPart]) -> int:
+        """Add the files of ``parts`` to the lake's index, and so make them visible; return the number of the index's
+        new snapshot.
+
+        If an earlier write has committed the same batch, the files are deleted, and the number is that of the newest
+        snapshot. Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is
+        certain that nothing was committed. After another StoreError, readers may see them.
+        """
+        runtime, chosen = session.runtime, {part.number: part for part in parts}  # one attempt of each task
+        files = [file for _, part in sorted(chosen.items()) for file in part.files]
+        if time.time() - self.began >= TRUSTED_S:
+            files = [replace(file, tail=b"") for file in files]
+        try:
+            if self.is_batch:
+                live, snapshot = await adding.live_paths(runtime, self.folder)
+                if any(is_same_batch(path, self.job) for path in live):
+                    await adding.discard_files(runtime, self.folder, job_folder(self.job))
+                    logger.info("%s has this batch already: it is not written again", safe_url(self.folder))
+                    return snapshot
+            added = await adding.add_files(
+                runtime,
+                self.folder,
+                files,
+                self.schema,
+                kinds=self.kinds,
+                overwrite=self.overwrite,
+                options=BuildOptions(),
+            )
+        except errors.AsyncpqError as error:
+            if is_uncommitted(error):
+                await self.discard(session)
+            raise
+        if self.publish == "plain":
+            await publish_plain(runtime, self.folder, self.job)
+        return added.manifest.snapshot
+
+    async def discard(self, session: Session) -> None:
+        """Delete the files of this write that were not committed. Errors are logged and not raised."""
+        await discard_job(session.runtime, self.folder, self.job)
+
+
+async def plan_write(
+    session: Session,
+    folder: str,
+    schema: pa.Schema | Callable[[pa.Schema | None], pa.Schema],
+    *,
+    options: WriteOptions = _LAYOUT,
+    index_kinds: Sequence[IndexKind] | None = None,
+    overwrite: bool = False,
+    publish: Publish = "index",
+    batch: tuple[str, int] | None = None,
+    worker: WorkerSettings | None = None,
+) -> LakeWrite:
+    """Plan one write of rows into the folder of a lake that asyncpq writes.
+
+    Args:
+        schema: columns of the rows; or a function that returns them, of the columns of the lake to which rows are
+            appended, or None.
+        options: layout of the files.
+        index_kinds: kinds of a new index. None: those of the lake's index; of a new one, footers and bounds.
+        overwrite: readers no longer see the lake's older files after the commit.
+        publish: "plain": the folder must be empty, and ``_SUCCESS`` follows the commit, for readers that list it.
+        batch: a text and a number that identify the rows, which are committed once however often they are written.
+        worker: the session of the workers. None: the options of ``session``, storage options included.
+
+    Raises:
+        InvalidOptionError: an option is invalid, or the folder has files that asyncpq did not write.
+        SchemaMismatchError: the columns do not match those of the lake to which rows are appended.
+        StoreError: the store failed.
+    """
+    folder = folder_url(folder)
+    base = await _look(session, folder, publish)
+    known = None if base is None or overwrite else base.schema
+    columns = schema(known) if callable(schema) else schema
+    if known is not None and (types := _types(columns)) != (there := _types(known)):
+        name = next(name for name in (*types, *there) if types.get(name) != there.get(name))
+        raise errors.SchemaMismatchError(
+            f"the column's type is {types.get(name)} in the rows and {there.get(name)} in the lake",
+            url=safe_url(folder),
+            column=name,
+            hint="Append rows with the lake's columns, or overwrite it.",
+        )
+    check_options(columns, options)
+    tables = adding.lake_tables(columns, index_kinds)
+    if base is not None and not overwrite and index_kinds is not None and {*tables} != {*base.tables[1:]}:
+        raise errors.InvalidOptionError(
+            "index_kinds: an append cannot change the index tables of the lake, which are"
+            f" {', '.join(map(str, base.tables))}",
+            url=safe_url(folder),
+            hint="Append without index_kinds, or overwrite the lake.",
+        )
+    if base is None:
+        await _begin(session, folder)
+    return LakeWrite(
+        folder=folder,
+        job=uuid.uuid4().hex if batch is None else batch_job(*batch),
+        schema=columns,
+        overwrite=overwrite,
+        options=options,
+        settings=WorkerOptions.of(session.runtime) if worker is None else worker,
+        kinds=None if index_kinds is None else tuple(index_kinds),
+        publish=publish,
+        is_batch=batch is not None,
+    )
+
+
+#: Where the name of a write has random digits, so that each attempt to write a batch has files of its own.
+_BATCH_DIGITS: Final = (slice(0, 16), slice(17, 26))
+
+
+def batch_job(application: str, version: int) -> str:
+    """Return a new job name, which names the folder of a write's files. :func:`is_same_batch` recognises it as one
+    of the batch ``version`` of ``application``."""
+    digest = hashlib.sha256(f"{version} {application}".encode()).hexdigest()
+    rest = uuid.uuid4().hex
+    return f"{digest[:12]}4{digest[12:15]}{rest[16]}{digest[15:24]}{rest[26:]}"
+
+
+def is_same_batch(path: str, job: str) -> bool:
+    """Return whether the file at ``path`` in the lake was written by a job for the same batch as ``job``."""
+    folder = path.removeprefix(DATA_FOLDER)
+    return all(folder[digits] == job[digits] for digits in _BATCH_DIGITS)
+
+
+def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in schema}
+
+
+async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
+    """List the objects whose url begins with ``url``."""
+    store, _ = await session.runtime.store(url)
+    return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))
+
+
+async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
+    """Return the manifest of the lake's index; None if the folder has no index yet. ``publish``: "index" or "plain".
+
+    Raises InvalidOptionError if files in the folder prevent the write.
+    """
+    runtime = session.runtime
+    place = await adding.lake_backend(runtime, folder, create=True)
+    base = await load(place)
+    if base is not None:
+        adding.check_lake(base, place)
+    if base is not None and publish == "index":
+        return base
+    objects = [item for item in await _listed(session, folder) if item.url != folder + BEGUN]
+    if publish == "plain" and objects:
+        raise errors.InvalidOptionError(
+            "publish='plain': the folder is not empty, so readers that list it would see old and new files",
+            url=safe_url(folder),
+            hint="Write to a new folder, or omit this option, so that readers use the index.",
+        )
+    files = parse_target(folder)
+    paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url, item.size)]
+    foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
+    if foreign:
+        raise errors.InvalidOptionError(
+            f"the folder has files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
+            " no longer see them",
+            url=safe_url(folder),
+            hint="Write to another folder.",
+        )
+    return base
+
+
+async def _begin(session: Session, folder: str) -> None:
+    """Write the object that says that a folder without an index has begun its first write.
+
+    Raises InvalidOptionError if there are data files but no such object: then their index was lost.
+    """
+    store, _ = await session.runtime.store(folder)
+    context = RequestContext(ReadMetrics(), purpose="write")
+    data = await _listed(session, folder + DATA_FOLDER)
+    if not data:
+        await writable(store, safe_url(folder)).put_object(folder + BEGUN, b"", context=context)
+    elif not await store.list_objects(folder + BEGUN, context=context):
+        raise errors.InvalidOptionError(
+            "the folder has files that asyncpq wrote, but its index _asyncpq/ is missing: readers of a new index would"
+            " not see them",
+            url=safe_url(data[0].url),
+            hint="Write to another folder, or restore its _asyncpq/. If these files were never committed, delete them.",
+        )
+
+
+def _written(
+    plan: LakeWrite, stem: str, batches: Iterator[pa.RecordBatch], *, with_tails: bool
+) -> list[adding.AddedFile]:
+    """Write the rows of a task with :func:`write_files`; return the written files, whose names begin with ``stem``.
+    ``with_tails``: with their last bytes, which have the footers, in total at most ``TAIL_BYTES``."""
+    begun = False
+
+    async def pulled() -> AsyncIterator[pa.RecordBatch]:
+        nonlocal begun
+        begun = True
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            yield batch
+
+    async def work(session: Session) -> list[adding.AddedFile]:
+        return await write_files(session.runtime, plan.folder, stem, pulled(), plan.schema, plan.options)
+
+    # rows can be read once: only another attempt of the task can repeat the write
+    written = run_on_worker(plan.settings, work, repeatable=lambda: not begun)
+    budget = TAIL_BYTES if with_tails else 0
+    for number, file in enumerate(written):
+        if len(file.tail) > budget:
+            written[number] = replace(file, tail=b"")
+        budget -= len(written[number].tail)
+    return written

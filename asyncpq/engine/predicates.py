@@ -1,0 +1,378 @@
+"""Conditions of other engines and of other people, as predicates of asyncpq.
+
+:func:`translate` walks a condition of another engine. The door says of each node what it is: a junction of other nodes,
+or an :class:`Atom`, a comparison of one column. Nodes that the door does not know prune nothing, and are handed back.
+
+Polars, DuckDB and Spark order floats in the same way, which is not IEEE's: NaN equals itself and exceeds all numbers.
+:func:`compared` and :func:`member` make atoms with that meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from asyncpq.errors import ColumnNotFoundError, ExpressionError
+from asyncpq.expressions import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    KeyIn,
+    Not,
+    Or,
+    atoms,
+    columns,
+    is_nan,
+    parse_where,
+    replace_atoms,
+    tree,
+)
+from asyncpq.expressions.quotes import hint_at_text
+from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars
+from asyncpq.expressions.sql import num_joined
+from asyncpq.scan.request import LookupKeys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from asyncpq.typing import Predicate
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Atom",
+    "CompareOp",
+    "Condition",
+    "Negated",
+    "Translation",
+    "compared",
+    "literals",
+    "lookup_condition",
+    "member",
+    "num_comparisons",
+    "parse_condition",
+    "translate",
+    "translate_arrow",
+]
+
+N = TypeVar("N")
+
+#: The operator of a comparison.
+CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+
+_MIRRORED: Final[Mapping[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_INVERSE: Final[Mapping[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+# -- of another engine ----------------------------------------------------------------------------
+
+
+class AllOf(NamedTuple):
+    """A node that is the AND of other nodes; true without any. ``terms`` are nodes of the other engine."""
+
+    terms: Sequence[Any]
+
+
+class AnyOf(NamedTuple):
+    """A node that is the OR of other nodes; false without any. ``terms`` are nodes of the other engine."""
+
+    terms: Sequence[Any]
+
+
+class Negated(NamedTuple):
+    """A node that is the NOT of another node; null where that is null. ``term`` is a node of the other engine."""
+
+    term: Any
+
+
+class Atom(NamedTuple):
+    """A comparison, by the rows for which it is true and those for which it is false. It is null for all others.
+
+    Attributes:
+        true: a predicate that is true for every row for which the comparison is true; None: it may be any row.
+        false: the same for the rows for which the comparison is false.
+        exact: the predicates are true for no other rows. If False, the other engine has to filter again.
+    """
+
+    true: Expression | None
+    false: Expression | None
+    exact: bool = True
+
+    @classmethod
+    def of(cls, predicate: Expression) -> Atom:
+        """Return the atom of a comparison whose result is that of ``predicate``, such as ``col("a").is_null()``, for
+        every row."""
+        return cls(predicate, Not(predicate))
+
+
+class Translation(NamedTuple, Generic[N]):
+    """What :func:`translate` and :func:`translate_arrow` have understood of a condition.
+
+    Attributes:
+        where: the condition of a read, which is true for every row for which the other engine's is true; None: of all
+            rows.
+        left: the terms, joined by AND, that the other engine has to apply to the rows of the read. Empty if ``where``
+            is true for no other rows.
+        reason: why nothing was understood; None if something was, or if the door did not say.
+    """
+
+    where: Expression | None
+    left: tuple[N, ...] = ()
+    reason: str | None = None
+
+
+def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | Atom | None]) -> Translation[N]:
+    """Translate another engine's condition to one of asyncpq, as far as the door understands it.
+
+    AND, OR and NOT have SQL's three values. An AND loses the terms that are not understood, an OR or NOT of one is not
+    understood as a whole; whatever is below NOT is followed by the rows for which it is false.
+
+    Args:
+        condition: the root of the other engine's tree.
+        understand: returns what a node is: a junction of nodes, an atom, or None if the door does not know it. It is
+            called once for each node.
+
+    Returns:
+        The condition of the read, and the terms of the outermost AND that the other engine has to apply again. A
+        condition that is nested more deeply than asyncpq reads is handed back as a whole.
+    """
+    kept: list[Expression] = []
+    left: list[N] = []
+    try:
+        for term, meaning in _flat([condition], AllOf, understand):
+            found = _rows(meaning, understand, True)
+            if found.rows is not None:
+                kept.append(found.rows)
+            if not found.exact:
+                left.append(term)
+        where = _junction(kept, is_and=True)
+        if where is not None:
+            tree.require_shallow(where)
+    except RecursionError:
+        return Translation(None, (condition,), "the condition is nested too deeply")
+    except ExpressionError as error:
+        return Translation(None, (condition,), error.message)
+    return Translation(where, tuple(left))
+
+
+class _Found(NamedTuple):
+    rows: Expression | None
+    exact: bool
+
+
+def _flat(nodes: Sequence[N], junction: type[AllOf | AnyOf], understand: Callable[[N], Any]) -> list[tuple[N, Any]]:
+    """Return nodes with what they are; those that are a ``junction`` by their terms, however deeply they are nested:
+    engines write a long chain as one OR inside another."""
+    terms: list[tuple[N, Any]] = []
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
+        meaning = understand(node)
+        if isinstance(meaning, junction):
+            pending += reversed(meaning.terms)
+        else:
+            terms.append((node, meaning))
+    return terms
+
+
+def _rows(meaning: Any, understand: Callable[[Any], Any], truth: bool) -> _Found:
+    """Return a predicate that is true for the rows where a node has the result ``truth``."""
+    if isinstance(meaning, Atom):
+        return _Found(meaning.true if truth else meaning.false, meaning.exact)
+    if isinstance(meaning, Negated):
+        return _rows(understand(meaning.term), understand, not truth)
+    if isinstance(meaning, (AllOf, AnyOf)):
+        terms = _flat(meaning.terms, type(meaning), understand)
+        parts = [_rows(each, understand, truth) for _, each in terms]
+        is_and = isinstance(meaning, AllOf) is truth
+        return _Found(_junction([part.rows for part in parts], is_and=is_and), all(part.exact for part in parts))
+    return _Found(None, False)
+
+
+def _junction(parts: Sequence[Expression | None], *, is_and: bool) -> Expression | None:
+    """Join predicates with AND or OR. None is true for every row."""
+    known = [part for part in parts if part is not None]
+    if is_and:
+        return tree.join(And, known) if known else None
+    if len(known) < len(parts):
+        return None
+    return tree.join(Or, known) if known else Constant(False)
+
+
+def literals(values: object) -> tuple[Scalar, ...]:
+    """Return values of another library as literals, exactly, to the nanosecond; null is None.
+
+    Args:
+        values: an iterable of Python values and scalars of numpy, pandas or pyarrow; or one of their columns.
+
+    Raises:
+        ExpressionError: a value is none of a type that predicates have.
+    """
+    return as_scalars(values)
+
+
+def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value_first: bool = False) -> Atom:
+    """Return the comparison of a column with a value, in the order in which NaN exceeds all numbers.
+
+    Args:
+        column: name, or dotted path of a struct's field.
+        op: ``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+        value: a literal that is not null, of the column's type.
+        is_float: whether the column has floats, which may be NaN.
+        value_first: whether the value stands before the operator, as in ``5 < x``.
+    """
+    literal = as_scalar(value)
+    op = _MIRRORED[op] if value_first else op
+    true, false = (_ordered(column, each, literal, is_float=is_float) for each in (op, _INVERSE[op]))
+    return Atom(true, false)
+
+
+def _ordered(column: str, op: CompareOp, value: Scalar, *, is_float: bool) -> Expression:
+    if is_float and value != value:
+        nan = is_nan(column)  # null where the column is null, as are the others
+        if op in ("==", ">="):
+            return nan
+        return Not(nan) if op in ("!=", "<") else Or((nan, Not(nan))) if op == "<=" else And((nan, Not(nan)))
+    rows = Comparison(column, op, value)
+    return Or((rows, is_nan(column))) if is_float and op in (">", ">=") else rows
+
+
+def member(column: str, values: object, *, is_float: bool, null_is_value: bool = False) -> Atom:
+    """Return the comparison of a column with each of several values: ``column IN (...)``, in the order in which NaN
+    equals itself, and -0.0 equals 0.0.
+
+    Args:
+        column: name, or dotted path of a struct's field.
+        values: a collection of literals of the column's type; see :func:`literals`.
+        is_float: whether the column has floats, which may be NaN.
+        null_is_value: whether null equals null. If not, the result is null where the column is null, and null among
+            the values equals nothing.
+    """
+    scalars = as_scalars(values)
+    among = _among(column, scalars, is_float=is_float)
+    if not null_is_value:
+        return Atom.of(among)
+    null = IsNull(column)
+    if None in scalars:
+        return Atom(among | null, Not(among))
+    return Atom(among, Not(among) | null)
+
+
+def _among(column: str, values: Sequence[Scalar], *, is_float: bool) -> Expression:
+    numbers = KeyIn(column, tuple([value for value in values if value is not None and value == value]))
+    return Or((numbers, is_nan(column))) if is_float and any(value != value for value in values) else numbers
+
+
+def translate_arrow(condition: pc.Expression, schema: pa.Schema) -> Translation[pc.Expression]:
+    """Translate a pyarrow expression by which another engine states its own filter, with floats in the order in which
+    NaN exceeds all numbers, as DuckDB pushes it down.
+
+    Args:
+        condition: a condition on columns of ``schema``.
+        schema: the columns of the file or dataset.
+
+    Returns:
+        ``where`` is true for exactly the rows that the engine means. If a part of the condition has no equal in
+        asyncpq, ``where`` is None, ``left`` is the whole condition, and ``reason`` says why.
+    """
+    from asyncpq.decoding.arrow_expressions import from_pyarrow  # it loads pandas
+    from asyncpq.decoding.filter import compile_filter
+
+    try:
+        found = from_pyarrow(condition, schema)
+        compile_filter(found, schema)  # which checks the types
+    except (ExpressionError, ColumnNotFoundError) as error:
+        return Translation(None, (condition,), error.message)
+    return Translation(replace_atoms(found, lambda atom: _meant(atom, schema)))
+
+
+def _meant(atom: tree.Atom, schema: pa.Schema) -> Expression:
+    if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
+        return atom
+    if isinstance(atom, In):
+        return _among(atom.column, atom.values, is_float=True)
+    return atom if atom.value is None else _ordered(atom.column, atom.op, atom.value, is_float=True)
+
+
+def _is_float(path: str, schema: pa.Schema) -> bool:
+    """Return whether the column or struct field at ``path`` has floats; True if ``schema`` lacks the path."""
+    import pyarrow as pa
+
+    from asyncpq.decoding.paths import struct_path, type_in
+
+    fields = pa.struct(list(schema))
+    type_ = type_in(fields, struct_path(fields, path))
+    return type_ is None or bool(pa.types.is_floating(type_))
+
+
+# -- of other people ------------------------------------------------------------------------------
+
+
+class Condition(NamedTuple):
+    """A condition that came from elsewhere, before it meets the columns of a dataset.
+
+    Attributes:
+        predicate: passed as ``where`` of a read, or to :meth:`asyncpq.Dataset.bind`.
+        columns: names of the columns that it reads, in order of appearance; dotted paths for fields of structs.
+        num_comparisons: each file, row group and page is compared with each of them.
+        is_relative: it has times relative to now, so that its rows depend on the time of the read.
+        constants: what it has in place of comparisons: true, false or null (None).
+    """
+
+    predicate: Expression
+    columns: tuple[str, ...]
+    num_comparisons: int
+    is_relative: bool
+    constants: frozenset[bool | None]
+
+    def explained(self, error: ColumnNotFoundError) -> ColumnNotFoundError:
+        """Add the hint that SQL has text in single quotes to the error of an unknown column, if the condition may mean
+        a text by that name; return the error."""
+        return hint_at_text(error, self.predicate)
+
+
+def parse_condition(where: Predicate) -> Condition:
+    """Parse a condition of a read: SQL, a filter list or an expression of :func:`asyncpq.col` (docs/filter.md).
+
+    Raises:
+        ExpressionError: ``where`` is not a condition, or one of pyarrow, which means nothing without its columns:
+            :meth:`asyncpq.Dataset.bind` takes these.
+    """
+    predicate = parse_where(where)
+    found = list(atoms(predicate))
+    values = (value for atom in found for value in atom.literals)
+    return Condition(
+        predicate,
+        columns(predicate),
+        len(found),
+        any(isinstance(value, RelativeTime) for value in values),
+        frozenset(_constants(predicate)),
+    )
+
+
+def _constants(predicate: Expression) -> list[bool | None]:
+    if isinstance(predicate, Constant):
+        return [predicate.value]
+    args = predicate.args if isinstance(predicate, (And, Or)) else ()
+    args = (predicate.arg,) if isinstance(predicate, Not) else args
+    return [value for arg in args for value in _constants(arg)]
+
+
+def num_comparisons(text: str) -> int:
+    """Return about how many comparisons a condition in SQL has, without parsing it: parsing a long text takes 100 ms,
+    in which a service may do something else."""
+    return num_joined(text)
+
+
+def lookup_condition(keys: Mapping[str, Any]) -> Expression:
+    """Return the condition of the rows whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`. For doors
+    that stream the rows of a lookup.
+
+    Raises:
+        QueryError: there are no keys, or lists of different lengths.
+    """
+    return LookupKeys(keys).predicate

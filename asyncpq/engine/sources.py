@@ -1,0 +1,231 @@
+"""Rows for another library, which asks for them again and again, in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
+
+import pyarrow as pa
+
+from asyncpq import blocking
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.model import View
+from asyncpq.errors import AsyncpqError, InvalidOptionError, UsageError
+from asyncpq.file import File
+from asyncpq.opening.keywords import DatasetSessionKeywords, split_keywords
+from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.scan.arrow_stream import OtherThread
+
+if TYPE_CHECKING:
+    from asyncpq import DatasetPlan, Plan
+    from asyncpq.typing import DatasetTarget, IndexChoice, Predicate
+
+__all__ = ["DatasetSessionKeywords", "Source", "SourceTarget", "source_of"]
+
+_LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
+
+#: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or what is open already.
+SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset"
+_Opened: TypeAlias = blocking.BlockingFile | blocking.BlockingDataset
+
+
+class Source:
+    """The rows of a file, of many files or of a table, for another library. Made by :func:`source_of`.
+
+    Every method may be called in any thread, any number of times at once, except in the event loop of an async file or
+    dataset.
+
+    Attributes:
+        schema: the columns, as they were when the source was made.
+        url: for people, without user info, query and secrets.
+    """
+
+    schema: pa.Schema
+    url: str
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Stream matching rows, as an Arrow C stream.
+
+        The reader takes the next batch from the scan when it is asked for it: a slow consumer slows the requests down.
+        Leaving the block, or dropping the reader, ends the scan and its requests.
+
+        Args:
+            columns, where, limit, batch_size: as in :meth:`asyncpq.File.scan`.
+
+        Raises:
+            UsageError: the session is closed, or its event loop has ended or is the one of this thread.
+            AsyncpqError: the read failed; the reader raises it.
+        """
+        raise NotImplementedError
+
+    def plan(
+        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
+    ) -> Plan | DatasetPlan:
+        """Return the plan of a :meth:`scan`: what it rules out, and the requests and bytes that it costs. Fetches
+        metadata, and no data."""
+        raise NotImplementedError
+
+
+def source_of(
+    target: SourceTarget,
+    *,
+    index: IndexChoice = None,
+    view: Literal["snapshot", "listed", "table"] | None = None,
+    caller: str,
+    awaiting: str,
+    **options: Unpack[DatasetSessionKeywords],
+) -> Source:
+    """Open a target for another library, and return it with its schema.
+
+    A url, list or table is opened again for each call of the source's methods, in a session that the sources and
+    one-off calls of this process with equal options share (:func:`asyncpq.blocking.open_file`). An open file or dataset
+    is read in its own session, which must stay open.
+
+    Args:
+        target: as in :meth:`asyncpq.Session.open_dataset`; or an open :class:`asyncpq.blocking.File` or ``Dataset``; or
+            an open :class:`asyncpq.File` or :class:`asyncpq.Dataset`, in whose event loop this function is called, and
+            whose source is used in other threads.
+        index, view: as in :meth:`asyncpq.Session.open_dataset`.
+        caller: the door's function, for messages, such as ``asyncpq.polars.scan()``.
+        awaiting: what users write to read an async file or dataset in its own event loop, for messages.
+        options: the other arguments of :meth:`asyncpq.Session.open_dataset`, and those of :class:`asyncpq.Session`.
+
+    Raises:
+        InvalidOptionError: an option is not known, or an open file or dataset comes with options.
+        UsageError: an async file or dataset is passed outside of its event loop.
+        AsyncpqError: the target cannot be opened.
+    """
+    if not isinstance(target, (blocking.BlockingFile, blocking.BlockingDataset, File, Dataset)):
+        return _Reopened(target, index, view, options)
+    if index is not None or view is not None or options:
+        raise InvalidOptionError(
+            "an open file or dataset takes no options", hint="Pass them where the session and the dataset are made."
+        )
+    return _InLoop(target, caller, awaiting) if isinstance(target, (File, Dataset)) else _InSession(target)
+
+
+class _InSession(Source):
+    """An open file or dataset of :mod:`asyncpq.blocking`."""
+
+    def __init__(self, opened: _Opened) -> None:
+        self.schema, self.url = opened.schema, opened.url
+        self._opened = opened
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        return nullcontext(self._opened.scan(columns, where, limit=limit, batch_size=batch_size).to_reader())
+
+    def plan(
+        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
+    ) -> Plan | DatasetPlan:
+        return self._opened.plan(columns, where, limit=limit)
+
+
+class _Reopened(Source):
+    """A target that each call opens, in one session for all of them."""
+
+    def __init__(
+        self,
+        target: DatasetTarget,
+        index: IndexChoice,
+        view: Literal["snapshot", "listed", "table"] | None,
+        options: DatasetSessionKeywords,
+    ) -> None:
+        self._target = os.fspath(target) if isinstance(target, (str, os.PathLike)) else target
+        self._of_session, of_dataset = split_keywords(options)
+        self._arguments: dict[str, Any] = {"index": index, "view": view, **of_dataset}
+        self._session = blocking.OneOffSession(self._of_session)
+        dataset = self._open()
+        self.schema, self.url = dataset.schema, dataset.url
+        if dataset.view is View.LISTED:  # a call reads what is listed as it begins, and does not list again
+            self._arguments.setdefault("listing_max_age_s", _LISTING_AGE_S)
+
+    def _open(self) -> blocking.BlockingDataset:
+        if self._session.closed:  # in a forked process
+            self._session = blocking.OneOffSession(self._of_session)
+        try:
+            return self._session.open_dataset(self._target, **self._arguments)
+        except AsyncpqError:
+            self._session.retire()
+            raise
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        return _InSession(self._open()).scan(columns, where, limit=limit, batch_size=batch_size)
+
+    def plan(
+        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
+    ) -> Plan | DatasetPlan:
+        return self._open().plan(columns, where, limit=limit)
+
+
+class _InLoop(Source):
+    """An open async file or dataset, whose event loop runs in another thread than the calls."""
+
+    def __init__(self, opened: File | Dataset, caller: str, awaiting: str) -> None:
+        try:
+            self._loop = OtherThread(asyncio.get_running_loop())
+        except RuntimeError as error:
+            raise UsageError(
+                f"{caller} got an async file or dataset outside of its event loop",
+                hint=f"Call {caller.rpartition('.')[2]} in the coroutine that uses it, or pass a file or dataset of "
+                "asyncpq.blocking, or a url.",
+            ) from error
+        self.schema, self.url = opened.schema, opened.url
+        self._opened = opened
+        self._hint: Final = f"Write `{awaiting}`."
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        self._loop.check(self._hint)  # now, as other threads pull the batches
+        return self._begun(lambda: self._opened.scan(columns, where, limit=limit, batch_size=batch_size))
+
+    @contextmanager
+    def _begun(self, make: Callable[[], Any]) -> Iterator[pa.RecordBatchReader]:
+        async def begin() -> tuple[Any, pa.RecordBatchReader]:
+            stream = await make().__aenter__()
+            return stream, await stream.to_reader()
+
+        stream, reader = self._loop.call(begin)
+        try:
+            yield reader
+        finally:
+            self._loop.post(stream.close)
+
+    def plan(
+        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
+    ) -> Plan | DatasetPlan:
+        self._loop.check(self._hint)
+
+        def make() -> Coroutine[Any, Any, Plan | DatasetPlan]:
+            return self._opened.plan(columns, where, limit=limit)
+
+        return self._loop.call(make)

@@ -1,0 +1,36 @@
+"""What the text of a url says, without a request."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from asyncpq.opening.names import names_many
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
+
+__all__ = ["UrlFacts", "default_index_url", "safe_url", "url_facts"]
+
+
+class UrlFacts(NamedTuple):
+    """What the text of a url says.
+
+    Attributes:
+        many: it names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix, a bucket, a pattern, a local
+            folder or a table. If False, it may name one file or a prefix without its slash: only the store knows.
+        table_format: the format of the table whose metadata it names; None if it does not say.
+    """
+
+    many: bool
+    table_format: Literal["iceberg"] | None
+
+
+def url_facts(url: str) -> UrlFacts:
+    """Return what the text of a url says about what it names. It looks whether a local path is a folder."""
+    return UrlFacts(names_many(url), "iceberg" if url.endswith(ICEBERG_METADATA) else None)
+
+
+def default_index_url(prefix: str) -> str:
+    """Return the url of the index that reads of a prefix use by default: where
+    :meth:`asyncpq.Session.build_index` without ``at`` writes it."""
+    from asyncpq.datasets.listing import INDEX_FOLDER  # the command line needs it for nothing else
+
+    return f"{prefix.rstrip('/')}/{INDEX_FOLDER}"
