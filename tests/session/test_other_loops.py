@@ -58,6 +58,7 @@ ARGUMENTS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "files": [{}, {"where": "id = 3"}],
         "inspect": [{}, {"pages": False}],
         "lint": [{}],
+        "scan_request": [{"columns": ["id"], "where": None}],
         "__aenter__": [{}],
     },
     "index": {
