@@ -58,7 +58,6 @@ ARGUMENTS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "files": [{}, {"where": "id = 3"}],
         "inspect": [{}, {"pages": False}],
         "lint": [{}],
-        "scan_request": [{"columns": ["id"], "where": None}],
         "__aenter__": [{}],
     },
     "index": {
@@ -89,6 +88,7 @@ def test_all_methods_are_tried(name: str) -> None:
             for method, function in inspect.getmembers(class_, inspect.iscoroutinefunction)
             if not method.startswith("_") or method in ("__aenter__", "__anext__")
         }
+        methods.discard("scan_request")  # asyncpq.distributed plans with it; it sends nothing
         tried = ARGUMENTS[name].keys() | ({"__aenter__"} if name == "scan" else set())
         assert methods == tried
 
