@@ -8,7 +8,6 @@ read fails, each runs alone, and has its own error.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +22,8 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import KEY_POSITION, LookupKeys, ScanRequest, finish_lookup
 from asyncpq.storage.threads import work_owner
 
-UNDER_WAY: Final = 4  # lookups of a file, from which on one may wait for others
+UNDER_WAY: Final = 2  # lookups of a file, from which on one waits for those of the same turn
 _LEAST: Final = 8  # calls of one read; fewer take as much CPU together as alone
-_TURNS: Final = 4  # that many calls wait for those whose last lookup ends meanwhile: its answer has come, perhaps
 _MOST: Final = 128  # calls of one read, so that none waits long for the others
 # one value of another type is compared in another way
 _TYPES: Final = frozenset({int, str, bytes})
@@ -101,10 +99,6 @@ class MergedLookups:
         return None if tables is None else tables[call]
 
     async def _run(self, shape: LookupShape, calls: list[_Call], read: _Read) -> dict[_Call, pa.Table] | None:
-        for _ in range(_TURNS):
-            if not _LEAST <= len(calls) < _MOST:
-                break
-            await asyncio.sleep(0)
         group = self._groups.get(shape)
         if group is not None and group.calls is calls:
             del self._groups[shape]
@@ -120,6 +114,7 @@ class MergedLookups:
             turns += 1
 
         operation.metrics.observe(deal)
+        operation.metrics.began = max([call.metrics.began for call in calls])
         keys = LookupKeys({shape.column: [call.key for call in calls]})
         columns = None if shape.columns is None else list(shape.columns)
         try:

@@ -139,10 +139,14 @@ async def test_they_cost_no_more_than_each_alone() -> None:
     assert merged[1] <= alone[1] + (alone[0] - merged[0]) * 1000  # the gaps that are worth a request
 
 
-async def test_a_few_lookups_wait_for_no_other(runs: list[int]) -> None:
+async def test_lookups_one_after_another_wait_for_no_other(runs: list[int]) -> None:
     async with opened() as (_, file):
-        await asyncio.gather(*(file.lookup({"id": key}) for key in range(3)))
-    assert not runs
+        for key in range(3):
+            await file.lookup({"id": key})
+        assert not runs
+        found = await asyncio.gather(*(file.lookup({"id": key}) for key in range(5)))  # so few run alone
+    assert found == [rows_of("id", key, None) for key in range(5)]
+    assert runs == [4]
 
 
 @pytest.mark.parametrize("hook", [False, True])
