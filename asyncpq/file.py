@@ -26,7 +26,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.merged_lookups import UNDER_WAY, LookupShape, MergedLookups
+from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -319,7 +319,7 @@ class File(Unpicklable):
         merged = self._merged
         merged.under_way += 1
         try:
-            usual = plain and access is None and not dictionaries and merged.under_way >= UNDER_WAY
+            usual = plain and access is None and not dictionaries and merged.under_way >= merged.waits_from
             if usual and (shape := merged.shape(request, wanted)) is not None:
                 return await self._looked_up(request, *shape)
             _, table = await self._collect("lookup", request)
