@@ -210,7 +210,7 @@ async def test_the_read_ends_with_its_last_call() -> None:
 
 async def test_each_call_has_its_own_error(runs: list[int]) -> None:
     async with opened() as (_, file):
-        wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(20)]
+        wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(40)]
         found = await asyncio.gather(
             *wrong, *(file.lookup({"id": 3}, ["x"]) for _ in range(20)), return_exceptions=True
         )
