@@ -212,7 +212,7 @@ async def test_each_call_has_its_own_error(runs: list[int]) -> None:
     async with opened() as (_, file):
         wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(40)]
         found = await asyncio.gather(
-            *wrong, *(file.lookup({"id": 3}, ["x"]) for _ in range(20)), return_exceptions=True
+            *wrong, *(file.lookup({"id": 3}, ["x"]) for _ in range(40)), return_exceptions=True
         )
     assert runs
     for number, error in enumerate(found[:40]):
