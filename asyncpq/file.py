@@ -27,7 +27,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.merged_lookups import UNDER_WAY, LookupShape, MergedLookups
+from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -316,7 +316,7 @@ class File(Unpicklable):
         merged = self._merged
         merged.under_way += 1
         try:
-            usual = plain and access is None and not dictionaries and merged.under_way >= UNDER_WAY
+            usual = plain and access is None and not dictionaries and merged.under_way >= merged.waits_from
             if usual and (shape := merged.shape(request, wanted)) is not None:
                 return await self._looked_up(request, *shape)
             _, table = await self._collect(request, self._operation("lookup"))
@@ -523,13 +523,13 @@ class File(Unpicklable):
         return plan, tables[0] if len(tables) == 1 else _joined(plan, tables)
 
     async def _read(
-        self, request: ScanRequest, operation: Operation, *, merged: bool = False
+        self, request: ScanRequest, operation: Operation, *, merged_at: float | None = None
     ) -> tuple[ScanPlan, list[pa.Table]]:
         """Run ``request``, whose cost ``operation`` counts; return the plan, and the rows of each row group.
-        ``merged``: it is that of several calls."""
+        ``merged_at``: when the last of the calls began that it is made of; None if it is one call's own."""
         runtime, url = self._source.runtime, self._source.handle.url
         file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
-        file.planner.merged = merged
+        file.planner.merged_at = merged_at
         ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
         assert file.plan is not None, "a file that was read was planned"
         return file.plan, tables
@@ -549,7 +549,7 @@ class File(Unpicklable):
 
     async def _together(self, request: ScanRequest, operation: Operation) -> pa.Table:
         """Return the rows of several lookups."""
-        return _joined(*await self._read(request, operation, merged=True))
+        return _joined(*await self._read(request, operation, merged_at=operation.metrics.began))
 
 
 def _joined(plan: ScanPlan, tables: Sequence[pa.Table]) -> pa.Table:

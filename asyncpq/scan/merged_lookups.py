@@ -8,7 +8,6 @@ read fails, each runs alone, and has its own error.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +22,8 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import KEY_POSITION, LookupKeys, ScanRequest, finish_lookup
 from asyncpq.storage.threads import work_owner
 
-UNDER_WAY: Final = 4  # lookups of a file, from which on one may wait for others
-_LEAST: Final = 8  # calls of one read; fewer take as much CPU together as alone
-_TURNS: Final = 4  # that many calls wait for those whose last lookup ends meanwhile: its answer has come, perhaps
+_FIRST: Final = 2  # lookups of a file under way, from which on one waits for those of the same turn
+_LEAST: Final = 24  # calls of one read: of 16, the waiting and sharing costs what they save
 _MOST: Final = 128  # calls of one read, so that none waits long for the others
 # one value of another type is compared in another way
 _TYPES: Final = frozenset({int, str, bytes})
@@ -63,13 +61,14 @@ class _Group(NamedTuple):
 class MergedLookups:
     """Merges the lookups of one open file."""
 
-    __slots__ = ("_groups", "_runtime", "_url", "under_way")
+    __slots__ = ("_groups", "_runtime", "_url", "under_way", "waits_from")
 
     def __init__(self, runtime: Runtime, url: str) -> None:
         self._runtime = runtime
         self._url = url
         self._groups: dict[Hashable, _Group] = {}  # that more calls may join, by shape
         self.under_way = 0  # lookups of the file, counted by the callers
+        self.waits_from: int = _FIRST  # so many under way, one waits for others; more, once those were too few
 
     def shape(self, request: ScanRequest, keys: LookupKeys) -> tuple[LookupShape, Any] | None:
         """Return the shape of a lookup of ``keys`` and its one key; None if it is too unusual to be merged."""
@@ -101,16 +100,14 @@ class MergedLookups:
         return None if tables is None else tables[call]
 
     async def _run(self, shape: LookupShape, calls: list[_Call], read: _Read) -> dict[_Call, pa.Table] | None:
-        for _ in range(_TURNS):
-            if not _LEAST <= len(calls) < _MOST:
-                break
-            await asyncio.sleep(0)
         group = self._groups.get(shape)
         if group is not None and group.calls is calls:
             del self._groups[shape]
         calls = [call for call in calls if call.waits]
         if len(calls) < _LEAST:
+            self.waits_from = _LEAST
             return None
+        self.waits_from = _FIRST
         operation = self._runtime.operation("lookup", self._url)  # not begun: the calls report the read
         turns = 0
 
@@ -120,6 +117,7 @@ class MergedLookups:
             turns += 1
 
         operation.metrics.observe(deal)
+        operation.metrics.began = max([call.metrics.began for call in calls])
         keys = LookupKeys({shape.column: [call.key for call in calls]})
         columns = None if shape.columns is None else list(shape.columns)
         try:

@@ -80,7 +80,7 @@ def rows_of(column: str, key: Any, columns: list[str] | None) -> pa.Table:
     ("column", "keys", "columns"),
     [
         ("id", [*range(0, 1900, 37)], ["name", "price"]),
-        ("id", [3, 3, 3, 4, 5, 9999, -1, 1999, 0, 3], None),  # repeated, absent, the first and the last
+        ("id", [3, 3, 3, 4, 5, 9999, -1, 1999, 0, 3] * 4, None),  # repeated, absent, the first and the last
         ("name", [f"name {number}" for number in range(0, 3100, 61)], ["id", "tags"]),
         ("raw", [number.to_bytes(2, "big") for number in range(0, 4096, 99)], ["raw", "name"]),
         ("id", [*range(200)], ["id"]),  # more than one read takes
@@ -113,8 +113,8 @@ async def test_unusual_lookups_run_alone(
     runs: list[int], ask: Callable[[asyncpq.File, int], Awaitable[pa.Table]]
 ) -> None:
     async with opened() as (_, file):
-        found = await asyncio.gather(*(ask(file, key) for key in range(20)))
-        alone = [await ask(file, key) for key in range(20)]
+        found = await asyncio.gather(*(ask(file, key) for key in range(40)))
+        alone = [await ask(file, key) for key in range(40)]
     assert not runs
     assert found == alone
 
@@ -136,10 +136,14 @@ async def test_they_cost_no_more_than_each_alone() -> None:
     assert merged[1] <= alone[1] + (alone[0] - merged[0]) * 1000  # the gaps that are worth a request
 
 
-async def test_a_few_lookups_wait_for_no_other(runs: list[int]) -> None:
+async def test_lookups_one_after_another_wait_for_no_other(runs: list[int]) -> None:
     async with opened() as (_, file):
-        await asyncio.gather(*(file.lookup({"id": key}) for key in range(3)))
-    assert not runs
+        for key in range(3):
+            await file.lookup({"id": key})
+        assert not runs
+        found = await asyncio.gather(*(file.lookup({"id": key}) for key in range(5)))  # so few run alone
+    assert found == [rows_of("id", key, None) for key in range(5)]
+    assert runs == [4]
 
 
 @pytest.mark.parametrize("hook", [False, True])
@@ -201,15 +205,15 @@ async def test_the_read_ends_with_its_last_call() -> None:
 
 async def test_each_call_has_its_own_error(runs: list[int]) -> None:
     async with opened() as (_, file):
-        wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(20)]
+        wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(40)]
         found = await asyncio.gather(
-            *wrong, *(file.lookup({"id": 3}, ["x"]) for _ in range(20)), return_exceptions=True
+            *wrong, *(file.lookup({"id": 3}, ["x"]) for _ in range(40)), return_exceptions=True
         )
     assert runs
-    for number, error in enumerate(found[:20]):
+    for number, error in enumerate(found[:40]):
         assert isinstance(error, asyncpq.PredicateTypeError)
         assert f"text {number}" in str(error)
-    assert all(isinstance(error, asyncpq.ColumnNotFoundError) for error in found[20:])
+    assert all(isinstance(error, asyncpq.ColumnNotFoundError) for error in found[40:])
     assert len({id(error) for error in found}) == len(found)
 
 

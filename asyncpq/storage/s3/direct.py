@@ -87,6 +87,7 @@ class DirectBucket(Unpicklable):
         # pages of the last listings: a page with the same bytes is not parsed again
         self.known_pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_PAGES)
         self.pages_lock = threading.Lock()  # pages are parsed in threads
+        self._root: tuple[tuple[str, str, str | None], HttpTarget] | None = None  # of "/", as the route is now
 
     @property
     def server(self) -> str:
@@ -106,9 +107,13 @@ class DirectBucket(Unpicklable):
         return f"s3 {self.route.name}{stored.path}?{stored.query}"
 
     def target(self, path: str, query: str) -> HttpTarget:
-        route = self.route
-        headers = DEFAULT_HEADERS if route.user_agent is None else DEFAULT_HEADERS | {"User-Agent": route.user_agent}
-        return self.wire.target(f"{route.scheme}://{route.host}{path}" + (f"?{query}" if query else ""), headers)
+        """Return the target of requests for ``path`` and ``query``, which are percent-encoded."""
+        scheme, host, agent = place = self.route.scheme, self.route.host, self.route.user_agent
+        if self._root is None or self._root[0] != place:
+            headers = DEFAULT_HEADERS if agent is None else DEFAULT_HEADERS | {"User-Agent": agent}
+            self._root = place, self.wire.target(f"{scheme}://{host}/", headers)
+        endpoint, start = self._root[1]  # a lake has many objects at one place
+        return HttpTarget(endpoint, f"{path}?{query}{start[1:]}" if query else path + start[1:])
 
     def get(self, stored: S3Object, request: RangeRequest) -> S3Get:
         """Return the request of a ranged GET, for the transport to send."""
