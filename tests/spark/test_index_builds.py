@@ -95,7 +95,7 @@ def test_what_is_small_the_driver_writes(spark: SparkSession, tmp_path: Path, mo
     backend = MemoryBackend()
     assert build_index(spark, str(lake), FEW, at=backend).files == 7
     monkeypatch.setattr(build_tasks, "_PLANNER_BYTES", 0)
-    with pytest.raises(UnsupportedStoreError, match="executors can only write to a url"):
+    with pytest.raises(UnsupportedStoreError, match="workers can only write to a url"):
         build_index(spark, str(lake), FEW, at=MemoryBackend())
 
 
