@@ -184,7 +184,7 @@ class ReadMetrics:
                 f"of {self.files_total}{skipped}; "
             )
         text = (
-            f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
+            f"{counted(self.requests, 'request')} in {counted(self.rounds, 'round')}, {self.bytes_fetched} bytes; "
             f"{files}row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
             f"rows {self.rows_scanned} seen and {self.rows_returned} returned; "
             f"cache hits {self.cache_hits}{tiers}, misses {self.cache_misses}"
@@ -314,3 +314,8 @@ _EXPORTED = tuple(
     for item in fields(ReadMetrics)
     if item.name not in ("log", "total", "began", "ended", "trace") and not item.name.startswith("_")
 )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``number`` and its noun in singular or plural, such as ``1 request``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -14,6 +14,7 @@ from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS, to_any_reader
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
@@ -47,6 +48,8 @@ async def lint(
         ),
     ] = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -55,7 +58,7 @@ async def lint(
         if name not in _WRITERS:
             hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")
             raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
-    async with opened(session, url, index) as target:
+    async with opened(session, url, index, version_of(version, at)) as target:
         document = await target.lint(column or None)
     with to_any_reader():
         if format_ is Format.JSON:
