@@ -92,7 +92,9 @@ async def inspect(
     check_folders(html, svg, png)
     async with opened(session, url, index, version_of(version, at)) as target:
         if isinstance(target, File):
-            document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            document = (
+                await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            ).to_dict()
             write_pictures(document, html, svg, png)
             if format_ is Format.JSON:
                 write_document(document)
@@ -105,7 +107,7 @@ async def inspect(
                 url=url,
                 hint="Pass the url of one file; without --pages, inspect lists the files.",
             )
-        lake = await target.inspect(pages=not no_pages)
+        lake = (await target.inspect(pages=not no_pages)).to_dict()
     write_pictures(lake, html, svg, png)
     if format_ is Format.JSON:
         write_document(lake)

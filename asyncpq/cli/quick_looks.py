@@ -65,10 +65,10 @@ async def meta(
     """Show a file's footer: writer, key-value metadata, row groups, column chunks."""
     async with opened(session, url, version=version_of(version, at)) as target:
         if isinstance(target, File):
-            document = await target.inspect(pages=False)
+            document = (await target.inspect(pages=False)).to_dict()
         else:
             async with await session.open_file(await only_file(target, "meta shows the footer of one file")) as file:
-                document = await file.inspect(pages=False)
+                document = (await file.inspect(pages=False)).to_dict()
     if format_ is Format.JSON:
         write_document(document)
     else:
