@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
@@ -383,6 +383,10 @@ class BlockingSession(_Bridge[Session]):
     metrics: _Attribute[Session, ReadMetrics] = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 
     memory_cache: _Attribute[Session, MemoryCache] = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
+
+    def progress(self) -> AbstractContextManager[None]:
+        """Show the progress of the calls in the ``with`` block; see :meth:`asyncpq.Session.progress`."""
+        return self.asynchronous.progress()
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""
