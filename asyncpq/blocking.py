@@ -25,7 +25,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import (
@@ -408,6 +408,10 @@ class BlockingSession(_Bridge[AsyncSession]):
     memory_cache: _Attribute[AsyncSession, MemoryCache] = _Attribute[AsyncSession, MemoryCache](
         lambda inner: inner.memory_cache
     )
+
+    def progress(self) -> AbstractContextManager[None]:
+        """Show the progress of the calls in the ``with`` block; see :meth:`asyncpq.Session.progress`."""
+        return self.asynchronous.progress()
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""

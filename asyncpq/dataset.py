@@ -44,7 +44,8 @@ from asyncpq.scan.request import (
 from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import DatasetInspection, Lint
+    from asyncpq.reports.documents import DatasetInspection
+    from asyncpq.reports.report_objects import InspectionReport, LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.typing import Predicate
@@ -145,7 +146,7 @@ class Dataset(Unpicklable):
 
     # -- reports ----------------------------------------------------------------------------------
 
-    async def inspect(self, *, pages: bool = True) -> DatasetInspection:
+    async def inspect(self, *, pages: bool = True) -> InspectionReport[DatasetInspection]:
         """Describe the dataset: its files with their sizes, schema, partitions and indexes, and the layout of the first
         file as :meth:`asyncpq.File.inspect` describes it.
 
@@ -157,9 +158,11 @@ class Dataset(Unpicklable):
         self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import inspect_dataset
+        from asyncpq.reports.report_objects import InspectionReport
 
         operation = self._operation("inspect")
-        return await self._report(operation, lambda: inspect_dataset(self._state, operation, pages=pages))
+        make = partial(inspect_dataset, self._state, operation, pages=pages)
+        return InspectionReport(await self._report(operation, make))
 
     def _repr_html_(self) -> str | None:
         """Return a frame for notebooks with the page map of the dataset: what memory has of it, without a request."""
@@ -168,7 +171,7 @@ class Dataset(Unpicklable):
 
         return framed(inspect_known(self._state))
 
-    async def lint(self, columns: Sequence[str] | None = None) -> Lint:
+    async def lint(self, columns: Sequence[str] | None = None) -> LintReport:
         """Find the properties of the dataset's files that make lookups slow, and predict what each cure saves.
 
         The layouts of up to eight files, evenly chosen, stand for all.
@@ -177,7 +180,7 @@ class Dataset(Unpicklable):
             columns: as in :meth:`asyncpq.File.lint`.
 
         Returns:
-            The findings as a dict of JSON values (docs/cli.md).
+            The findings as a dict of JSON values (docs/cli.md), with ``explain()`` as text, and a list in notebooks.
 
         Raises:
             ColumnNotFoundError: the dataset does not have one of the columns.
@@ -185,9 +188,10 @@ class Dataset(Unpicklable):
         self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import lint_dataset
+        from asyncpq.reports.report_objects import LintReport
 
         operation = self._operation("lint")
-        return await self._report(operation, lambda: lint_dataset(self._state, operation, columns))
+        return LintReport(await self._report(operation, partial(lint_dataset, self._state, operation, columns)))
 
     async def _report(self, operation: Operation, make: Callable[[], Awaitable[T]]) -> T:
         with operation:

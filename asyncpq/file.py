@@ -46,7 +46,8 @@ from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 if TYPE_CHECKING:
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
-    from asyncpq.reports.documents import Inspection, Lint
+    from asyncpq.reports.documents import Inspection
+    from asyncpq.reports.report_objects import InspectionReport, LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.typing import Predicate
@@ -183,10 +184,11 @@ class File(Unpicklable):
 
     # -- reports ----------------------------------------------------------------------------------
 
-    async def inspect(self, *, pages: bool = True, page_bounds: Sequence[str] = ()) -> Inspection:
+    async def inspect(self, *, pages: bool = True, page_bounds: Sequence[str] = ()) -> InspectionReport[Inspection]:
         """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
 
-        The result is a dict of JSON values (docs/cli.md). A damaged index counts as absent; ``fallbacks`` say so.
+        The result is a dict of JSON values (docs/cli.md), with ``explain()`` as text, and the page map in notebooks. A
+        damaged index counts as absent; ``fallbacks`` say so.
 
         Args:
             pages: fetch the page indexes of all columns, in as few requests as possible. Without them the result has no
@@ -199,10 +201,11 @@ class File(Unpicklable):
         self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import inspect_version
+        from asyncpq.reports.report_objects import InspectionReport
 
         source, operation = self._source, self._operation("inspect")
         describe = partial(inspect_version, source, pages=pages, page_bounds=page_bounds)
-        return await self._report(operation, lambda version: describe(version, operation.metrics))
+        return InspectionReport(await self._report(operation, lambda version: describe(version, operation.metrics)))
 
     def _repr_html_(self) -> str | None:
         """Return a frame for notebooks with the page map of the file: what memory has of it, without a request."""
@@ -210,10 +213,11 @@ class File(Unpicklable):
 
         return framed(_layout(self._source, self._version))
 
-    async def lint(self, columns: Sequence[str] | None = None) -> Lint:
+    async def lint(self, columns: Sequence[str] | None = None) -> LintReport:
         """Find the properties of the file's layout that make lookups slow, with the saving that each cure would bring.
 
-        The result is a dict of JSON values (docs/cli.md). Savings are those of a lookup of one row with all columns.
+        The result is a dict of JSON values (docs/cli.md), with ``explain()`` as text, and a list in notebooks. Savings
+        are those of a lookup of one row with all columns.
         Where statistics do not show the order of a key column, its values are read, up to 32 MiB.
 
         Args:
@@ -225,10 +229,11 @@ class File(Unpicklable):
         self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.lint")
         from asyncpq.reports.lint import lint_document, lint_version, prices_text
+        from asyncpq.reports.report_objects import LintReport
 
         source, operation = self._source, self._operation("lint")
         linted = await self._report(operation, lambda version: lint_version(source, version, operation, columns))
-        return lint_document(self.url, [linted], linted.findings, prices_text(source.prices()), operation)
+        return LintReport(lint_document(self.url, [linted], linted.findings, prices_text(source.prices()), operation))
 
     # -- rows -------------------------------------------------------------------------------------
 

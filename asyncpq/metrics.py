@@ -187,7 +187,7 @@ class ReadMetrics:
                 f"of {self.files_total}{skipped}; "
             )
         text = (
-            f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
+            f"{counted(self.requests, 'request')} in {counted(self.rounds, 'round')}, {self.bytes_fetched} bytes; "
             f"{files}row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
             f"rows {self.rows_scanned} seen and {self.rows_returned} returned; "
             f"cache hits {self.cache_hits}{tiers}, misses {self.cache_misses}"
@@ -351,3 +351,8 @@ def measure() -> Iterator[ReadMetrics]:
         yield cost
     finally:
         measuring.reset(token)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``number`` and its noun in singular or plural, such as ``1 request``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
@@ -478,15 +478,23 @@ class Session(Unpicklable):
             )
 
     @contextmanager
-    def _shown(self, progress: bool) -> Iterator[None]:
-        """Show the progress of the calls in the block on stderr, if ``progress`` is true."""
-        if not progress:
-            yield
-            return
+    def progress(self) -> Iterator[None]:
+        """Show the progress of the calls that begin in the ``with`` block: the files that reads of datasets have done,
+        and the steps of builds and rewrites.
+
+        What takes more than a second is shown on stderr: by bars in a terminal or a notebook, else by a line every ten
+        seconds. Needs rich, which the extra ``asyncpq-parquet[cli]`` installs.
+
+        Raises:
+            UsageError: rich is not installed.
+        """
         from asyncpq.reports.progress import ProgressBars
 
         with ProgressBars() as bars, self._runtime.watched(bars):
             yield
+
+    def _shown(self, progress: bool) -> AbstractContextManager[None]:
+        return self.progress() if progress else nullcontext()
 
 
 def open_dataset(

@@ -66,5 +66,5 @@ def _listed() -> None:
 
 
 for _panel, _commands in PANELS.items():
-    for _name, _, _about in _commands:
+    for _name, _module, _about in _commands:
         app.command(_name, help=_about, rich_help_panel=_panel)(_listed)

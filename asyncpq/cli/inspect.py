@@ -16,6 +16,7 @@ from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_ta
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
 from asyncpq.reports.units import plural, size_text
@@ -76,6 +77,8 @@ async def inspect(
         bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
     ] = False,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: ReportFormat = Format.TABLE,
     html: Html = None,
     svg: Svg = None,
@@ -86,9 +89,11 @@ async def inspect(
     Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
     """
     check_folders(html, svg, png)
-    async with opened(session, url, index) as target:
+    async with opened(session, url, index, version_of(version, at)) as target:
         if isinstance(target, File):
-            document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            document = (
+                await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            ).to_dict()
             write_pictures(document, html, svg, png)
             if format_ is Format.JSON:
                 write_document(document)
@@ -101,7 +106,7 @@ async def inspect(
                 url=url,
                 hint="Pass the url of one file; without --pages, inspect lists the files.",
             )
-        lake = await target.inspect(pages=not no_pages)
+        lake = (await target.inspect(pages=not no_pages)).to_dict()
     write_pictures(lake, html, svg, png)
     if format_ is Format.JSON:
         write_document(lake)

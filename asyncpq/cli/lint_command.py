@@ -15,9 +15,11 @@ from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS, to_any_reader
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.units import plural, seconds_text, size_text
+from asyncpq.reports.report_objects import saving_text
+from asyncpq.reports.units import plural
 from asyncpq.reports.writer_settings import WRITER_SETTINGS
 
 _WRITERS: Final = (*(each.name for each in WRITER_SETTINGS if each.created_by), "asyncpq")
@@ -49,6 +51,8 @@ async def lint(
         ),
     ] = None,
     index: IndexUrl = None,
+    version: VersionName = None,
+    at: AtTime = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="End with exit code 5 if there are findings other than notes.")
     ] = False,
@@ -59,8 +63,8 @@ async def lint(
         if name not in _WRITERS:
             hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")
             raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
-    async with opened(session, url, index) as target:
-        document = await target.lint(column or None)
+    async with opened(session, url, index, version_of(version, at)) as target:
+        document = (await target.lint(column or None)).to_dict()
     with to_any_reader():
         if format_ is Format.JSON:
             write_document(document)
@@ -86,27 +90,11 @@ def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | 
     severity = cause["severity"]
     title = Text.assemble(f"{number}. ", (severity, _STYLES[severity]), " ", (printable(cause["title"]), "bold"))
     out.print(title.append(f" [{cause['id']}]", "dim"))
-    saves = _saving(cause)
+    saves = saving_text(cause)
     lines = [cause["detail"], *([saves] if saves else []), f"Cure: {cause['cure']}"]
     for line in lines:
         out.print(Padding(Text(printable(line)), (0, 0, 0, 3), expand=False))
     snippets = cause["snippets"]
     for writer, code in snippets.items():
         if writers is None or writer in writers or len(snippets) == 1:  # which depends on no writer
-            out.print(Text.assemble(f"     {writer:8} ", (printable(code), "dim")), soft_wrap=True)
-
-
-def _saving(cause: Cause) -> str:
-    """Return, as text, what the cure of a finding is predicted to save: requests, bytes and time."""
-    parts: list[str] = []
-    more: list[str] = []
-    for saved, text in ((cause["saves_requests"], plural), (cause["saves_bytes"], None)):
-        if saved:
-            words = size_text(abs(saved)) if text is None else text(abs(saved), "request")
-            (parts if saved > 0 else more).append(words)
-    if cause["saves_seconds"]:
-        parts.append(seconds_text(cause["saves_seconds"]))
-    if not parts:
-        return ""
-    costs = f", for {' and '.join(more)} more" if more else ""
-    return f"Saves {', '.join(parts)}{costs}: a lookup by {cause['column']}." if cause["column"] else ""
+            out.print(Text.assemble(f"     {writer:9}", (printable(code), "dim")), soft_wrap=True)

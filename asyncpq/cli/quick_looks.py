@@ -13,9 +13,9 @@ from asyncpq.cli.inspect import Format, ReportFormat, print_file_facts
 from asyncpq.cli.output import write_document
 from asyncpq.cli.reads import Where, write_scan
 from asyncpq.cli.rows import Output, RowFormatOption
-from asyncpq.cli.session_arguments import Url, opened, with_session
+from asyncpq.cli.session_arguments import Url, only_file, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
-from asyncpq.errors import InvalidOptionError, printable
+from asyncpq.errors import printable
 from asyncpq.reports.documents import Inspection, SchemaDocument
 from asyncpq.reports.units import size_text
 
@@ -58,16 +58,16 @@ async def head(
 
 
 @with_session
-async def meta(session: Session, url: Url, format_: ReportFormat = Format.TABLE) -> None:
+async def meta(
+    session: Session, url: Url, version: VersionName = None, at: AtTime = None, format_: ReportFormat = Format.TABLE
+) -> None:
     """Show a file's footer: writer, key-value metadata, row groups, column chunks."""
-    async with opened(session, url) as target:
-        if not isinstance(target, File):
-            raise InvalidOptionError(
-                "meta shows the footer of one file, but the url names several",
-                url=url,
-                hint="Name one of its files; `asyncpq inspect` lists them.",
-            )
-        document = await target.inspect(pages=False)
+    async with opened(session, url, version=version_of(version, at)) as target:
+        if isinstance(target, File):
+            document = (await target.inspect(pages=False)).to_dict()
+        else:
+            async with await session.open_file(await only_file(target, "meta shows the footer of one file")) as file:
+                document = (await file.inspect(pages=False)).to_dict()
     if format_ is Format.JSON:
         write_document(document)
     else:

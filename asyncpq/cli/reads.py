@@ -15,11 +15,9 @@ from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
-from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
+from asyncpq.cli.session_arguments import IndexUrl, Url, only_file, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
-from asyncpq.engine.targets import safe_url
 from asyncpq.engine.work import watched
-from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Progress
 from asyncpq.reports.progress import ProgressBars
 
@@ -131,18 +129,20 @@ async def take(
     url: Url,
     rows: Annotated[list[int], typer.Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
     columns: Columns = None,
+    version: VersionName = None,
+    at: AtTime = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
     """Read rows of one file by their numbers, in the order given."""
     form = chosen_format(format_, output)
-    async with opened(session, url) as target:
-        if not isinstance(target, File):
-            raise InvalidOptionError(
-                f"{safe_url(url)} names many files, but row numbers count the rows of one file",
-                hint="Name one of its files; `asyncpq inspect` lists them.",
-            )
-        await _write(await target.take(rows, parse_columns(columns)), form, output, target)
+    async with opened(session, url, version=version_of(version, at)) as target:
+        if isinstance(target, File):
+            table = await target.take(rows, parse_columns(columns))
+        else:
+            name = await only_file(target, "row numbers count the rows of one file")
+            table = await target.take([(name, row) for row in rows], parse_columns(columns))
+        await _write(table, form, output, target)
 
 
 @with_session

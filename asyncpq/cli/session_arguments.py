@@ -171,6 +171,19 @@ async def open_existing_index(session: Session, url: str, at: str | None, *, ref
         raise
 
 
+async def only_file(dataset: Dataset, why: str) -> str:
+    """Return the url of a dataset's only file. Raises InvalidOptionError, which begins with ``why``, if it has another
+    number of them."""
+    files = await dataset.files()
+    if len(files) != 1:
+        raise InvalidOptionError(
+            f"{why}, but the url names {len(files)}",
+            url=dataset.url,
+            hint="Name one of its files; `asyncpq inspect` lists them.",
+        )
+    return files[0]
+
+
 @asynccontextmanager
 async def opened(
     session: Session, url: str, index: str | None = None, version: TableVersion | None = None

@@ -128,9 +128,9 @@ def _read(
 
 async def _layout(session: Session, target: File | Dataset, url: str) -> Inspection:
     if isinstance(target, File):
-        return await target.inspect()
+        return (await target.inspect()).to_dict()
     async with await session.open_file(url) as file:
-        return await file.inspect()
+        return (await file.inspect()).to_dict()
 
 
 def _print(out: Console, text: str) -> None:

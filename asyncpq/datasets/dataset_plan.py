@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncpq.datasets.model import View
 from asyncpq.errors import printable
-from asyncpq.metrics import MAX_LOGGED
+from asyncpq.metrics import MAX_LOGGED, counted
 from asyncpq.records import dataclass
 from asyncpq.scan.fates import add_funnels, file_fate, funnel_step
 from asyncpq.scan.plan import Plan
@@ -155,18 +155,18 @@ class DatasetPlan:
             f"  {printable(self.description)}",
             *([f"  listing: {self.listing}"] if self.listing is not None else []),
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
-            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            *([f"  limit: {counted(self.limit, 'row')}"] if self.limit is not None else []),
             *[f"  index {printable(line)}" for line in self.index],
             f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
             f"{self.files_by_footer} by their footers",
-            f"  {self.num_requests} requests, {self.num_bytes} bytes for data",
+            f"  {counted(self.num_requests, 'request')}, {self.num_bytes} bytes for data",
             *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
         ]
         for plan in self.files[:_SHOWN]:
             lines.extend(f"  {line}" for line in plan.explain().splitlines())
         if len(self.files) > _SHOWN:
             lines.append(f"  ... and {len(self.files) - _SHOWN} more files")
-        lines.append(f"  planning took {self.metadata_requests} requests")
+        lines.append(f"  planning took {counted(self.metadata_requests, 'request')}")
         return "\n".join(lines)
 
     __str__ = explain

@@ -9,7 +9,7 @@ import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from operator import eq, itemgetter
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -195,7 +195,7 @@ class DataFiles(LazyRecords[DataFile]):
     __slots__ = ("partitions",)
 
     def __init__(self, rows: Sequence[ObjectRow | NamedRow], partitions: Mapping[str, Mapping[str, Any]]) -> None:
-        self.partitions = partitions
+        self.partitions: Mapping[str, Mapping[str, Any]] = partitions
         super().__init__(rows, self._file)
 
     @property
@@ -219,7 +219,7 @@ class DataFiles(LazyRecords[DataFile]):
         same = self.partitions == other.partitions and len(self.rows) == len(other.rows)
         return same and all(map(eq, map(times, self.rows), map(times, other.rows)))
 
-    __hash__ = None
+    __hash__: ClassVar[None] = None
 
 
 _NO_VALUES: Mapping[str, Any] = {}

@@ -360,7 +360,7 @@ class _Col:
             raise TypeError(f"col is a function: write col({name!r})")
 
 
-col = _Col()
+col: _Col = _Col()
 
 
 # -- lists of filters -------------------------------------------------------------------------------

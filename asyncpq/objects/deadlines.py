@@ -20,7 +20,7 @@ class Deadlines:
     __slots__ = ("running", "timeout_s", "timer")
 
     def __init__(self, timeout_s: float | None) -> None:
-        self.timeout_s = timeout_s
+        self.timeout_s: float | None = timeout_s
         self.running: dict[Deadline, float] = {}  # when they end, by time.monotonic(); in the order of their ends
         self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
 

@@ -45,10 +45,12 @@ class _Owner:
     __slots__ = ("key", "num_works", "used_s", "waiting")
 
     def __init__(self, key: object, used_s: float) -> None:
-        self.key = key
+        self.key: object = key
         self.waiting: deque[_Work] = deque()  # paused works first
-        self.num_works = 0  # running or waiting
-        self.used_s = used_s  # the time that its works ran; an owner begins with that of the owner with the least
+        self.num_works: int = 0  # running or waiting
+        self.used_s: float = (
+            used_s  # the time that its works ran; an owner begins with that of the owner with the least
+        )
 
 
 class _Work:
@@ -57,14 +59,14 @@ class _Work:
     __slots__ = ("began_s", "call", "future", "owner", "paused", "resumed", "stopped", "threads", "waited_s")
 
     def __init__(self, threads: FairThreads, call: Callable[[], Any], owner: _Owner) -> None:
-        self.threads = threads
-        self.call = call
-        self.owner = owner
-        self.stopped = False
-        self.paused = False
-        self.began_s = 0.0  # of its present turn
-        self.waited_s = 0.0  # when it waited for the event loop last
-        self.resumed = threading.Event()
+        self.threads: FairThreads = threads
+        self.call: Callable[[], Any] = call
+        self.owner: _Owner = owner
+        self.stopped: bool = False
+        self.paused: bool = False
+        self.began_s: float = 0.0  # of its present turn
+        self.waited_s: float = 0.0  # when it waited for the event loop last
+        self.resumed: threading.Event = threading.Event()
         self.future: Future[Any] = Future()
         self.future.set_running_or_notify_cancel()  # the cancellation of a waiter does not cancel it
 

@@ -39,7 +39,7 @@ class LoopCall(Generic[T]):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
-        self.begun = False
+        self.begun: bool = False
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
@@ -130,7 +130,7 @@ class LoopThread:
         self._raised: BaseException | None = None  # the last one that ended the loop
         self._unseen: BaseException | None = None  # nothing has waited for it
         self._over = False
-        self.refused = False
+        self.refused: bool = False
         self.thread: threading.Thread = threading.Thread(
             target=self._run, args=(threading.get_native_id(),), name=name, daemon=True
         )

@@ -188,7 +188,7 @@ class Burst:
     __slots__ = ("_began", "_cpu_began", "_fastest_s", "_fewest", "_num_bytes", "_requests", "_under_way", "is_over")
 
     def __init__(self) -> None:
-        self.is_over = False
+        self.is_over: bool = False
         self._began = time.monotonic()
         self._cpu_began = time.thread_time()
         self._fastest_s: float | None = None

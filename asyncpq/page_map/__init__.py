@@ -8,7 +8,7 @@ data for reports.
 
 from __future__ import annotations
 
-from asyncpq.page_map.html_page import framed, render
-from asyncpq.page_map.svg import render_png, render_svg
+from asyncpq.page_map.html_page import render
+from asyncpq.page_map.svg import framed, render_png, render_svg
 
 __all__ = ["framed", "render", "render_png", "render_svg"]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Parts of the drawing code, in the order of their use.
 SCRIPTS: Final = ("format", "paint", "model", "tiles", "ribbon", "grid", "details", "map", "waterfall", "story", "page")
-_MAX_FRAMED: Final = 8_000_000  # characters
 _ESCAPED: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -44,21 +43,6 @@ def render(document: Document) -> str:
         "palette": _json(palette.legend()),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _file("page.html"))
-
-
-def framed(document: Document, height: int = 640) -> str | None:
-    """Return the page of :func:`render` in an iframe of ``height`` pixels, so that it does not change a notebook's
-    style.
-
-    Returns None for a page larger than 8 MB, because the notebook file would contain it.
-    """
-    page = render(document)
-    if len(page) > _MAX_FRAMED:
-        return None
-    return (
-        f'<iframe title="asyncpq page map" sandbox="allow-scripts" loading="lazy" '
-        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
-    )
 
 
 def _json(value: object) -> str:

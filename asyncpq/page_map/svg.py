@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from asyncpq.page_map.picture_data import Document
 
 WIDTH: Final = 1200
+_MAX_FRAMED: Final = 8_000_000  # characters
 _MARGIN: Final = 40
 _ROOM: Final = WIDTH - 2 * _MARGIN
 _TEXT, _MUTED, _LINE, _SOFT = "#1d1c1a", "#65625b", "#e4e2dc", "#f1efea"
@@ -47,6 +49,17 @@ def render_svg(document: Document) -> str:
     if drawn["requests"] is not None:
         _waterfall(drawing, drawn["requests"])
     return drawing.finished(drawn["title"])
+
+
+def framed(document: Document) -> str | None:
+    """Return the drawing of :func:`render_svg` as an image for notebooks, which need no script for it and may be
+    untrusted; None if it is larger than 8 MB, because the notebook file would contain it."""
+    svg = render_svg(document)
+    if len(svg) > _MAX_FRAMED:
+        return None
+    data = base64.b64encode(svg.encode()).decode()
+    title = html.escape(picture(document)["title"])
+    return f'<img alt="page map of {title}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
 
 
 def render_png(document: Document, *, scale: int = 2) -> bytes:

@@ -64,7 +64,8 @@ class AlpPage:
     __slots__ = ("_column", "_format", "_log", "_table", "count", "data", "num_vectors", "vector_size")
 
     def __init__(self, data: bytes, start: int, physical_type: PhysicalType, limit: int, column: str) -> None:
-        self.data = data
+        self.data: bytes = data
+        self.count: int
         self._column = column
         self._table = start + _HEADER.size
         if physical_type not in _FORMATS:

@@ -16,7 +16,7 @@ from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.errors import printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.expressions.simplify import relative_columns
-from asyncpq.metrics import MAX_LOGGED, ReadMetrics
+from asyncpq.metrics import MAX_LOGGED, ReadMetrics, counted
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport
@@ -198,7 +198,7 @@ class Plan:
                 "by page indexes"
                 f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
             ),
-            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            *([f"  limit: {counted(self.limit, 'row')}"] if self.limit is not None else []),
             f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
         ]
         if pruning.row_groups_proven:
@@ -212,7 +212,7 @@ class Plan:
             pages_by = "by page locations" if self.learnt else "by page indexes"
             lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} {pages_by}")
         if self.requests or self.late:
-            asked = f"{self.num_requests} request{'' if self.num_requests == 1 else 's'}, {self.num_bytes} bytes"
+            asked = f"{counted(self.num_requests, 'request')}, {self.num_bytes} bytes"
             lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from memory")
         else:
             lines.append(f"  no requests: {self.cached_bytes} bytes from memory")
@@ -234,7 +234,7 @@ class Plan:
         if self.learnt:
             lines.append(f"  page locations learnt: {_listed(self.learnt)}")
         lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
-        lines.append(f"  planning took {self.metadata_requests} requests")
+        lines.append(f"  planning took {counted(self.metadata_requests, 'request')}")
         return "\n".join(lines)
 
     __str__ = explain

@@ -13,19 +13,20 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohappyeyeballs
 
 from asyncpq.storage.threads import start_thread
 
+Address: TypeAlias = tuple[socket.AddressFamily | int, socket.SocketKind | int, int, str, tuple[Any, ...]]
+"""An address as ``socket.getaddrinfo`` returns it."""
+
 #: How long to wait for a connection to one address before another address is tried as well.
 _OTHER_ADDRESS_S = 0.25
 
 
-async def look_up(
-    host: str, port: int, *, family: int = socket.AF_UNSPEC, flags: int = 0
-) -> list[aiohappyeyeballs.AddrInfoType]:
+async def look_up(host: str, port: int, *, family: int = socket.AF_UNSPEC, flags: int = 0) -> list[Address]:
     """Return the addresses of a host, as ``socket.getaddrinfo`` does. The caller limits the time; the thread of a
     lookup that is cancelled ends when the name server has answered, or with the process.
 
@@ -52,7 +53,7 @@ async def look_up(
     return await asyncio.wrap_future(found)
 
 
-async def connect(addresses: list[aiohappyeyeballs.AddrInfoType]) -> socket.socket:
+async def connect(addresses: list[Address]) -> socket.socket:
     """Return a socket that is connected to one of the addresses. Raises OSError if none accepts."""
     return await aiohappyeyeballs.start_connection(
         addresses, happy_eyeballs_delay=_OTHER_ADDRESS_S, loop=asyncio.get_running_loop()

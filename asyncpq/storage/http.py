@@ -208,7 +208,7 @@ class HttpObject(Unpicklable):
         self.client: str = store.wire.client
         self.headers = headers
         self._transport = store.transport
-        self.traits = store.traits
+        self.traits: defaultdict[str, ServerTraits] = store.traits
         self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
         self.server: str = target.host_port_subcomponent or ""

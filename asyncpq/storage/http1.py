@@ -15,9 +15,7 @@ from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import aiohappyeyeballs
-
-from asyncpq.storage.addresses import connect, look_up
+from asyncpq.storage.addresses import Address, connect, look_up
 
 _MAX_LINE_BYTES = 8 * 1024
 # Bytes of a chunked body's lines: sizes with their extensions, and trailers. A chunk of one byte has 5 of them.
@@ -486,9 +484,7 @@ class ConnectionPool:
         except OSError:  # TimeoutError is one
             return False
 
-    async def _resolve(
-        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
-    ) -> list[aiohappyeyeballs.AddrInfoType]:
+    async def _resolve(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> list[Address]:
         """Return the host's addresses. Concurrent calls share one DNS lookup."""
         resolved = self._resolved.get(endpoint)
         if resolved is None or resolved[0] + _RESOLVED_S < loop.time():

@@ -33,12 +33,12 @@ class Pace:
     __slots__ = ("_before", "_count", "_near", "_served_then", "_since", "next_at", "rate", "served", "slowed_at")
 
     def __init__(self) -> None:
-        self.rate = math.inf
-        self.next_at = -math.inf
-        self.served = 0
+        self.rate: float = math.inf
+        self.next_at: float = -math.inf
+        self.served: int = 0
         self._near = math.inf  # the rate up to which the increase is fast
         self._served_then = 0  # ``served`` at the last decrease
-        self.slowed_at = -math.inf
+        self.slowed_at: float = -math.inf
         self._since = -math.inf  # beginning of the window in which ``_count`` requests succeeded
         self._count = 0
         self._before = 0.0  # rate of successes in the window before

@@ -57,9 +57,9 @@ def test_facts_are_cut_only_where_asked() -> None:
 def test_costs_have_units_and_no_rows_where_none_was_read() -> None:
     metrics = ReadMetrics()
     metrics.requests, metrics.rounds, metrics.bytes_fetched = 2, 1, 3 << 20
-    assert cost_text(metrics) == "2 requests in 1 rounds, 3 MiB; cache hits 0, misses 0"
+    assert cost_text(metrics) == "2 requests in 1 round, 3 MiB; cache hits 0, misses 0"
     metrics.row_groups_read = metrics.row_groups_total = metrics.rows_scanned = 3
-    assert cost_text(metrics) == ("2 requests in 1 rounds, 3 MiB; row groups 3 of 3, pages 0; cache hits 0, misses 0")
+    assert cost_text(metrics) == ("2 requests in 1 round, 3 MiB; row groups 3 of 3, pages 0; cache hits 0, misses 0")
     metrics.pages_read = 1
     assert "pages 1, rows 3 seen and 0 returned;" in cost_text(metrics)
 

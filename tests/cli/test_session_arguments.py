@@ -67,7 +67,7 @@ def test_a_url_names_one_file_or_many(folder: Path) -> None:
 def test_the_cost_is_printed_to_stderr(folder: Path) -> None:
     done = run.invoke(app, ["count", str(folder / "a.parquet"), "--stats", "--disk-cache", str(folder / "cache")])
     assert done.stdout == "File 3\n"
-    assert done.stderr.startswith("1 requests in 1 rounds")
+    assert done.stderr.startswith("1 request in 1 round")
     assert (folder / "cache").is_dir()
 
 

@@ -49,6 +49,13 @@ def test_a_delta_table(tmp_path: Path) -> None:
     assert len(invoke("lookup", tmp_path / "t", "--key", "id=1", "--version", 0, "--format", "ndjson").stdout) > 0
     assert "1 row" in invoke("why", tmp_path / "t", "--key", "id=1", "--version", 0).stdout
     assert invoke("explain", tmp_path / "t", "--version", 0).stdout
+    for command in ("inspect", "lint"):
+        assert invoke(command, tmp_path / "t", "--version", 0).stdout
+    assert "1 file" in invoke("inspect", tmp_path / "t", "--version", 0).stdout
+    assert "3 rows" in invoke("meta", tmp_path / "t", "--version", 0).stdout
+    assert invoke("take", tmp_path / "t", 2, 0, "--version", 0, "--format", "ndjson").stdout == '{"id": 2}\n{"id": 0}\n'
+    for command, arguments in (("take", [0]), ("meta", [])):
+        assert "but the url names 2" in invoke(command, tmp_path / "t", *arguments, code=2).stderr
     for option, value, says in (
         ("--version", 99, "version 99 does not exist: the newest version of the table is 1"),
         ("--version", "x", "'x' is no version of a Delta table"),

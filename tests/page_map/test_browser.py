@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.page_map import framed, render
+from asyncpq.page_map import render
 from tests import report_documents as documents
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -148,16 +148,6 @@ def test_names_of_files_stay_text(show: Open) -> None:
     assert "<script>alert(1)</script>" in page.locator("h1").inner_text()
     assert page.locator("h1 *, img, b:text('bold')").count() == 0
     assert "<script>alert(1)</script>" in details(page)
-
-
-def test_a_notebook_frame_runs_in_a_page_of_its_own(show: Open) -> None:
-    page = show(f"<!doctype html><style>* {{ color: red }}</style>{framed(story())}")
-    frame = page.frame_locator("iframe")
-    frame.locator("html[data-ready]").wait_for(state="attached")
-    assert frame.locator("h1").inner_text() == "Lookup of id = 42"
-    frame.locator("#stage").focus()
-    page.keyboard.press("Enter")
-    assert frame.locator("#details h3").inner_text() == "id, page 7"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 from html.parser import HTMLParser
@@ -80,17 +79,6 @@ def test_names_of_files_are_text() -> None:
         "\u202e", "\\u202e"
     ).replace("\x00", "\\x00")
     assert parts.content["title"].startswith("Lookup of </script>")
-
-
-def test_the_frame_holds_the_page() -> None:
-    document = documents.every_document()[0]
-    frame = framed(document, height=300)
-    assert frame is not None
-    (found,) = [attributes for tag, attributes in _Parts(frame).elements if tag == "iframe"]
-    assert found["srcdoc"] == render(document)
-    assert found["sandbox"] == "allow-scripts"
-    assert "height:300px" in (found["style"] or "")
-    assert html.unescape(html.escape(render(document))) == render(document)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -10,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import asyncpq
+from asyncpq.page_map import render
 from asyncpq.testing import ObjectServer
 from tests.costs import cost_of
 
@@ -22,16 +25,71 @@ def write(path: Path) -> None:
     pq.write_table(TABLE, path, row_group_size=5_000, data_page_size=4_000, write_page_index=True)
 
 
-def picture(frame: str | None) -> Any:
-    """The picture in a frame of a notebook."""
-    assert frame is not None
-    page = re.search(r'srcdoc="(.*)"></iframe>', frame, re.DOTALL)
-    assert page is not None
-    found = re.search(r'id="picture">(.*?)</script>', html.unescape(page[1]))
+@pytest.fixture
+def _data_as_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks get the data of a page map instead of its drawing."""
+
+    def data(document: Any) -> str:
+        found = re.search(r'id="picture">(.*?)</script>', render(document))
+        assert found is not None
+        return found[1]
+
+    monkeypatch.setattr("asyncpq.page_map.svg.render_svg", data)
+
+
+def content(shown: str | None) -> str:
+    """What the image of a notebook holds."""
+    assert shown is not None
+    found = re.fullmatch(r'<img alt="page map of [^"]*" style="[^"]*" src="data:image/svg\+xml;base64,(.*)">', shown)
     assert found is not None
-    return json.loads(found[1])
+    return base64.b64decode(found[1]).decode()
 
 
+def picture(shown: str | None) -> Any:
+    """The picture in a notebook's output."""
+    return json.loads(content(shown))
+
+
+async def test_outputs_are_small_and_have_no_script(tmp_path: Path) -> None:
+    write(tmp_path / "file.parquet")
+    async with asyncpq.Session() as session:
+        file = await session.open_file(tmp_path / "file.parquet")
+        lake = await session.open_dataset(f"{tmp_path}/")
+        why = await file.why(lookup={"id": 7_000})
+        plan = await file.plan(lookup={"id": 7_000})
+        reports = [await file.inspect(), await file.lint(), await lake.inspect(), await lake.lint()]
+        outputs: list[Any] = [why, plan, file, lake, file.metrics, *reports]
+        for shown in outputs:
+            made = shown._repr_html_()
+            assert made is not None
+            assert len(made) <= 15 << 10  # with the little data of this file
+            assert "<script" not in made
+            if "<img" in made:
+                assert content(made).startswith("<svg ")
+
+
+async def test_reports_are_dicts_and_texts(tmp_path: Path) -> None:
+    numbers = [row * 7_919 % 100_000 for row in range(100_000)]
+    table = pa.table({"id": numbers, "name": [f"n{number}" for number in numbers]})
+    pq.write_table(table, tmp_path / "<i>.parquet", row_group_size=50_000)
+    async with asyncpq.Session() as session, await session.open_dataset(f"{tmp_path}/") as lake:
+        file = await session.open_file(tmp_path / "<i>.parquet")
+        for linted in (await file.lint(["id"]), await lake.lint(["id"])):
+            assert json.loads(json.dumps(linted.to_dict())) == dict(linted)
+            titles = [cause["title"] for cause in linted["findings"]]
+            assert titles
+            for title in titles:
+                assert title in linted.explain()
+                assert title in html.unescape(linted._repr_html_())
+            assert "<i>" not in linted._repr_html_()
+            assert str(linted) == linted.explain()
+        for inspected in (await file.inspect(), await lake.inspect()):
+            assert json.loads(json.dumps(inspected.to_dict())) == dict(inspected)
+            assert "100,000 rows in 2 row groups" in inspected.explain()
+            assert "name: BYTE_ARRAY" in str(inspected)
+
+
+@pytest.mark.usefixtures("_data_as_drawing")
 async def test_a_file_shows_what_is_in_memory(tmp_path: Path) -> None:
     write(tmp_path / "file.parquet")
     async with ObjectServer() as server:
@@ -54,6 +112,7 @@ async def test_a_file_shows_what_is_in_memory(tmp_path: Path) -> None:
             assert cost.requests > 0
 
 
+@pytest.mark.usefixtures("_data_as_drawing")
 async def test_a_dataset_shows_the_files_of_its_listing(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / f"{name}.parquet")
@@ -62,6 +121,7 @@ async def test_a_dataset_shows_the_files_of_its_listing(tmp_path: Path) -> None:
         assert [Path(file[0]).name for file in drawn["files"]] == ["a.parquet", "b.parquet"]
 
 
+@pytest.mark.usefixtures("_data_as_drawing")
 def test_the_blocking_forms(tmp_path: Path) -> None:
     write(tmp_path / "file.parquet")
     with asyncpq.blocking.open_file(tmp_path / "file.parquet") as file:
@@ -70,6 +130,7 @@ def test_the_blocking_forms(tmp_path: Path) -> None:
         assert picture(dataset._repr_html_())["kind"] == "dataset inspection"
 
 
+@pytest.mark.usefixtures("_data_as_drawing")
 async def test_plans_show_the_object_that_they_would_read(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     async with asyncpq.Session() as session:

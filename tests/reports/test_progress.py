@@ -82,3 +82,25 @@ async def test_a_build_is_watched_while_it_runs(tmp_path: Path, monkeypatch: pyt
         async with await session.open_dataset(f"{tmp_path}/lake/") as dataset:
             await dataset.lookup({"id": 1})
         assert len(hooked) > len(shown)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_session_shows_its_long_reads(blocking: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(progress, "_WAIT_S", 0)
+    monkeypatch.setattr(progress, "_console", lambda: Console(file=out, force_terminal=True, width=100))
+    for name in "abc":
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / f"{name}.parquet")
+    if blocking:
+        with asyncpq.blocking.BlockingSession() as session:
+            lake = session.open_dataset(tmp_path)
+            with session.progress():
+                assert lake.read().num_rows == 6
+    else:
+        async with asyncpq.Session() as session_, await session_.open_dataset(tmp_path) as dataset:
+            with session_.progress():
+                assert (await dataset.read()).num_rows == 6
+            shown = out.getvalue()
+            await dataset.read()
+            assert out.getvalue() == shown, "after the block"
+    assert "3/3" in out.getvalue()

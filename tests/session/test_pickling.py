@@ -31,7 +31,7 @@ async def test_a_plan(path: str, many: bool) -> None:
         same = pickle.loads(pickle.dumps(plan))
         assert same == plan == copy.deepcopy(plan)
         assert (same.explain(), same.to_dict()) == (plan.explain(), plan.to_dict())
-    assert "<svg" in same._repr_html_() or "<iframe" in same._repr_html_()
+    assert "<img" in same._repr_html_()
 
 
 @pytest.mark.parametrize("change", [pickle.dumps, copy.copy, copy.deepcopy])

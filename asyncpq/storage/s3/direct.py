@@ -86,7 +86,7 @@ class DirectBucket(Unpicklable):
         self.route = route
         # pages of the last listings: a page with the same bytes is not parsed again
         self.known_pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_PAGES)
-        self.pages_lock = threading.Lock()  # pages are parsed in threads
+        self.pages_lock: threading.Lock = threading.Lock()  # pages are parsed in threads
         self._root: tuple[tuple[str, str, str | None], HttpTarget] | None = None  # of "/", as the route is now
 
     @property
