@@ -194,8 +194,7 @@ class Operation:
         if not self._running:
             return
         self._running = False
-        for total in self.totals:
-            total.add(self.metrics)
+        self.metrics.add_to(*self.totals)
         if self._span is not None:
             self._span.end(self.metrics, error)
         self.metrics.ended = ended = time.monotonic()

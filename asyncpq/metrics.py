@@ -271,55 +271,56 @@ class ReadMetrics:
 
     def add_part(self, part: ReadMetrics) -> None:
         """Add the counts and the log of a :meth:`part` that has ended."""
-        rounds = max(self.rounds, part.rounds)
-        self._add(part)
-        self.rounds = rounds
+        rounds, wait_s = max(self.rounds, part.rounds), self.wait_s
+        part.add_to(self)
+        self.rounds, self.wait_s = rounds, wait_s
         self.log.extend(part.log[: MAX_LOGGED - len(self.log)])
 
-    def add(self, other: ReadMetrics) -> None:
-        """Add the counts of a read that has ended, and its log, if this is measured by :func:`measure`."""
-        self._add(other)
-        self.rounds += other.rounds
-        self.wait_s += other.wait_s
-        if self._keeps_log:
-            self.log.extend(other.log[: MAX_LOGGED - len(self.log)])
-
-    def _add(self, other: ReadMetrics) -> None:
-        other.totals = (*other.totals, self)
-        # field by field: a loop over the names would be the slowest step at the end of a lookup
-        self.requests += other.requests
-        self.retries += other.retries
-        self.throttles += other.throttles
-        self.paced_s += other.paced_s
-        self.hedges += other.hedges
-        self.bytes_fetched += other.bytes_fetched
-        for purpose, requests in other.requests_by_purpose.items():
-            self.requests_by_purpose[purpose] = self.requests_by_purpose.get(purpose, 0) + requests
-            self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + other.bytes_by_purpose[purpose]
-        self.cache_hits += other.cache_hits
-        self.cache_misses += other.cache_misses
-        self.disk_hits += other.disk_hits
-        self.shared_hits += other.shared_hits
-        self.files_total += other.files_total
-        self.files_ruled_out += other.files_ruled_out
-        self.files_opened += other.files_opened
-        self.files_read += other.files_read
-        self.files_skipped += other.files_skipped
-        self.row_groups_total += other.row_groups_total
-        self.row_groups_read += other.row_groups_read
-        self.row_groups_by_bloom += other.row_groups_by_bloom
-        self.row_groups_proven += other.row_groups_proven
-        self.pages_total += other.pages_total
-        self.pages_read += other.pages_read
-        self.rows_scanned += other.rows_scanned
-        self.rows_returned += other.rows_returned
-        self.restarts += other.restarts
-        self.decode_s += other.decode_s
-        self.guarantee = other.guarantee or self.guarantee
-        self.store_path = other.store_path or self.store_path
-        self.server = other.server or self.server
-        for reason in other.fallbacks:
-            self.fall_back(reason)
+    def add_to(self, *totals: ReadMetrics) -> None:
+        """Add the counts of this read, which has ended, to each of the sums, and its log to those of them that
+        :func:`measure` made."""
+        self.totals += totals
+        for total in totals:
+            # field by field: a loop over the names would be the slowest step at the end of a lookup
+            total.requests += self.requests
+            total.retries += self.retries
+            total.throttles += self.throttles
+            total.paced_s += self.paced_s
+            total.hedges += self.hedges
+            total.bytes_fetched += self.bytes_fetched
+            total.rounds += self.rounds
+            for purpose, requests in self.requests_by_purpose.items():
+                total.requests_by_purpose[purpose] = total.requests_by_purpose.get(purpose, 0) + requests
+                total.bytes_by_purpose[purpose] = (
+                    total.bytes_by_purpose.get(purpose, 0) + self.bytes_by_purpose[purpose]
+                )
+            total.cache_hits += self.cache_hits
+            total.cache_misses += self.cache_misses
+            total.disk_hits += self.disk_hits
+            total.shared_hits += self.shared_hits
+            total.files_total += self.files_total
+            total.files_ruled_out += self.files_ruled_out
+            total.files_opened += self.files_opened
+            total.files_read += self.files_read
+            total.files_skipped += self.files_skipped
+            total.row_groups_total += self.row_groups_total
+            total.row_groups_read += self.row_groups_read
+            total.row_groups_by_bloom += self.row_groups_by_bloom
+            total.row_groups_proven += self.row_groups_proven
+            total.pages_total += self.pages_total
+            total.pages_read += self.pages_read
+            total.rows_scanned += self.rows_scanned
+            total.rows_returned += self.rows_returned
+            total.restarts += self.restarts
+            total.wait_s += self.wait_s
+            total.decode_s += self.decode_s
+            total.guarantee = self.guarantee or total.guarantee
+            total.store_path = self.store_path or total.store_path
+            total.server = self.server or total.server
+            for reason in self.fallbacks:
+                total.fall_back(reason)
+            if total._keeps_log:  # noqa: SLF001
+                total.log.extend(self.log[: MAX_LOGGED - len(total.log)])
 
 
 _EXPORTED = tuple(

@@ -61,8 +61,7 @@ def test_a_session_adds_up(ended: list[ReadMetrics], late: list[RequestRecord]) 
     session = ReadMetrics()
     with asyncpq.measure() as block:
         for read in ended:
-            session.add(read)
-            block.add(read)
+            read.add_to(session, block)
     for name in NUMBERS:
         assert getattr(session, name) == sum(getattr(read, name) for read in ended), name
     assert session.log == []
@@ -192,7 +191,7 @@ def test_parts_add_up_side_by_side(parts: list[list[RequestRecord]], before: int
     assert whole.requests == len(everything) == len(whole.log)
     assert whole.bytes_fetched == sum(record.bytes for record in everything)
     assert whole.rounds == max([before, *[record.round for record in everything]])  # not their sum
-    session.add(whole)
+    whole.add_to(session)
     if ended:  # a fetch that outlives the file's part, and the read
         ended[0].record(late)
         assert (whole.requests, session.requests) == (len(everything) + 1, len(everything) + 1)

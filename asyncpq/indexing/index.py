@@ -382,7 +382,7 @@ async def build_index(
     done = await build(runtime, backend, source, index_tables, operation, options, base, None, executor)
     refreshed = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
     index = Index(runtime, backend, Head(backend, refreshed.manifest), look, options, executor)
-    index.metrics.add(operation.metrics)
+    operation.metrics.add_to(index.metrics)
     index.refreshed = refreshed
     return index
 
@@ -421,7 +421,7 @@ async def open_index(
             hint=f"Call build_index() again for {backend.description}: it continues from the committed progress.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
-    index.metrics.add(operation.metrics)
+    operation.metrics.add_to(index.metrics)
     return index
 
 

@@ -122,7 +122,8 @@ class _FilesOpening:
         if self.place is None and self.view is not View.SNAPSHOT:
             return await self._with_index_below()
         if self.place is None:  # the index below the prefix lists the files
-            below = await self._index_if_any(f"{self._folder}{INDEX_FOLDER}") if self._folder else None
+            folder = f"{self._folder}{INDEX_FOLDER}"
+            below = await self._index_if_any(folder, self.operation) if self._folder else None
             if below is not None:
                 return self._snapshot(below)
             raise InvalidOptionError(
@@ -131,7 +132,7 @@ class _FilesOpening:
                 hint="Build an index with build_index(), or pass the place of an existing one: index=...",
             )
         is_prefix = bool(self.files.folder) and self.files.pattern is None
-        index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
+        index = await self._index(self.place, self.operation, strict=self.view is View.SNAPSHOT)
         from asyncpq.indexing.build import index_source
 
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
@@ -161,7 +162,7 @@ class _FilesOpening:
         def find() -> asyncio.Task[OpenIndex | None]:
             nonlocal finding
             if finding is None:
-                opening = self._index_if_any(f"{folder}{INDEX_FOLDER}")
+                opening = self._index_beside(f"{folder}{INDEX_FOLDER}", self.operation.metrics.rounds)
                 finding = asyncio.get_running_loop().create_task(opening)
             return finding
 
@@ -231,7 +232,7 @@ class _FilesOpening:
             return None
         if self.view is not None or (self.place is None and not self.own):
             raise self._not_all_count()
-        return await self._index(f"{self.files.folder}{INDEX_FOLDER}", strict=True)
+        return await self._index(f"{self.files.folder}{INDEX_FOLDER}", self.operation, strict=True)
 
     def _not_all_count(self) -> InvalidOptionError:
         return InvalidOptionError(
@@ -258,20 +259,29 @@ class _FilesOpening:
             )
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
-    async def _index(self, backend: object, *, strict: bool) -> OpenIndex:
+    async def _index(self, backend: object, operation: Operation, *, strict: bool) -> OpenIndex:
         await _load_indexing(self.runtime)
         from asyncpq.indexing.build import index_source
 
         root = index_source.root_of(self.files) if self.files.pattern is None else ""
         return await _open(
-            self.runtime, backend, self.operation, self.options.listing_max_age_s, root or None, strict=strict
+            self.runtime, backend, operation, self.options.listing_max_age_s, root or None, strict=strict
         )
 
-    async def _index_if_any(self, backend: object) -> OpenIndex | None:
+    async def _index_if_any(self, backend: object, operation: Operation) -> OpenIndex | None:
         try:
-            return await self._index(backend, strict=True)
+            return await self._index(backend, operation, strict=True)
         except ObjectNotFoundError:  # dropped since the listing
             return None
+
+    async def _index_beside(self, backend: object, rounds: int) -> OpenIndex | None:
+        """Open the index, if there is one, concurrently with the files. ``rounds``: of requests before it, which do not
+        include those of the files."""
+        part = self.operation.part(self.operation.url, rounds)
+        try:
+            return await self._index_if_any(backend, part)
+        finally:
+            self.operation.metrics.add_part(part.metrics)
 
     async def _usable(self, finding: asyncio.Task[OpenIndex | None]) -> OpenIndex | None:
         """Wait for ``finding``, and return the index that it opened; None if it is damaged or was written by a newer

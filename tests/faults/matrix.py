@@ -143,7 +143,7 @@ class Matrix:
                     if name in THROTTLES:
                         async with self.session(retry) as own:
                             what, _ = await self._run(own, case)
-                        session.metrics.add(own.metrics)
+                        own.metrics.add_to(session.metrics)
                     else:
                         what, _ = await self._run(session, case)
                 return Outcome(case, what, len(self._log(case)))

@@ -123,7 +123,7 @@ def test_fallbacks_of_a_session_are_bounded() -> None:
         for _ in range(2):
             read.fall_back(f"column {number}")
         assert read.fallbacks == [f"column {number}"]
-        session.add(read)
+        read.add_to(session)
     assert session.fallbacks == [f"column {number}" for number in range(MAX_FALLBACKS)]
 
 

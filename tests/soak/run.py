@@ -104,8 +104,8 @@ class Soak:
             changer.cancel()
             await asyncio.wait([keeper, changer])
             await self.current.close()
-            self.report.metrics.add(lasting.metrics)
-            self.report.metrics.add(self.current.metrics)
+            lasting.metrics.add_to(self.report.metrics)
+            self.current.metrics.add_to(self.report.metrics)
         return self.report
 
     def session(self) -> asyncpq.Session:
@@ -171,7 +171,7 @@ class Soak:
             old, self.current = self.current, self.session()
             await self.current.__aenter__()
             await old.close()
-            self.report.metrics.add(old.metrics)
+            old.metrics.add_to(self.report.metrics)
 
     async def read_on(self, lasting: asyncpq.Session, rng: random.Random) -> None:
         while time.monotonic() < self.stop_at:

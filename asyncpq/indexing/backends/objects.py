@@ -246,7 +246,7 @@ class ObjectBackend:
             if operation is not None:
                 operation.metrics.add_part(metrics)
             else:
-                self._runtime.metrics.add(metrics)
+                metrics.add_to(self._runtime.metrics)
 
     async def check_writable(self) -> None:
         """Raise UnsupportedStoreError if the store cannot be written."""
