@@ -1,7 +1,7 @@
 """What must hold before a release: `make release-check`.
 
 Builds the wheel and the source archive twice, from what git holds, and compares them byte by byte; checks contents and
-metadata; installs `asyncpq-parquet[cli]` from the wheel, as users do; installs the wheel into a fresh environment, where
+metadata; installs `asyncpq-parquet[cli]` from the wheel, as users do, and the wheel into a fresh environment, where
 mypy, pyright and pyrefly check a user's program and pyright the types of all public names; writes the bill of materials
 of what a user gets. Ends with an error at the first thing that does not hold. Leaves all of it in dist/.
 """

@@ -296,6 +296,7 @@ class _BlockingReads(_Bridge[Q]):
     url: _Attribute[Any, str] = _Attribute[Any, str](lambda inner: inner.url)
     schema: _Attribute[Any, Any] = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
     metrics: _Attribute[Any, ReadMetrics] = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    opening: _Attribute[Any, ReadMetrics | None] = _Attribute[Any, ReadMetrics | None](lambda inner: inner.opening)
 
     def __enter__(self) -> Self:
         return self

@@ -27,7 +27,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
+from asyncpq.scan.merged_lookups import UNDER_WAY, LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -316,8 +316,8 @@ class File(Unpicklable):
         merged = self._merged
         merged.under_way += 1
         try:
-            shape = merged.shape(request, wanted) if plain and access is None and not dictionaries else None
-            if shape is not None:
+            usual = plain and access is None and not dictionaries and merged.under_way >= UNDER_WAY
+            if usual and (shape := merged.shape(request, wanted)) is not None:
                 return await self._looked_up(request, *shape)
             _, table = await self._collect(request, self._operation("lookup"))
         finally:
@@ -520,7 +520,7 @@ class File(Unpicklable):
             async with runtime.deadline(url):
                 plan, tables = await self._read(request, operation)
             operation.metrics.rows_returned = plan.file_scan.rows_matched
-        return plan, _joined(plan, tables)
+        return plan, tables[0] if len(tables) == 1 else _joined(plan, tables)
 
     async def _read(
         self, request: ScanRequest, operation: Operation, *, merged: bool = False

@@ -1,4 +1,5 @@
-"""From raw files to lookups: ``python -m examples.spark_pipeline``, with ``pip install 'asyncpq-parquet[spark]'`` and Java.
+"""From raw files to lookups: ``python -m examples.spark_pipeline``, with Java and
+``pip install 'asyncpq-parquet[spark]'``.
 
 Spark, in local mode, rewrites a folder of raw files into one that is sorted by ``user``, with page indexes, and builds
 an index of the column ``id``. Then a service that knows nothing of Spark looks rows up, many at once, and says what

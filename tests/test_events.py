@@ -16,7 +16,6 @@ import pytest
 import asyncpq
 from asyncpq import events
 from asyncpq.events import Event
-from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import Fault, ObjectServer
 from tests.costs import cost_of
 from tests.faults.operations import parquet
@@ -276,7 +275,7 @@ def test_restarts_are_logged_once_a_minute_and_object(
     for second in range(130):
         clock[0] = float(second)
         for url in ("s3://bucket/a", "s3://bucket/b"):
-            events.Operation("lookup", url, ReadMetrics(), None).restarts()
+            events.Operation("lookup", url, (), None).restarts()
     lines = [record.getMessage() for record in caplog.records]
     for url in ("s3://bucket/a", "s3://bucket/b"):
         first = f"lookup of {url} starts again: the object has changed"

@@ -263,7 +263,9 @@ async def test_why_tells_of_one_call() -> None:
 
 def test_blocking_calls_are_measured(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(DATA)
-    with asyncpq.blocking.open_file(tmp_path / "a.parquet") as file:
+    with asyncpq.measure() as opening, asyncpq.blocking.open_file(tmp_path / "a.parquet") as file:
+        assert file.opening is not None
+        assert (file.opening.counts(), file.opening.requests) == (opening.counts(), 1)
         with asyncpq.measure() as cost:
             file.lookup({"id": 5})
             assert len(list(file.scan(["id"], limit=3))) == 1

@@ -1,7 +1,7 @@
 """Run a command in an event loop. An error ends the process with one line on stderr and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage (options, names, expressions), 3 not found, 4 not allowed (credentials,
-rights), 5 ``lint --strict`` has findings, 130 interrupted.
+rights), 5 ``lint --strict`` has findings other than notes, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import is_list
 from asyncpq.decoding.filter import column_type
+from asyncpq.decoding.functions import function_type
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.decoding.variants import part_type
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import Expression, VariantTest, resolve_times, tree
+from asyncpq.expressions import Expression, FunctionTest, VariantTest, resolve_times, tree
 from asyncpq.expressions.scalars import Scalar, Timestamp, Untyped
 from asyncpq.expressions.simplify import has_open_literals, relative_columns
 from asyncpq.expressions.sql_literals import clock, date, moment
@@ -42,7 +43,12 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
         column = atom.column
         if column is None or not has_open_literals(atom):
             return atom
-        type_ = part_type(atom.type) if isinstance(atom, VariantTest) else _value_type(column, schema)
+        if isinstance(atom, VariantTest):
+            type_ = part_type(atom.type)
+        elif isinstance(atom, FunctionTest):
+            type_ = function_type(atom, column_type(column, schema))
+        else:
+            type_ = _value_type(column, schema)
         if relative_columns(atom):
             stored = storage_type(type_)
             if not isinstance(stored, pa.TimestampType):

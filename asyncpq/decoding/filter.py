@@ -42,7 +42,7 @@ from asyncpq.decoding.typed_literals import (
     storage_values,
 )
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError, nearest_column
-from asyncpq.expressions import Expression, VariantTest, columns, simplify, tree
+from asyncpq.expressions import Expression, FunctionTest, VariantTest, columns, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.records import dataclass
 
@@ -376,6 +376,18 @@ class _Compiler:
         find = in_slices(lambda values: test({expr.test.column or "": read(values)}), _PYTHON_STEPS)
         return lambda arrays: find(column.get(arrays))
 
+    def _function(self, expr: FunctionTest) -> Evaluate:
+        from asyncpq.decoding.functions import function_kernel  # few predicates have functions
+
+        column = self._column(expr.column)
+        type_, apply = function_kernel(expr, column.type)
+        inner = _Compiler({expr.test.column or "": type_}, {})
+        test = inner.compile(expr.test)
+        if inner.engine_atoms:
+            self.engine_atoms.append(expr)
+        self.cost += inner.cost + 1
+        return _on_values(column, lambda values: test({expr.test.column or "": apply(values)}))
+
     def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]
         atom = EngineAtom(expr, {column.name: column.type for column in operands})
@@ -405,6 +417,7 @@ class _Compiler:
         tree.Has: _has,
         tree.IntersectsBox: _box,
         VariantTest: _variant,
+        FunctionTest: _function,
         tree.ColumnComparison: _engine,
     }
 

@@ -175,7 +175,7 @@ async def plan_write(
             "index_kinds: an append cannot change the index tables of the lake, which are"
             f" {', '.join(map(str, base.tables))}",
             url=safe_url(folder),
-            hint="Append without them, or overwrite the lake.",
+            hint="Append without index_kinds, or overwrite the lake.",
         )
     if base is None:
         await _begin(session, folder)

@@ -362,11 +362,17 @@ def _plain(value: Any) -> Any:
     return [name, value.isoformat() if isinstance(value, (dt.date, dt.time)) else str(value)]
 
 
+def _time(nanoseconds: int, zone: str | None) -> pa.Scalar[Any]:
+    if -(1 << 63) <= nanoseconds < 1 << 63:
+        return pa.scalar(nanoseconds, pa.timestamp("ns", zone))
+    return pa.scalar(nanoseconds // 1000, pa.timestamp("us", zone))  # before 1677 or after 2262: of microseconds
+
+
 _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
     "Day": lambda since_epoch: pa.scalar(since_epoch, pa.date32()),
     "float": float.fromhex,
     "bytes": base64.b64decode,
-    "Timestamp": lambda nanoseconds, zone: pa.scalar(nanoseconds, pa.timestamp("ns", zone)),
+    "Timestamp": lambda nanoseconds, zone: _time(nanoseconds, zone),
     "TimeOfDay": lambda nanoseconds: pa.scalar(nanoseconds, pa.time64("ns")),
     "Duration": lambda nanoseconds: pa.scalar(nanoseconds, pa.duration("ns")),
     "timedelta": dt.timedelta,

@@ -10,6 +10,7 @@ from asyncpq.expressions.builder import Column as Column
 from asyncpq.expressions.builder import col as col
 from asyncpq.expressions.builder import parse_filters as parse_filters
 from asyncpq.expressions.builder import parse_where as parse_where
+from asyncpq.expressions.functions import FunctionTest as FunctionTest
 from asyncpq.expressions.simplify import ValueRanges as ValueRanges
 from asyncpq.expressions.simplify import column_ranges as column_ranges
 from asyncpq.expressions.simplify import conjunction as conjunction

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncpq.checkpoints import paused, sorted_distinct
 from asyncpq.expressions import tree
+from asyncpq.expressions.functions import FunctionTest
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.variant import VariantTest
 from asyncpq.records import dataclass
@@ -413,6 +414,10 @@ def _part(_: VariantTest, __: Truth, ___: ValueDomain) -> ResultValues:
     return _unknown("a part of a variant is compared", null=True)
 
 
+def _function(_: FunctionTest, truth: Truth, __: ValueDomain) -> ResultValues:
+    return _unknown("a function of the column is compared", null=truth is Truth.NULL)
+
+
 def _columns(_: tree.ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
     return _unknown("two columns are compared", null=truth is Truth.NULL)
 
@@ -430,6 +435,7 @@ _RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultVa
     tree.Has: _has,
     tree.IntersectsBox: _intersects_box,
     VariantTest: _part,
+    FunctionTest: _function,
     tree.ColumnComparison: _columns,
 }
 

@@ -26,6 +26,7 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import tree
 from asyncpq.expressions.builder import box_predicate
+from asyncpq.expressions.functions import lowered
 from asyncpq.expressions.like_patterns import like
 from asyncpq.expressions.scalars import Scalar, Untyped
 from asyncpq.expressions.sql_operands import (
@@ -33,6 +34,7 @@ from asyncpq.expressions.sql_operands import (
     VARIANT_FORM,
     VARIANT_FUNCTIONS,
     ColumnPath,
+    FunctionOperand,
     VariantOperand,
     column_of,
     cut,
@@ -214,6 +216,8 @@ def _condition(node: Any) -> Expression:
     if make is not None:
         return make(node)
     path = path_of(node)
+    if isinstance(path, FunctionOperand):
+        refuse(node, "is not a condition that asyncpq can evaluate", "Compare it: id % 10 = 3, lower(name) = 'a'.")
     if path is not None:  # a column of booleans
         return tree.Comparison(path.name, "==", True)
     hint = _HINTS.get(kind_of(node), FORM)
@@ -263,8 +267,9 @@ def _compared(node: Any, op: tree.CompareOp, flipped: tree.CompareOp, left: Any,
 
 
 def _columns_compared(node: Any, left: str, op: tree.CompareOp, right: str) -> Expression:
-    if isinstance(left, VariantOperand) or isinstance(right, VariantOperand):
-        refuse(node, "compares a part of a variant with a column", "Compare it with a literal.")
+    for kind, what in ((VariantOperand, "a part of a variant"), (FunctionOperand, "a function of a column")):
+        if isinstance(left, kind) or isinstance(right, kind):
+            refuse(node, f"compares {what} with a column", "Compare it with a literal.")
     return tree.ColumnComparison(str(left), op, str(right))
 
 
@@ -338,14 +343,21 @@ def _not_distinct(node: Any) -> Expression:
 def _like(node: Any, escape: str | None = None) -> Expression:
     _only(node, "this", "expression", "negate")
     path, pattern = column_of(node, node.this), operand_of(node.expression)
+    ignores_case = kind_of(node) == "ILike"
+    if ignores_case and isinstance(path, (FunctionOperand, VariantOperand)):
+        refuse(node, "has ILIKE of something else than a column", "Write name ILIKE 'a%', or lower(name) LIKE 'a%'.")
     if pattern is None:
         return tree.Constant(None)
     if isinstance(pattern, ColumnPath):
         refuse_column(node, "has a pattern that is not text in quotes", pattern, "Write LIKE 'a%'.")
     if not isinstance(pattern, Untyped) or pattern.is_number:
         refuse(node, "has a pattern that is not text in quotes", "Write LIKE 'a%'.")
+    text = pattern.text
+    if ignores_case:  # as SQL engines evaluate it
+        path, text = FunctionOperand.of(path, "lower"), lowered(text)
+        escape = None if escape is None else lowered(escape)
     try:
-        matches = like(path, pattern.text, escape)
+        matches = like(path, text, escape)
     except ExpressionError as error:
         refuse(node, f"has a wrong pattern: {error.message}", error.hint or FORM)
     except ValueError as error:
@@ -355,13 +367,16 @@ def _like(node: Any, escape: str | None = None) -> Expression:
 
 def _escape(node: Any) -> Expression:
     character = operand_of(node.expression)
-    if kind_of(node.this) != "Like" or not isinstance(character, Untyped) or len(character.text) != 1:
+    if kind_of(node.this) not in ("Like", "ILike") or not isinstance(character, Untyped) or len(character.text) != 1:
         refuse(node, "has a wrong ESCAPE", "Write LIKE '10!%' ESCAPE '!', with one character.")
     return _like(node.this, character.text)
 
 
 def _is_nan(node: Any) -> Expression:
-    return tree.is_nan(column_of(node, node.this))
+    path = column_of(node, node.this)
+    if isinstance(path, FunctionOperand):
+        refuse(node, "is a test that does not work on a function of a column", FORM)
+    return tree.is_nan(path)
 
 
 def _text_function(make: Callable[[str, str], Expression]) -> Callable[[Any], Expression]:
@@ -439,6 +454,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
     "NullSafeEQ": _not_distinct,
     "NullSafeNEQ": lambda node: tree.Not(_not_distinct(node)),
     "Like": _like,
+    "ILike": _like,
     "Escape": _escape,
     "IsNan": _is_nan,
     "StartsWith": _text_function(tree.StartsWith),
@@ -450,7 +466,6 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
 }
 _HINTS: Final = {
     "Subquery": "Read the values of the subquery first, and write x IN (...).",
-    "ILike": "ILIKE is not supported. LIKE is case-sensitive; has_tokens(name, 'word') finds words in any case.",
     "RegexpLike": "Write LIKE, starts_with() or contains().",
     "SimilarTo": "Write LIKE, starts_with() or contains().",
     "Exists": "Read the values of the subquery first, and write x IN (...).",

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
+from asyncpq.expressions.functions import Function, FunctionTest
 from asyncpq.expressions.quotes import text_hint
 from asyncpq.expressions.scalars import RelativeTime, Scalar, Untyped
 from asyncpq.expressions.sql_literals import interval, typed_literal
@@ -28,6 +29,7 @@ _SHOWN: Final = 100  # characters of a part in an error
 _DIGITS: Final = 400  # before or behind the point: more than any column holds
 _EXACT: Final = 1 << 24  # every type of numbers holds smaller integers, or compares them exactly
 _WHOLE: Final = re.compile(r"\d+", re.ASCII)
+_SIGNED: Final = re.compile(r"-?\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 FORM: Final = (
     "Write comparisons of columns and literals, joined with AND, OR and NOT, such as: id = 42 AND name LIKE 'a%'."
@@ -35,6 +37,8 @@ FORM: Final = (
 VARIANT_FORM: Final = "A part of a variant is try_variant_get(v, '$.a', 'bigint')."
 #: Both names mean Spark's ``try_variant_get``: the name of the Python verb, and Spark's.
 VARIANT_FUNCTIONS: Final = ("try_variant_get", "variant_get")
+#: Functions of a column that conditions have, by sqlglot's nodes.
+_FUNCTIONS: Final[dict[str, Function]] = {"Lower": "lower", "Upper": "upper", "Mod": "mod"}
 _TESTS: Final = (tree.Comparison, tree.KeyIn, tree.IsNull, tree.StartsWith, tree.Contains, tree.Like)
 
 
@@ -76,22 +80,49 @@ class VariantOperand(ColumnPath):
         return self
 
 
-def with_parts(expr: Expression) -> Expression:
-    """Return ``expr`` with each comparison of a :class:`VariantOperand` replaced by a :class:`VariantTest`.
+class FunctionOperand(ColumnPath):
+    """A function of a column, as an operand of a condition; as :class:`VariantOperand` otherwise."""
 
-    Raises ExpressionError if the kind of comparison is not supported for a part of a variant.
+    __slots__ = ("column", "divisor", "function")
+    column: str
+    function: Function
+    divisor: int
+
+    @classmethod
+    def of(cls, column: str, function: Function, divisor: int = 0) -> FunctionOperand:
+        """Return the function of ``column``; ``divisor``: of ``mod``."""
+        operand = cls(f"{column} % {divisor}" if function == "mod" else f"{function}({column})")
+        operand.column, operand.function, operand.divisor = column, function, divisor
+        return operand
+
+    @property
+    def name(self) -> FunctionOperand:
+        """The operand itself."""
+        return self
+
+
+def with_parts(expr: Expression) -> Expression:
+    """Return ``expr`` with each comparison of a :class:`VariantOperand` replaced by a :class:`VariantTest`, and of a
+    :class:`FunctionOperand` by a :class:`FunctionTest`.
+
+    Raises ExpressionError if the kind of comparison is not supported for them.
     """
 
     def with_part(atom: tree.Atom) -> Expression:
         part = atom.column
-        if not isinstance(part, VariantOperand):
+        if not isinstance(part, (VariantOperand, FunctionOperand)):
             return atom
         if not isinstance(atom, _TESTS):
+            what = "a part of a variant" if isinstance(part, VariantOperand) else "a function of a column"
             raise ExpressionError(
-                f"SQL condition: {atom}: this test does not work on a part of a variant",
+                f"SQL condition: {atom}: this test does not work on {what}",
                 column=part.column,
-                hint="Compare the part, or write IN, LIKE, starts_with(), contains() or IS NULL.",
+                hint="Compare it, or write IN, LIKE, starts_with(), contains() or IS NULL.",
             )
+        if isinstance(part, FunctionOperand):
+            if isinstance(atom, tree.IsNull):
+                return tree.IsNull(part.column)
+            return FunctionTest(part.column, part.function, part.divisor, dataclasses.replace(atom, column=str(part)))
         return VariantTest(part.column, part.path, part.type, dataclasses.replace(atom, column=str(part)))
 
     return tree.replace_atoms(expr, with_part)
@@ -161,8 +192,26 @@ def path_of(node: Any) -> ColumnPath | None:
         return path_of(node.this)
     if kind_of(node) == "Anonymous" and str(node.this).lower() in VARIANT_FUNCTIONS:
         return _variant_part(node)
+    if kind_of(node) in _FUNCTIONS:
+        return _function_of(node)
     parts = name_parts(node)
     return None if parts is None else ColumnPath(".".join(parts))
+
+
+def _function_of(node: Any) -> FunctionOperand:
+    function = _FUNCTIONS[kind_of(node)]
+    parts = name_parts(node.this)
+    if parts is None:
+        refuse(node, "is a function of something else than a column", _OPERAND_HINT)
+    column = ".".join(parts)
+    if function != "mod":
+        return FunctionOperand.of(column, function)
+    divisor = operand_of(node.expression)
+    if isinstance(divisor, Untyped) and divisor.is_number and _SIGNED.fullmatch(divisor.text):
+        divisor = int(divisor.text)
+    if type(divisor) is not int or not 0 < abs(divisor) < 1 << 63:
+        refuse(node, "is not a remainder of a division by a whole number", "Write id % 10 = 3.")
+    return FunctionOperand.of(column, function, abs(divisor))  # the remainder has the column's sign
 
 
 def _variant_part(node: Any) -> VariantOperand:
@@ -299,9 +348,6 @@ _OPERAND_HINTS: Final = {
         ("Extract", "Year", "Quarter", "Month", "Week", "Day", "Date", "TsOrDsToDate"),
         "Write a range of the column: date_trunc('month', ts) = '2024-05-01' is May 2024.",
     ),
-    "Lower": "lower() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
-    "Upper": "upper() is not supported: write x IN ('a', 'A'), or has_tokens(name, 'word') for words in any case.",
-    "Mod": "Remainders are not supported: store x % n as a column of its own, and compare that.",
     "CurrentDate": "It depends on the time zone: write today's date, such as DATE '2024-05-01'.",
     "Any": "Write list_contains(tags, 'a') for an element of a list, or x IN (...).",
     "Subquery": "Read its value first, and write that value instead.",

@@ -417,7 +417,8 @@ class FileScan:
     def _match(
         self, piece: RowGroupPiece, arrived: Iterable[tuple[ContentKey, object]], allowance: Allowance
     ) -> _Match:
-        reader, plan = self._reader(piece.row_group), piece.row_group
+        plan = piece.row_group
+        reader = self._readers.get(plan.ordinal) or self._reader(plan)
         self._keeper.add(reader, piece.items, arrived)
         first = self.plan.first_columns(plan) if self.plan.late else range(len(plan.columns))
         matched = reader.match(first, allowance)

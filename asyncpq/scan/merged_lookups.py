@@ -23,7 +23,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import KEY_POSITION, LookupKeys, ScanRequest, finish_lookup
 from asyncpq.storage.threads import work_owner
 
-_UNDER_WAY: Final = 4  # lookups; with fewer, none waits for others
+UNDER_WAY: Final = 4  # lookups of a file, from which on one may wait for others
 _LEAST: Final = 8  # calls of one read; fewer take as much CPU together as alone
 _TURNS: Final = 4  # that many calls wait for those whose last lookup ends meanwhile: its answer has come, perhaps
 _MOST: Final = 128  # calls of one read, so that none waits long for the others
@@ -72,9 +72,8 @@ class MergedLookups:
         self.under_way = 0  # lookups of the file, counted by the callers
 
     def shape(self, request: ScanRequest, keys: LookupKeys) -> tuple[LookupShape, Any] | None:
-        """Return the shape of a lookup of ``keys`` and its one key; None if it is not to be merged: few are under way,
-        or it is unusual."""
-        if self.under_way < _UNDER_WAY or len(keys.names) != 1 or keys.count != 1:
+        """Return the shape of a lookup of ``keys`` and its one key; None if it is too unusual to be merged."""
+        if len(keys.names) != 1 or keys.count != 1:
             return None
         value, columns = getattr(keys.where, "value", None), request.columns
         if type(value) not in _TYPES or (columns is not None and not columns) or work_owner.get() is not None:

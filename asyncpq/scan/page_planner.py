@@ -65,7 +65,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
-_KEPT_GROUPS: Final = 4  # row groups whose index requests are kept for each combination of columns
+_KEPT_GROUPS: Final = 32  # row groups whose index requests are kept for each combination of columns
 _PAGES_A_STEP: Final = 64  # are searched and checked in the time of a step of Runtime.off_loop
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 

@@ -10,8 +10,10 @@ get the filters of the last scan. A reader cannot prevent that, so these version
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
 import pyarrow as pa
@@ -21,7 +23,13 @@ from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import StructType
 
 from asyncpq.distributed import read_task, run_on_worker
-from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectChangedError, UnsupportedFeatureError
+from asyncpq.errors import (
+    AsyncpqError,
+    ExpressionError,
+    InvalidOptionError,
+    ObjectChangedError,
+    UnsupportedFeatureError,
+)
 from asyncpq.expressions import Expression, conjunction, tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
@@ -35,6 +43,8 @@ T = TypeVar("T")
 #: Maximum files of a batch of a stream if no option limits it.
 MAX_FILES: Final = 1000
 _FIXED_IN: Final = (5, 0)
+_HIDES: Final = "SPARK_HIDE_TRACEBACK"
+_BY_ASYNCPQ: Final = "asyncpq"
 
 
 def require_safe_pushdown(version: str = pyspark.__version__) -> None:
@@ -91,6 +101,23 @@ _LEAVES: Final[dict[type[spark.Filter], Callable[[Any, str], Expression]]] = {
 }
 
 
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Let PySpark show an AsyncpqError that ends the block as one line, not after the calls inside of asyncpq.
+
+    Its worker looks at the variable after the block. The worker only plans for data sources: those that run users'
+    functions are others.
+    """
+    if os.environ.get(_HIDES) == _BY_ASYNCPQ:
+        del os.environ[_HIDES]
+    try:
+        yield
+    except AsyncpqError:
+        if "PYTHON_WORKER_FACTORY_SECRET" in os.environ or "PYTHON_WORKER_FACTORY_SOCK_DIR" in os.environ:
+            os.environ.setdefault(_HIDES, _BY_ASYNCPQ)
+        raise
+
+
 class AsyncpqDataSource(spark.DataSource):
     """The format "asyncpq". See docs/spark.md for its options, and :func:`asyncpq.spark.register`."""
 
@@ -98,6 +125,7 @@ class AsyncpqDataSource(spark.DataSource):
     def name(cls) -> str:
         return "asyncpq"
 
+    @_told_plainly()
     def schema(self) -> StructType:
         """Infer the schema as ``spark.read.parquet`` does: from the first file and the partition folders' names."""
         options = source_options.SourceOptions.parse(
@@ -107,6 +135,7 @@ class AsyncpqDataSource(spark.DataSource):
         source_options.check_schema(schema)
         return schema
 
+    @_told_plainly()
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
         options = source_options.SourceOptions.parse(self.options)
@@ -116,16 +145,19 @@ class AsyncpqDataSource(spark.DataSource):
         self.require_safe_pushdown()
         return PushdownReader(options, schema)
 
+    @_told_plainly()
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # pyspark's name
         """Return the reader of a stream of new files."""
         return FileStreamReader(source_options.SourceOptions.parse(self.options, streaming=True), schema)
 
+    @_told_plainly()
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         """Return the writer, which writes files in tasks and then commits all of them."""
         from asyncpq.spark.lake_writer import lake_writer
 
         return lake_writer(self.options, schema, overwrite=overwrite)
 
+    @_told_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
         """Raise UnsupportedFeatureError: asyncpq does not support writing streams."""
         raise UnsupportedFeatureError(
@@ -160,6 +192,7 @@ class LakeReader(spark.DataSourceReader):
             self._failed, lake = error, None
         return {"_schema": self._schema, "_lake": lake}
 
+    @_told_plainly()
     def partitions(self) -> list[spark.InputPartition]:
         """Return one partition for each split. Raises the error if planning failed."""
         if self._failed is not None:

@@ -368,12 +368,16 @@ def camel_case(name: str) -> str:
 
 @contextmanager
 def option_spelling(names: Collection[str]) -> Iterator[None]:
-    """In the block, spell the attributes ``names`` in messages of InvalidOptionErrors in camel case, as users write
+    """In the block, spell the attributes ``names`` in InvalidOptionErrors in camel case, as users write
     options."""
     try:
         yield
     except InvalidOptionError as error:
-        error.message = re.sub(r"\w+", lambda word: camel_case(word[0]) if word[0] in names else word[0], error.message)
+
+        def spelled(text: str) -> str:
+            return re.sub(r"\w+", lambda word: camel_case(word[0]) if word[0] in names else word[0], text)
+
+        error.message, error.hint = spelled(error.message), error.hint and spelled(error.hint)
         raise
 
 

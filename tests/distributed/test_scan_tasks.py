@@ -84,6 +84,15 @@ def test_a_partition_of_nanoseconds() -> None:
     assert found.partition == partition
 
 
+def test_a_partition_before_1677_and_after_2262() -> None:
+    """Python and nanoseconds lack the years after 9999."""
+    kinds = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    values = [pa.scalar(micros, kind) for kind in kinds for micros in (-(10**17), 316_516_204_800_000_000)]
+    partition = {str(number): value for number, value in enumerate(values)}
+    (found,) = decode_files(encode_files([PlannedFile(url="a", validator=None, partition=partition)]))
+    assert found.partition == partition
+
+
 def test_what_a_task_is_given() -> None:
     pieces = [
         TaskPiece(b"1abc", 3, 1),

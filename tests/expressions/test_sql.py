@@ -31,7 +31,27 @@ from asyncpq.expressions.sql_operands import dialect
 UTC = dt.UTC
 MOMENTS = [dt.datetime(2024, 1, 1), dt.datetime(2024, 5, 1, 12, 30), dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)]
 UUIDS = [uuid.UUID(int=number << 120 | 7) for number in (1, 2, 255)]
-TEXTS = ["", "a", "ab", "b%", "a_b", "a\\b", "\\", "%", "Straße", "a\nb", "it's", "é"]
+TEXTS = [
+    "",
+    "a",
+    "ab",
+    "b%",
+    "a_b",
+    "a\\b",
+    "\\",
+    "%",
+    "Straße",
+    "a\nb",
+    "it's",
+    "é",
+    "AB",
+    "É",
+    "ſ",  # noqa: RUF001
+    "K",
+    "İ",
+    "ΣΑΣ",
+    "ǅ",
+]
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "i": (pa.int64(), [-5, 0, 1, 2, 3, 41, 42, 2**60]),
     "j": (pa.int32(), [-5, 0, 1, 2, 3]),
@@ -179,6 +199,53 @@ SAME = [
     "s LIKE '_\\_'",
     "s LIKE '\\'",
     "s LIKE 'Stra_e'",
+    "s ILIKE 'A%'",
+    "s ILIKE 'STRASSE'",
+    "s ILIKE 'straß_'",
+    "s NOT ILIKE '%b%'",
+    "NOT s ILIKE 'AB'",
+    "s ILIKE 's'",
+    "s ILIKE 'k'",
+    "s ILIKE 'i'",
+    "s ILIKE 'İ'",
+    "s ILIKE 'σας'",
+    "s ILIKE '_σ%'",  # noqa: RUF001
+    "s ILIKE 'ǆ'",
+    "s ILIKE 'A!_B' ESCAPE '!'",
+    "s ILIKE 'A\\B'",
+    "s ILIKE NULL",
+    "lower(s) = 'ab'",
+    "'ab' = lower(s)",
+    "lower(s) <> 'ab'",
+    "LOWER(s) LIKE 'str%'",
+    "lower(s) = 'AB'",
+    "upper(s) = 'AB'",
+    "upper(s) = 'STRASSE' OR upper(s) = 'É'",
+    "upper(s) IN ('AB', 'É', 'S', 'İ')",
+    "upper(s) NOT IN ('AB', NULL)",
+    "lower(s) IS NULL",
+    "upper(s) BETWEEN 'A' AND 'C'",
+    "lower(s) >= 'a' AND NOT lower(s) < 'b'",
+    "starts_with(lower(s), 'str')",
+    "contains(upper(s), 'B')",
+    "lower(st.in.y) = 'a'",
+    "i % 3 = 1",
+    "i % 3 = -2",
+    "i % -3 = 2",
+    "i % 3 <> 0",
+    "1 = i % 2",
+    "i % 7 IN (1, 3)",
+    "i % 7 NOT IN (1, 3)",
+    "i % 10 BETWEEN 1 AND 2",
+    "i % 3 IS NULL",
+    "mod(i, 5) > 1",
+    "j % 4 = 3 AND i % 2 = 0",
+    "u % 2 = 1",
+    "u % 300 = 255",
+    "u % 4 < 0",
+    "i % 9223372036854775807 = 42",
+    "i % 2 = 0.5",
+    "st.x % 2 = 0",
     "starts_with(s, 'a')",
     "contains(s, 'b')",
     "d = DATE '2024-05-01'",
@@ -293,7 +360,9 @@ def _conditions(draw: st.DrawFn, depth: int = 3) -> str:
         return join.join(f"({draw(_conditions(depth=depth - 1))})" for _ in range(draw(st.integers(2, 3))))
     name = draw(st.sampled_from("ijuxfnbsdtwcg"))
     literal = st.one_of(_literals(name), *([st.just("NULL")] if draw(st.integers(0, 4)) == 0 else []))
-    form = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "distinct", "like", "columns"]))
+    form = draw(
+        st.sampled_from(["compare", "compare", "in", "between", "null", "distinct", "like", "columns", "mod", "case"])
+    )
     negated = draw(st.sampled_from(["", "NOT "]))
     if form == "in":
         return f"{name} {negated}IN ({', '.join(draw(st.lists(literal, min_size=1, max_size=4)))})"
@@ -304,8 +373,17 @@ def _conditions(draw: st.DrawFn, depth: int = 3) -> str:
     if form == "distinct":
         return f"{name} IS {negated}DISTINCT FROM {draw(literal)}"
     if form == "like":
-        pattern = draw(st.text("ab%_\\é", max_size=4)).replace("'", "''")
-        return f"s {negated}LIKE '{pattern}'"
+        pattern = draw(st.text("abAB%_\\éÉ", max_size=4)).replace("'", "''")
+        return f"s {negated}{draw(st.sampled_from(['LIKE', 'ILIKE']))} '{pattern}'"
+    if form == "case":
+        text = draw(st.sampled_from(TEXTS)).replace("'", "''")
+        return (
+            f"{draw(st.sampled_from(['lower', 'upper']))}(s) {draw(st.sampled_from(['=', '<>', '<', '>=']))} '{text}'"
+        )
+    if form == "mod":
+        divisor, rest = draw(st.integers(1, 50)), draw(st.integers(-3, 3))
+        remainder = f"{draw(st.sampled_from('iju'))} % {draw(st.sampled_from(['', '-']))}{divisor}"
+        return f"{remainder} {negated}IN ({rest}, {divisor // 2})"
     op = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]))
     if form == "columns":
         return f"{draw(st.sampled_from('ij'))} {op} {draw(st.sampled_from('ij'))}"
@@ -405,7 +483,18 @@ REFUSED = [
     ("name = 'a", "not closed"),
     ("(id = 1", "syntax error"),
     ("id + 1 = 5", "move calculations to the literal"),
-    ("lower(name) = 'a'", "neither a column nor a literal"),
+    ("lower('A') = 'a'", "something else than a column"),
+    ("lower(upper(name)) = 'a'", "something else than a column"),
+    ("lower(name) = other", "function of a column with a column"),
+    ("lower(name) ILIKE 'a'", "ILIKE of something else"),
+    ("has_tokens(lower(name), 'a')", "does not work on a function"),
+    ("isnan(id % 2)", "does not work on a function"),
+    ("id % 0 = 1", "remainder of a division"),
+    ("id % 2.5 = 1", "remainder of a division"),
+    ("id % other = 1", "remainder of a division"),
+    ("(id + 1) % 2 = 1", "something else than a column"),
+    ("id % 2", "not a condition"),
+    ("lower(name)", "not a condition"),
     ("id = 1 + 1", "is a calculation"),
     ("name = u-1", "is a calculation.*Text stands in single quotes"),
     ("id IN (SELECT 1)", "asyncpq cannot evaluate"),
@@ -413,7 +502,6 @@ REFUSED = [
     ("id IN (1, other)", "Write x = y OR"),
     ("id IN ()", "has no values"),
     ("(a, b) = (1, 2)", r"\(a = 1 AND b = 2\)"),
-    ("name ILIKE 'a%'", "has_tokens"),
     ("name SIMILAR TO 'a'", "Write LIKE"),
     ("name LIKE other", "not text in quotes"),
     ("name LIKE 'a!b' ESCAPE '!'", "wrong pattern"),

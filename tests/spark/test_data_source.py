@@ -141,7 +141,7 @@ def test_errors_are_readable(spark: SparkSession, lake: str, options: dict[str, 
 def test_nothing_there(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException
 
-    with pytest.raises(AnalysisException, match=r"ObjectNotFoundError.*nothing"):
+    with pytest.raises(AnalysisException, match=r"^\[PYTHON_DATA_SOURCE_ERROR\].*ObjectNotFoundError.*nothing"):
         _reader(spark).load(str(tmp_path / "nothing"))
     with pytest.raises(AnalysisException, match="the path is missing"):
         _reader(spark).load()

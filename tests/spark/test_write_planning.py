@@ -306,3 +306,9 @@ def test_appended_columns_are_widened_and_missing_ones_null(lake: Path) -> None:
 def test_names_are_json_or_separated_by_commas(tmp_path: Path, text: str) -> None:
     assert [item.column for item in plan(tmp_path, sortedBy=text).options.sorted_by] == ["id", "Name"]
     assert plan(Path(f"file:{tmp_path}"), bloomFilters="id").folder == f"file://{tmp_path}/"
+
+
+def test_an_append_keeps_the_kinds_of_the_index(lake: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"^indexKinds: an append .* Append without indexKinds"):
+        plan(lake, indexKinds='[{"kind": "keys", "columns": ["id"]}]')
+    assert plan(lake, indexKinds='["footers", "bounds"]').order == (0, 1)

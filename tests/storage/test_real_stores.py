@@ -145,8 +145,9 @@ async def test_guarantee_and_fallbacks(folder: Folder) -> None:
     objects = [small(0), LARGE, small(3), LARGE, small(6)]
     urls = [await folder.put(f"{at}.parquet", data) for at, data in enumerate(objects)]
     async with folder.session() as session:
-        for url in urls:
-            cost = await cost_of(session.open_file(url))
+        for url in urls[:-1]:
+            await session.open_file(url)
+        cost = await cost_of(session.open_file(urls[-1]))
         assert cost.requests == folder.server.tail_requests
         asks_first = folder.server.protocol == "s3" and folder.server.tail_requests > 1
         assert (SIZE_FIRST in cost.fallbacks) is asks_first

@@ -93,12 +93,14 @@ _INTRO = """## How each writer lays a file out
 `key`, unique texts in no order; `text`, 72 bytes; `category`, 50 texts; `x`, doubles with NaN; `zero`, zeros of both
 signs; `n`, integers with nulls; `at`, timestamps in microseconds. DuckDB and writers of geometries also get points.
 chdb, Hyper and rugo read the rows from a Parquet file first: what becomes of a value may be their reader's doing.
+JavaScript's dates have milliseconds.
 """
 _SETTINGS = """### The one setting that makes lookups cheap
 
 With the setting, which [`asyncpq lint`](cli.md#lint) gives for files of the writer, and without it: the requests and
 bytes with which a new session looks one whole row up in object storage, by `id`, which the rows are sorted by, and by
-`key`. The first GET has 640 KiB of each file's end.
+`key`, and with which it finds the points in a small box. The first GET has 640 KiB of the file's end. Where a setting
+makes small row groups, a key without an order costs requests: sort by it, or build an [index](indexes.md).
 """
 _TABLES: tuple[tuple[str, dict[str, str]], ...] = (
     (
@@ -112,10 +114,13 @@ _TABLES: tuple[tuple[str, dict[str, str]], ...] = (
             "where they lie": "places",
         },
     ),
-    ("### Codecs and encodings\n", {"codec": "codec", "encodings": "encodings", "times": "times", "geometry": "boxes"}),
+    (
+        "### Codecs and encodings\n",
+        {"codec": "codec", "encodings": "encodings", "unit of `at`": "times", "geometry": "boxes"},
+    ),
     (
         "### Statistics\n\nOf row groups: the longest bound of `text`, whether bounds say that they are exact, what "
-        "becomes of NaN and of zeros of both signs, and whose nulls are counted.\n",
+        "becomes of NaN and of\nzeros of both signs, and whose nulls are counted.\n",
         {
             "bytes of a bound": "bounds",
             "exact": "exact",

@@ -129,7 +129,7 @@ def _bytes(num_bytes: int) -> str:
 
 
 def _page_rows(data: bytes, chunk: Chunk, rows: int) -> int:
-    """Rows of a chunk's first data page but the last, as its index or its page headers say."""
+    """Rows of a chunk's pages, the median by its index; without one, of its first page, by the header."""
     pages = chunk["pages"]
     if pages is not None:
         starts = [*pages["first_rows"], rows]
@@ -178,7 +178,8 @@ def _bloom(inspection: Inspection, chunks: dict[str, list[Chunk]]) -> str:
 def _encodings(inspection: Inspection) -> str:
     found: dict[str, list[str]] = {}
     for column in inspection["columns"]:
-        found.setdefault(" then ".join(sorted(column["encodings"], reverse=True)), []).append(column["name"])
+        values = [name for name in column["encodings"] if name not in ("RLE", "BIT_PACKED")]  # those are of levels
+        found.setdefault(" and ".join(sorted(values, reverse=True)), []).append(column["name"])
     most = max(found, key=lambda key: len(found[key]))
     others = [f"{', '.join(names)}: {key}" for key, names in found.items() if key != most]
     return "; ".join([*others, most if not others else f"else {most}"])

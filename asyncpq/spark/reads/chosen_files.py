@@ -60,7 +60,8 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
     """Return a function that says whether Spark reads a file. Spark reads files that are not empty; if the folder
     ``root`` has partition folders, only files in these. ``root`` is None for patterns and lists of files.
 
-    Raises PartitionError, as Spark does, if the folders of two files have different partition columns.
+    Raises PartitionError, as Spark does, if the folders of two files have different partition columns, or a column in
+    them has no name.
     """
 
     def columns_in(file: DataFile) -> tuple[str, ...]:
@@ -71,9 +72,22 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
     for file in files:
         if file.size != 0:
             firsts.setdefault(columns_in(file), file)
+    nameless = next((file for names, file in firsts.items() if "" in names), None)
+    if nameless is not None:
+        raise PartitionError(
+            "a folder has an empty name of a partition column (Spark: EMPTY_PARTITION_COLUMN_NAME)",
+            url=nameless.url,
+            hint="Rename the folder to key=value, or pass partitioning=None for the files' own columns.",
+        )
     outside = firsts.pop((), None)
     if len(firsts) > 1:
         one, other, *_ = ("/".join(names) for names in firsts)
+        if len({tuple(map(str.lower, names)) for names in firsts}) == 1:
+            raise PartitionError(
+                f"the names of partition columns in folders differ in case, {one} and {other}; Spark reads them as one",
+                url=[*firsts.values()][1].url,
+                hint="Rename the folders, or read each of them by itself.",
+            )
         raise PartitionError(
             f"the files are in folders of different partition columns, {one} and {other} (Spark:"
             " CONFLICTING_PARTITION_COLUMN_NAMES)",

@@ -22,7 +22,6 @@ from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, FileSlices, SnapshotRead
 from asyncpq.indexing.query.index_query import IndexQuery, answer
-from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import LimitOptions, SessionOptions
 from asyncpq.scan.request import ScanRequest
@@ -85,7 +84,7 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     """With and without bloom filters, one of which is a superset of the other."""
     backend = MemoryBackend()
     manifest = await write_index(backend, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
-    operation = Operation("plan", "index", ReadMetrics(), None)
+    operation = Operation("plan", "index", (), None)
     runtime = Runtime(SessionOptions(limits=LimitOptions(max_postings=max_postings)), {})
     snapshot = SnapshotRead(runtime, backend, manifest, ScanRequest(where=where), operation)
     query = IndexQuery(snapshot, simplify(where))

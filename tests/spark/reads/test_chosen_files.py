@@ -71,6 +71,17 @@ def test_folders_of_different_columns_are_refused(other: str, tmp_path: Path) ->
         planned(write(tmp_path, "p=1/a.parquet", other))
 
 
+def test_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PartitionError, match="differ in case, P and p; Spark reads them as one"):
+        planned(write(tmp_path, "P=1/a.parquet", "p=2/b.parquet"))
+
+
+@pytest.mark.parametrize("paths", [["=1/a.parquet"], ["p=1/=2/a.parquet"]])
+def test_a_column_without_a_name_is_refused(paths: list[str], tmp_path: Path) -> None:
+    with pytest.raises(PartitionError, match="EMPTY_PARTITION_COLUMN_NAME"):
+        planned(write(tmp_path, *paths))
+
+
 def test_files_of_patterns_and_lists_need_no_partition_folder() -> None:
     files = [DataFile(url="lake/a.parquet"), DataFile(url="lake/p=1/b.parquet"), DataFile(url="lake/q=1/c.parquet")]
     assert all(map(read_by_spark(files, None), files))

@@ -1,4 +1,4 @@
-"""Writes the rows with a writer for Python: ``python python_files.py NAME DEFAULT TUNED OUT``.
+"""Writes the rows with a writer for Python: ``python python_files.py NAME PACKAGE DEFAULT TUNED OUT``.
 
 DEFAULT and TUNED are code or SQL that writes the rows to ``path``, with the names that the writer's function below has.
 """
