@@ -55,7 +55,6 @@ from asyncpq.file import File as AsyncFile
 from asyncpq.indexing.index import Index as AsyncIndex
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.loop_threads import Portal
-from asyncpq.opening.foreign_names import foreign_name
 from asyncpq.opening.keywords import (
     DatasetSessionKeywords,
     OptionKeywords,
@@ -65,6 +64,7 @@ from asyncpq.opening.keywords import (
 )
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan.arrow_stream import stream_capsule
+from asyncpq.scan.foreign_names import foreign_name
 from asyncpq.scan.stream import RecordBatchStream, reader_of
 from asyncpq.scan.stream import Scan as AsyncScan
 from asyncpq.session import Session as AsyncSession

@@ -27,10 +27,10 @@ from asyncpq.expressions import Expression, has_open_literals, parse_where, with
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.opening.foreign_names import foreign_name
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
+from asyncpq.scan.foreign_names import foreign_name
 from asyncpq.scan.request import (
     ScanRequest,
     column_names,

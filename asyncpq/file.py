@@ -21,12 +21,12 @@ from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
-from asyncpq.opening.foreign_names import foreign_name
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
+from asyncpq.scan.foreign_names import foreign_name
 from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,

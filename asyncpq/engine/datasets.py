@@ -57,9 +57,7 @@ class PinnedDataset:
 
 def pinned(dataset: Dataset, is_known: Callable[[str], bool]) -> PinnedDataset:
     """Return a handle of ``dataset`` for one read, which reads one version of each file: the one that exists when the
-    read begins.
-
-    Raises nothing here. The read raises ObjectChangedError if a file is replaced meanwhile.
+    read begins. Makes no request; the read raises ObjectChangedError if a file is replaced meanwhile.
 
     Args:
         is_known: is called with the digest of the versions before any data is fetched; if it returns True, the read

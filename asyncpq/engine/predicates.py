@@ -95,7 +95,7 @@ class Atom(NamedTuple):
     Attributes:
         true: a predicate that is true for every row for which the comparison is true; None: it may be any row.
         false: the same for the rows for which the comparison is false.
-        exact: the predicates are true for no other rows. If False, the other engine has to filter again.
+        exact: predicates that are not None are true for no other rows. If False, the other engine has to filter again.
     """
 
     true: Expression | None
@@ -182,7 +182,8 @@ def _flat(nodes: Sequence[N], junction: type[AllOf | AnyOf], understand: Callabl
 def _rows(meaning: Any, understand: Callable[[Any], Any], truth: bool) -> _Found:
     """Return a predicate that is true for the rows where a node has the result ``truth``."""
     if isinstance(meaning, Atom):
-        return _Found(meaning.true if truth else meaning.false, meaning.exact)
+        rows = meaning.true if truth else meaning.false
+        return _Found(rows, meaning.exact and rows is not None)
     if isinstance(meaning, Negated):
         return _rows(understand(meaning.term), understand, not truth)
     if isinstance(meaning, (AllOf, AnyOf)):

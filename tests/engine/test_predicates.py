@@ -93,7 +93,7 @@ leaves = st.one_of(
     st.tuples(st.just("n"), st.sampled_from(sorted(OPS)), st.integers(0, 6)),
     st.tuples(st.just("f"), st.sampled_from(sorted(OPS)), st.sampled_from(VALUES[1:])),
     st.tuples(st.just("odd")),
-    st.tuples(st.just("above"), st.integers(0, 6)),
+    st.tuples(st.sampled_from(["above", "below"]), st.integers(0, 6)),
 )
 nodes = st.recursive(
     leaves,
@@ -116,6 +116,8 @@ def understand(node: Node) -> AllOf | AnyOf | Negated | Atom | None:
             return compared(name, op, value, is_float=name == "f")
         case ("above", value):  # nothing is known of the rows for which it is false
             return Atom(col("n") >= value, None, exact=False)
+        case ("below", value):
+            return Atom(col("n") < value, None)
     return None
 
 
@@ -132,6 +134,8 @@ def meaning(node: Node, row: dict[str, Any]) -> bool | None:
             return order(op, row[name], value)
         case ("above", value):
             return None if row["n"] is None else row["n"] > value
+        case ("below", value):
+            return None if row["n"] is None else row["n"] < value
     return None if row["n"] is None else row["n"] % 2 == 1
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.opening.foreign_names import _OURS
+from asyncpq.scan.foreign_names import _OURS
 
 
 @pytest.mark.parametrize("name", _OURS)
