@@ -82,7 +82,7 @@ async def linted(data: bytes, columns: Sequence[str] | None = None) -> Lint:
         server.put("bucket/file.parquet", data)
         async with asyncpq.Session(server.storage_options, requests=REQUESTS) as session:
             file = await session.open_file(URL)
-            document = await file.lint(columns)
+            document = (await file.lint(columns)).to_dict()
             assert file.metrics.requests == document["requests"]
             return document
 

@@ -18,7 +18,7 @@ Reports = tuple[list[Cause], Inspection]
 
 
 async def _reports(file: asyncpq.File) -> Reports:
-    return (await file.lint())["findings"], await file.inspect()
+    return (await file.lint())["findings"], (await file.inspect()).to_dict()
 
 
 def _table() -> pa.Table:

@@ -64,7 +64,7 @@ async def test_the_predicted_cost_is_the_measured_one(files: int, step: int, col
     predicted = index_cost(lake)
     assert predicted.requests == cost.requests
     assert predicted.num_bytes == pytest.approx(cost.num_bytes, rel=0.2)
-    assert finding(document, "no-index")["saves_requests"]
+    assert finding(document.to_dict(), "no-index")["saves_requests"]
 
 
 def _value_bytes(column: str, rows: int) -> float:

@@ -56,7 +56,7 @@ async def inspected(data: bytes, *, pages: bool = True, tail_bytes: int = 640 * 
         requests = asyncpq.RequestOptions(tail_bytes=tail_bytes)
         async with asyncpq.Session(server.storage_options, requests=requests) as session:
             file = await session.open_file(URL)
-            document = await file.inspect(pages=pages)
+            document = (await file.inspect(pages=pages)).to_dict()
             assert file.metrics.requests == document["requests"]
     msgspec.convert(document, Inspection, strict=True)  # it has the shape that it says
     assert json.loads(json.dumps(document)) == document

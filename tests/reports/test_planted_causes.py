@@ -185,7 +185,7 @@ async def told(case: Planted, folder: Path) -> tuple[Why, Lint | None]:
         if case.warm:
             await opened.plan(**case.read)
         document = (await opened.why(**case.read, layouts=False)).to_dict()
-        linted = await opened.lint([case.lints]) if case.lints else None
+        linted = (await opened.lint([case.lints])).to_dict() if case.lints else None
     return document, linted
 
 

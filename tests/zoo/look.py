@@ -85,7 +85,7 @@ async def look(path: Path, data: bytes) -> Layout:
             if "geometry" in file.schema.names:
                 await file.read(["id", "geometry"], asyncpq.col("geometry").intersects_box(*_BOX))
                 lookups["box"] = session.metrics.requests, session.metrics.bytes_fetched
-            inspection = await file.inspect()
+            inspection = (await file.inspect()).to_dict()
     return _layout(path, data, inspection, lookups)
 
 
