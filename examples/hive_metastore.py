@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncpq import DataFile, FileList, Reader, TableField, UnsupportedFeatureError
+from asyncpq import CatalogReader, DataFile, FileList, TableField, UnsupportedFeatureError
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 TYPES: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {  # and how a partition's value is written
@@ -51,7 +51,7 @@ class HiveTable:
         self._database = database
         self._table = table
 
-    async def snapshot(self, reader: Reader) -> FileList:
+    async def snapshot(self, reader: CatalogReader) -> FileList:
         """The table's columns and files, and the partition values of each file."""
         table = await asyncio.to_thread(self._client.get_table, self._database, self._table)
         if (table.parameters or {}).get("transactional", "").lower() == "true":
@@ -67,7 +67,7 @@ class HiveTable:
             fields=tuple(TableField(name=column.name, type=kind(column)[0]) for column in (*table.sd.cols, *keys)),
         )
 
-    async def _files(self, reader: Reader, part: Any, keys: Sequence[Any]) -> list[DataFile]:
+    async def _files(self, reader: CatalogReader, part: Any, keys: Sequence[Any]) -> list[DataFile]:
         """The files of a partition, or of a table that has none.
 
         What is told of a file must hold for each of its rows: files are ruled out by it. So the metastore's column

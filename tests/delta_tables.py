@@ -29,7 +29,7 @@ Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&
 
 
 class FolderReader(PlainReader):
-    """A :class:`asyncpq.datasets.model.Reader` on local files; ``urls`` are those that were asked for."""
+    """A :class:`asyncpq.datasets.model.CatalogReader` on local files; ``urls`` are those that were asked for."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []

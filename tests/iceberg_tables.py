@@ -63,7 +63,7 @@ def _content(url: str) -> bytes:
 
 
 class LocalReader(PlainReader):
-    """A :class:`asyncpq.datasets.model.Reader` of local files, by pyarrow; ``read`` lists what it was asked for."""
+    """A :class:`asyncpq.datasets.model.CatalogReader` of local files, by pyarrow; ``read`` lists what it was asked."""
 
     def __init__(self) -> None:
         self.read: list[str] = []

@@ -244,7 +244,7 @@ async def ask_known(
 
 
 class PlainReader:
-    """The parts of a :class:`asyncpq.datasets.model.Reader` that take a session: they are not there."""
+    """The parts of a :class:`asyncpq.datasets.model.CatalogReader` that take a session: they are not there."""
 
     trust_statistics = True
     limits = asyncpq.LimitOptions()

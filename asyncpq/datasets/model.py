@@ -61,7 +61,7 @@ class ColumnBounds:
     may_be_nan: bool = True
 
 
-class Reader(Protocol):
+class CatalogReader(Protocol):
     """What a catalog reads with: the session's stores, caches and limits."""
 
     async def read_bytes(
@@ -121,7 +121,7 @@ class Deletes(Protocol):
     def identity(self) -> Hashable:
         """The cache key of these deletes: equal identities always mean the same deleted rows."""
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Return the row numbers of the deleted rows in the file, which has ``num_rows`` rows.
 
         Raises:
@@ -295,7 +295,7 @@ class Snapshot(Protocol):
     def fields(self) -> tuple[TableField, ...] | None:
         """The table's columns; None if they are taken from the schemas of the files."""
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return the files of this state that may have rows for which ``where`` is true, in a stable order.
 
         The result may contain files without such rows, but must not lack a file with one.
@@ -309,7 +309,7 @@ class Snapshot(Protocol):
 class Catalog(Protocol):
     """The source of a table's snapshots: Delta's log, Iceberg's metadata, a SQL catalog, or a user's own."""
 
-    async def snapshot(self, reader: Reader) -> Snapshot:
+    async def snapshot(self, reader: CatalogReader) -> Snapshot:
         """Return the table's current snapshot, or the one of the version or time for which the catalog was created.
 
         Raises:
@@ -325,6 +325,6 @@ class FileList:
     data_files: tuple[DataFile, ...]
     fields: tuple[TableField, ...] | None = None
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return all files, whatever ``where`` is: the caller prunes them by bounds and partition values."""
         return self.data_files

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
-from asyncpq.datasets.providers import CatalogReader
+from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.decoding.field_types import FileTypes, check_arrow_schema, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import (
@@ -244,7 +244,7 @@ class OpenedFile:
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
         """Return the file's deleted rows, and cache them in memory for later reads of the dataset."""
-        reader, num_rows = CatalogReader(self.source.runtime, self.operation), self.version.metadata.num_rows
+        reader, num_rows = RuntimeReader(self.source.runtime, self.operation), self.version.metadata.num_rows
 
         async def load() -> tuple[RowRanges, int]:
             rows = await deletes.rows(reader, num_rows)

@@ -40,8 +40,8 @@ _ALL_ROWS = 1 << 40  # more than any file has
 _BATCH_ROWS = 1 << 20
 
 
-class CatalogReader:
-    """A :class:`asyncpq.datasets.model.Reader`, whose requests are counted in ``operation``."""
+class RuntimeReader:
+    """A :class:`asyncpq.datasets.model.CatalogReader`, whose requests are counted in ``operation``."""
 
     def __init__(self, runtime: Runtime, operation: Operation) -> None:
         self._runtime = runtime
@@ -366,6 +366,6 @@ class TableFiles:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        reader = CatalogReader(self._runtime, operation)
+        reader = RuntimeReader(self._runtime, operation)
         files = await self._snapshot.files(ask.where if reader.trust_statistics else None, reader)
         return FileSet(files, rounds=operation.metrics.rounds)

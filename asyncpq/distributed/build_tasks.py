@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, TypeAlias, Unpack
 import pyarrow as pa
 
 from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.providers import CatalogReader
+from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.distributed import build_steps
 from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
 from asyncpq.distributed.processes import worker_processes
@@ -346,7 +346,7 @@ async def _payloads(pieces: Sequence[Mapping[str, Any]], session: Session) -> li
 async def _read_pieces(runtime: Runtime, pieces: Sequence[Mapping[str, Any]]) -> list[bytes]:
     operation = runtime.operation("build", safe_url(pieces[0]["url"]))
     with operation:
-        reader = CatalogReader(runtime, operation)
+        reader = RuntimeReader(runtime, operation)
         reads = [reader.read_bytes(piece["url"], piece["start"], piece["stop"]) for piece in pieces]
         return await asyncio.gather(*reads)
 

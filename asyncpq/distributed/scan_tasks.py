@@ -25,7 +25,7 @@ import pyarrow as pa
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState, FileRequests, SameRequest
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
-from asyncpq.datasets.providers import CatalogReader, GivenFiles
+from asyncpq.datasets.providers import GivenFiles, RuntimeReader
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.distributed import worker_sessions as workers
 from asyncpq.errors import CorruptIndexError, ObjectChangedError, RowIndexError
@@ -415,7 +415,7 @@ async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
             url, start, stop = part
             operation = runtime.operation("open", url)
             with operation:
-                part = await CatalogReader(runtime, operation).read_bytes(url, start, stop)
+                part = await RuntimeReader(runtime, operation).read_bytes(url, start, stop)
         files += decode_files(part)
     return files
 

@@ -100,7 +100,7 @@ async def open_table(
     if isinstance(store, OwnStore):
         runtime = _with_own_options(runtime, store)
     async with runtime.deadline(operation.url):
-        snapshot = await catalog.snapshot(providers.CatalogReader(runtime, operation))
+        snapshot = await catalog.snapshot(providers.RuntimeReader(runtime, operation))
     url = url or snapshot.description.partition(", ")[0]
     source = providers.TableFiles(runtime, snapshot)
     fields = snapshot.fields

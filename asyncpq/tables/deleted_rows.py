@@ -13,7 +13,7 @@ from collections.abc import Hashable
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import Reader
+from asyncpq.datasets.model import CatalogReader
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, located
@@ -43,7 +43,7 @@ class DeletionVector:
         """A key of the vector: its inline bytes, or url and byte range, since a file of vectors never changes."""
         return ("deletion vector", self.inline if self.inline is not None else (self.url, self.start, self.stop))
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Fetch and decode the vector; return the numbers of the deleted rows in a file of ``num_rows`` rows."""
         vector = self.inline
         with located(url=safe_url(self.url), byte_range=(self.start, self.stop) if vector is None else None):

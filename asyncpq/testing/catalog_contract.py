@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, Reader, Snapshot
+from asyncpq.datasets.model import Catalog, CatalogReader, ColumnBounds, DataFile, Snapshot
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.paths import struct_path, top_level
 from asyncpq.expressions import Expression, IsNull, Or, col
@@ -56,15 +56,15 @@ class _PinningCatalog:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.pinned: tuple[Snapshot, Reader]
+        self.pinned: tuple[Snapshot, CatalogReader]
 
-    async def snapshot(self, reader: Reader) -> Snapshot:
+    async def snapshot(self, reader: CatalogReader) -> Snapshot:
         self.pinned = (await self._catalog.snapshot(reader), reader)
         return self.pinned[0]
 
 
 async def _check_file(
-    dataset: Dataset, snapshot: Snapshot, reader: Reader, file: DataFile, names: Sequence[str]
+    dataset: Dataset, snapshot: Snapshot, reader: CatalogReader, file: DataFile, names: Sequence[str]
 ) -> None:
     deleted = 0
     if file.num_rows is not None and file.deletes is not None:

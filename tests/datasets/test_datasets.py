@@ -121,7 +121,7 @@ class _Deleted:
 
     identity = "some"
 
-    async def rows(self, reader: asyncpq.Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: asyncpq.CatalogReader, num_rows: int) -> RowRanges:
         assert num_rows == ROWS
         return RowRanges([(3, 4), (5, 10)])
 
@@ -129,7 +129,7 @@ class _Deleted:
 class _Table:
     """A file with deleted rows, and one without."""
 
-    async def snapshot(self, reader: asyncpq.Reader) -> asyncpq.Snapshot:
+    async def snapshot(self, reader: asyncpq.CatalogReader) -> asyncpq.Snapshot:
         files = (
             asyncpq.DataFile(url=f"{URL}0.parquet", num_rows=ROWS, deletes=_Deleted(), immutable=True),
             asyncpq.DataFile(url=f"{URL}1.parquet", num_rows=ROWS, immutable=True),

@@ -17,7 +17,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets import providers
 from asyncpq.datasets.model import DataFile, FileList, TableField, View
-from asyncpq.datasets.providers import CatalogReader, FileSet, GivenFiles, ListedFiles, TableFiles
+from asyncpq.datasets.providers import FileSet, GivenFiles, ListedFiles, RuntimeReader, TableFiles
 from asyncpq.expressions import Expression
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
@@ -182,7 +182,7 @@ async def test_the_reader_for_catalogs(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_bytes(b"0123456789")
     fields = (TableField(name="key", type=pa.int64(), names=("id",)), TableField(name="part", type=pa.string()))
     async with asyncpq.Session() as session:
-        reader = CatalogReader(session.runtime, session.runtime.operation("open", "t"))
+        reader = RuntimeReader(session.runtime, session.runtime.operation("open", "t"))
         assert await reader.read_bytes(str(tmp_path / "log.json"), 2, 5) == b"234"
         assert await reader.read_bytes(str(tmp_path / "log.json"), 7) == b"789"
         assert await reader.list_names(str(tmp_path)) == ["log.json", "x.parquet"]
@@ -208,7 +208,7 @@ async def test_a_file_of_a_table_that_is_read_whole_is_bounded(tmp_path: Path) -
         async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=limit)) as session:
             operation = session.runtime.operation("open", "t")
             try:
-                data = await CatalogReader(session.runtime, operation).read_bytes(url, start, stop, at_most=at_most)
+                data = await RuntimeReader(session.runtime, operation).read_bytes(url, start, stop, at_most=at_most)
             finally:
                 assert operation.metrics.bytes_fetched <= limit + 1
         return len(data)
@@ -233,7 +233,7 @@ async def test_what_the_metadata_of_a_table_may_decode_to_is_bounded(tmp_path: P
     assert path.stat().st_size * 256 < 8 << 20
     for most, is_read in ((4 << 20, False), (16 << 20, True)):
         async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=most, unit_bytes=1)) as session:
-            reader = CatalogReader(session.runtime, session.runtime.operation("open", "t"))
+            reader = RuntimeReader(session.runtime, session.runtime.operation("open", "t"))
             assert reader.limits.max_decoded_bytes == most
             if is_read:
                 assert (await reader.read_table(str(path))).num_rows == 1 << 20

@@ -13,7 +13,7 @@ import pytest
 
 import asyncpq
 from asyncpq import ColumnBounds, DataFile, Expression, FileList, Snapshot
-from asyncpq.datasets.model import Reader
+from asyncpq.datasets.model import CatalogReader
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import check_catalog
 
@@ -36,7 +36,7 @@ class Gone:
     def identity(self) -> Hashable:
         return self.deleted
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         return self.deleted
 
 
@@ -45,7 +45,7 @@ class OneTable:
     files: Sequence[DataFile]
     forgets: bool = False
 
-    async def snapshot(self, reader: Reader) -> Snapshot:
+    async def snapshot(self, reader: CatalogReader) -> Snapshot:
         if not self.forgets:
             return FileList(description="a table", data_files=tuple(self.files))
         return Forgetful(FileList(description="a table", data_files=tuple(self.files)))
@@ -57,7 +57,7 @@ class Forgetful:
     description = "a table that is pruned too much"
     fields = None
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         return self.files_known.data_files if where is None or "null" in str(where) else ()
 
 

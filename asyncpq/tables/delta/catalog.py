@@ -21,7 +21,7 @@ from dataclasses import field
 from typing import Any
 from urllib.parse import unquote
 
-from asyncpq.datasets.model import DataFile, FileList, Reader
+from asyncpq.datasets.model import CatalogReader, DataFile, FileList
 from asyncpq.errors import (
     CorruptFileError,
     InvalidOptionError,
@@ -86,7 +86,7 @@ class DeltaCatalog:
         store = delta_store(url, getattr(table, "_storage_options", None))
         return cls(root, table.version() if version is None else version, store)
 
-    async def snapshot(self, reader: Reader) -> DeltaSnapshot:
+    async def snapshot(self, reader: CatalogReader) -> DeltaSnapshot:
         """Read the table's log and return the snapshot of the catalog's version.
 
         Raises:
@@ -152,7 +152,7 @@ class DeltaSnapshot(FileList):
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return all files; the caller prunes with their bounds and partition values."""
         names = set() if where is None else set(columns(where)) - self._parsed
         if names:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import Reader, known_count
+from asyncpq.datasets.model import CatalogReader, known_count
 from asyncpq.errors import (
     ColumnNotFoundError,
     CorruptFileError,
@@ -212,7 +212,7 @@ def _path(value: Any) -> str:
 class DeltaLog:
     """Reads the log of one Delta table: lists it, and replays its commits and checkpoints."""
 
-    def __init__(self, root: DeltaRoot, reader: Reader) -> None:
+    def __init__(self, root: DeltaRoot, reader: CatalogReader) -> None:
         self._root = root
         self._reader = reader
 

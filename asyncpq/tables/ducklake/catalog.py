@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField, known_count
+from asyncpq.datasets.model import CatalogReader, ColumnBounds, DataFile, Snapshot, TableField, known_count
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located, shown
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
@@ -56,7 +56,7 @@ class DuckLakeDeletes:
         """This object itself, as the cache key: which rows are deleted depends on all of its fields."""
         return self
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Return the numbers of the rows that are not in the snapshot. ``num_rows``: the rows of the data file."""
         deleted = self.inlined
         for url, file_format in self.files:
@@ -70,7 +70,7 @@ class DuckLakeDeletes:
             deleted |= RowRanges([(self.visible_rows, num_rows)])
         return deleted
 
-    async def _deleted(self, reader: Reader, url: str, file_format: str) -> RowRanges:
+    async def _deleted(self, reader: CatalogReader, url: str, file_format: str) -> RowRanges:
         if file_format == "puffin":
             blob = await reader.read_bytes(url)
             if blob[:4] == _PUFFIN_MAGIC:
@@ -91,7 +91,7 @@ class DuckLakeDeletes:
             table = table.filter(pc.less_equal(snapshots, self.snapshot))
         return decode_positions(table["pos"], url, limits)
 
-    async def _later(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def _later(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         table = await reader.read_table(self.data_url, columns=[SNAPSHOT_COLUMN])
         snapshots = table[SNAPSHOT_COLUMN]
         if snapshots.null_count or len(snapshots) != num_rows:
@@ -220,7 +220,7 @@ class DuckLakeTable:
         arguments = (f"{self.schema}.{self.table}", *self._wanted, self._data_path, self._catalog.metadata_schema)
         return _of_url, (type(self), self._url, *arguments)
 
-    async def snapshot(self, reader: Reader) -> Snapshot:
+    async def snapshot(self, reader: CatalogReader) -> Snapshot:
         """Read the selected snapshot of the table from the catalog.
 
         Raises:
@@ -277,7 +277,7 @@ class DuckLakeSnapshot:
         self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)
         self._loading = asyncio.Lock()
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return all files of the snapshot, then the files of inlined rows.
 
         The files have bounds of the columns that predicates have named so far. The result is the same object until more

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 
-from asyncpq.datasets.model import DataFile, Deletes, Reader, TableField
+from asyncpq.datasets.model import CatalogReader, DataFile, Deletes, TableField
 from asyncpq.errors import (
     AsyncpqError,
     CorruptFileError,
@@ -140,7 +140,7 @@ class IcebergCatalog:
         owner = repr((catalog.name, sorted(map(str, catalog.properties.items())), name, table.metadata.location))
         return iceberg_store(url, properties, load, f"Iceberg table {'.'.join(name)}", owner)
 
-    async def snapshot(self, reader: Reader) -> IcebergSnapshot:
+    async def snapshot(self, reader: CatalogReader) -> IcebergSnapshot:
         """Return the selected snapshot, by default the current one.
 
         Raises:
@@ -178,7 +178,7 @@ class IcebergCatalog:
             entries=self._entries,
         )
 
-    async def _load(self, reader: Reader) -> tuple[TableMetadata, Mapping[int, str]]:
+    async def _load(self, reader: CatalogReader) -> tuple[TableMetadata, Mapping[int, str]]:
         """Return the table's metadata, and the types in it that pyiceberg does not know, by field id."""
         if not isinstance(self._table, str):
             return self._table.metadata, {}
@@ -204,7 +204,7 @@ class IcebergCatalog:
             )
             return await self._decoded(url, reader)
 
-    async def _decoded(self, url: str, reader: Reader) -> tuple[TableMetadata, Mapping[int, str]]:
+    async def _decoded(self, url: str, reader: CatalogReader) -> tuple[TableMetadata, Mapping[int, str]]:
         known = self._metadata
         if known is None or known[0] != url:
             data = await reader.read_bytes(url)
@@ -289,7 +289,7 @@ class IcebergSnapshot:
         default_factory=lambda: LRUCache(_CACHED_SELECTIONS), init=False
     )
 
-    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return the files that may contain rows for which ``where`` is true, in the order of the manifests."""
         if self.manifest_list is None:
             return ()
@@ -329,7 +329,7 @@ class IcebergSnapshot:
                 url=safe_url(store_url(manifest.manifest_path)),
             ) from None
 
-    async def _read(self, reader: Reader, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
+    async def _read(self, reader: CatalogReader, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
         entries = self.entries.get(manifest.manifest_path)
         if entries is None:
             url = store_url(manifest.manifest_path)

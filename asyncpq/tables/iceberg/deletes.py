@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from functools import partial
 
-from asyncpq.datasets.model import Deletes, Reader
+from asyncpq.datasets.model import CatalogReader, Deletes
 from asyncpq.errors import CorruptFileError, QueryError, located
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
@@ -37,7 +37,7 @@ class PositionDeletes:
     def identity(self) -> Hashable:
         return ("iceberg position deletes", self.data_path, self.urls)
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Read the delete files; return the numbers of the deleted rows in a data file of ``num_rows`` rows."""
         rows = RowRanges.empty()
         for deleted in await call_each(partial(self._positions, reader), self.urls, at_once=_CONCURRENT_FILES):
@@ -46,7 +46,7 @@ class PositionDeletes:
             check_deleted(rows, num_rows, self.data_path)
         return rows
 
-    async def _positions(self, reader: Reader, url: str) -> RowRanges:
+    async def _positions(self, reader: CatalogReader, url: str) -> RowRanges:
         try:
             table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
         except QueryError as error:
@@ -67,7 +67,7 @@ class CombinedDeletes:
     def identity(self) -> Hashable:
         return tuple(part.identity for part in self.parts)
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Return the numbers of the deleted rows in a data file of ``num_rows`` rows."""
         deleted = RowRanges.empty()
         for part in self.parts:

@@ -22,7 +22,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
-from asyncpq.datasets.model import ColumnBounds, Reader, TableField
+from asyncpq.datasets.model import CatalogReader, ColumnBounds, TableField
 from asyncpq.errors import CorruptFileError, ExpressionError, ResourceLimitError, UnsupportedFeatureError, printable
 from asyncpq.expressions import And, Expression, col
 from asyncpq.pruning.literals import is_sure
@@ -234,7 +234,7 @@ class EqualityDeletes:
     def identity(self) -> Hashable:
         return ("iceberg equality deletes", self.data_url, self.groups)
 
-    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Compare the file's rows with the keys; return the numbers of the deleted rows."""
         deleted = RowRanges.empty()
         for group in self.groups:
@@ -243,7 +243,7 @@ class EqualityDeletes:
             deleted |= await self._matching(reader, fields, keys)
         return deleted
 
-    async def _matching(self, reader: Reader, fields: tuple[TableField, ...], keys: KeySet) -> RowRanges:
+    async def _matching(self, reader: CatalogReader, fields: tuple[TableField, ...], keys: KeySet) -> RowRanges:
         names = {part.name for part in fields}
         constants = {name: value for name, value in self.constants.items() if name in names}
         deleted: list[pa.Array] = []
@@ -286,7 +286,7 @@ class _Distinct:
         return await asyncio.to_thread(lambda: whole.group_by(whole.column_names, use_threads=False).aggregate([]))
 
 
-async def _load_keys(reader: Reader, group: KeyFiles, fields: tuple[TableField, ...]) -> tuple[KeySet, int]:
+async def _load_keys(reader: CatalogReader, group: KeyFiles, fields: tuple[TableField, ...]) -> tuple[KeySet, int]:
     """Read the keys of delete files; return the keys and the bytes of memory that they occupy."""
     distinct = _Distinct()
     empty = pa.schema([pa.field(part.name, part.type) for part in fields]).empty_table()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from asyncpq.datasets.model import Reader
+from asyncpq.datasets.model import CatalogReader
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, ResourceLimitError, printable
 from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 
@@ -19,7 +19,7 @@ _HINT: Final = "version-hint.text"
 _HINT_BYTES: Final = 64 << 10  # of a number or a name
 
 
-async def newest_metadata(folder: str, reader: Reader, empty: frozenset[str] = frozenset()) -> str:
+async def newest_metadata(folder: str, reader: CatalogReader, empty: frozenset[str] = frozenset()) -> str:
     """Return the url of the newest metadata file in ``metadata/`` below ``folder``, other than those of ``empty``.
 
     Raises:
@@ -53,7 +53,7 @@ async def newest_metadata(folder: str, reader: Reader, empty: frozenset[str] = f
     return below + (hinted if hinted is not None and hinted in newest else newest[0])
 
 
-async def _hinted(below: str, names: list[str], reader: Reader) -> str | None:
+async def _hinted(below: str, names: list[str], reader: CatalogReader) -> str | None:
     """Return the name of the metadata file in ``names`` that ``version-hint.text``, in the folder ``below``, gives
     by number or name; None if there is no such file, or the hint is empty, or longer than a name."""
     try:
