@@ -84,7 +84,8 @@ class MergedLookups:
         ``metrics``, those of the call, get its share of the cost. ``read`` runs a request of the file, whose cost the
         operation counts."""
         group = self._groups.get(shape)
-        if group is None or len(group.calls) >= _MOST:
+        # one is cancelled if all of its calls were, before it began
+        if group is None or len(group.calls) >= _MOST or group.flight.task.cancelling():
             calls: list[_Call] = []
             # it begins in the next turn of the loop, when all calls of this one have joined
             flight = self._runtime.flights.start((), lambda: self._run(shape, calls, read))

@@ -203,6 +203,19 @@ async def test_the_read_ends_with_its_last_call() -> None:
         assert file._source.runtime.budget.used == 0
 
 
+async def test_calls_after_cancelled_ones_are_read() -> None:
+    async with opened() as (_, file):
+        calls = [asyncio.ensure_future(file.lookup({"id": key}, ["price"])) for key in range(30)]
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()  # before the common read begins
+        later = [asyncio.ensure_future(file.lookup({"id": key}, ["price"])) for key in range(30)]
+        await asyncio.wait(calls)
+        assert await asyncio.gather(*later) == [rows_of("id", key, ["price"]) for key in range(30)]
+        found = await asyncio.gather(*(file.lookup({"id": key}, ["price"]) for key in range(30)))
+        assert found == [rows_of("id", key, ["price"]) for key in range(30)]
+
+
 async def test_each_call_has_its_own_error(runs: list[int]) -> None:
     async with opened() as (_, file):
         wrong = [file.lookup({"price": f"text {number}"}, ["id"]) for number in range(40)]
