@@ -59,8 +59,12 @@ async def running(*command: str, words: str | None = None) -> AsyncIterator[asyn
         yield process
     finally:
         if process.returncode is None:
+            process.terminate()  # nginx then ends its workers
+        try:
+            await asyncio.wait_for(process.wait(), 30)
+        except TimeoutError:
             process.kill()
-        await process.wait()
+            raise
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
