@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 
 from asyncpq import Expression
 from asyncpq.blocking import BlockingDataset, BlockingFile
-from asyncpq.engine.predicates import parse_condition, translate_arrow
+from asyncpq.engine.foreign_predicates import parse_condition, translate_arrow
 from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError, UsageError
 from asyncpq.options import DEFAULT_BATCH_SIZE
 

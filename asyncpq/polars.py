@@ -25,7 +25,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast
 import pyarrow as pa
 
 from asyncpq import Expression, col
-from asyncpq.engine.predicates import AllOf, AnyOf, Atom, CompareOp, Negated, compared, literals, member, translate
+from asyncpq.engine.foreign_predicates import (
+    AllOf,
+    AnyOf,
+    CompareOp,
+    ForeignAtom,
+    Negated,
+    compared,
+    literals,
+    member,
+    translate,
+)
 from asyncpq.engine.sources import DatasetSessionKeywords, Source, SourceTarget, source_of
 from asyncpq.errors import UsageError, install_hint
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -171,7 +181,7 @@ class _Reading:
     def __init__(self, schema: pl.Schema) -> None:
         self._schema = schema
 
-    def node(self, node: Any) -> AllOf | AnyOf | Negated | Atom | None:
+    def node(self, node: Any) -> AllOf | AnyOf | Negated | ForeignAtom | None:
         """Return what an expression, or a part of its JSON form, is; None for what may mean something else to
         asyncpq."""
         match node:
@@ -199,9 +209,9 @@ class _Reading:
         found = self._column(node)
         if found is None or found[1] != pl.Boolean:
             return None
-        return Atom(col(found[0]) == True, col(found[0]) == False)  # noqa: E712  # predicates
+        return ForeignAtom(col(found[0]) == True, col(found[0]) == False)  # noqa: E712  # predicates
 
-    def _comparison(self, left: object, op: str, right: object) -> Atom | None:
+    def _comparison(self, left: object, op: str, right: object) -> ForeignAtom | None:
         column = self._column(left)
         value_first = column is None
         literal = right
@@ -214,23 +224,25 @@ class _Reading:
         atom = compared(name, _OPS[op], values[0], is_float=type_.is_float(), value_first=value_first)
         # eq_missing and ne_missing compare null as a value: null equals null
         if op == "EqValidity" and atom.false is not None:
-            return Atom(atom.true, atom.false | col(name).is_null())
+            return ForeignAtom(atom.true, atom.false | col(name).is_null())
         if op == "NotEqValidity" and atom.true is not None:
-            return Atom(atom.true | col(name).is_null(), atom.false)
+            return ForeignAtom(atom.true | col(name).is_null(), atom.false)
         return atom
 
-    def _boolean(self, argument: object, others: list[object], function: object) -> AllOf | Negated | Atom | None:
+    def _boolean(
+        self, argument: object, others: list[object], function: object
+    ) -> AllOf | Negated | ForeignAtom | None:
         column = self._column(argument)
         if column is None:
             return None
         name, type_ = column
         match function, others:
             case ("IsNull" | "IsNotNull", []):
-                null = Atom.of(col(name).is_null())
-                return null if function == "IsNull" else Atom(null.false, null.true)
+                null = ForeignAtom.of(col(name).is_null())
+                return null if function == "IsNull" else ForeignAtom(null.false, null.true)
             case ("IsNan" | "IsNotNan", []) if type_.is_float():
-                nan = Atom.of(col(name).is_nan())
-                return nan if function == "IsNan" else Atom(nan.false, nan.true)
+                nan = ForeignAtom.of(col(name).is_nan())
+                return nan if function == "IsNan" else ForeignAtom(nan.false, nan.true)
             case ({"IsIn": {"nulls_equal": bool(nulls_equal)}}, [values]):
                 found = _values(values, pl.List(type_))
                 return member(name, found, is_float=type_.is_float(), null_is_value=nulls_equal) if found else None
@@ -239,16 +251,16 @@ class _Reading:
                 return AllOf([{"BinaryExpr": {"left": argument, "op": op, "right": end}} for end, op in ends])
         return None
 
-    def _text(self, argument: object, text: object, function: object) -> Atom | None:
+    def _text(self, argument: object, text: object, function: object) -> ForeignAtom | None:
         column = self._column(argument)
         values = None if column is None or column[1] != pl.String else _values(text, pl.String())
         if column is None or values is None or not isinstance(values[0], str):
             return None
         match function:
             case "StartsWith":
-                return Atom.of(col(column[0]).starts_with(values[0]))
+                return ForeignAtom.of(col(column[0]).starts_with(values[0]))
             case {"Contains": {"literal": True}}:
-                return Atom.of(col(column[0]).contains(values[0]))
+                return ForeignAtom.of(col(column[0]).contains(values[0]))
         return None
 
     def _column(self, node: object) -> tuple[str, pl.DataType] | None:

@@ -139,7 +139,7 @@ def test_the_search_sees_what_a_door_takes(tmp_path: Path) -> None:
     door.write_text(
         "import asyncpq.objects.parts\n"
         "from asyncpq import File, objects\n"
-        "from asyncpq.engine.predicates import translate\n"
+        "from asyncpq.engine.foreign_predicates import translate\n"
         "from asyncpq.indexing import Keys, index\n"
         "def late():\n"
         "    from asyncpq.scan.plan import Plan\n"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from asyncpq.engine.rows import key_value
+from asyncpq.engine.shown_rows import key_value
 from asyncpq.errors import InvalidOptionError
 
 

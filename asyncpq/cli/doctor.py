@@ -16,7 +16,7 @@ from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fai
 from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
 from asyncpq.cli.wording import in_options
-from asyncpq.engine.targets import url_facts
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import (
     AccessDeniedError,
     BucketNotFoundError,

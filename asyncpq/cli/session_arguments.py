@@ -14,7 +14,7 @@ import typer
 from asyncpq import Session
 from asyncpq.cli.running import run
 from asyncpq.cli.tables import names_table, no_versions, open_files, target_of
-from asyncpq.engine.targets import default_index_url, url_facts
+from asyncpq.engine.target_facts import default_index_url, url_facts
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.options import RequestOptions
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from asyncpq import Session
-from asyncpq.engine.targets import safe_url, url_facts
+from asyncpq.engine.target_facts import safe_url, url_facts
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 
 if TYPE_CHECKING:

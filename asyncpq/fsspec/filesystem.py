@@ -18,8 +18,8 @@ from fsspec.implementations.chained import ChainedFileSystem
 from fsspec.registry import available_protocols
 
 from asyncpq import Session, Validator
-from asyncpq.engine.objects import ByteReader, ObjectVersion, wait_in
-from asyncpq.engine.targets import safe_url
+from asyncpq.engine.byte_readers import ByteReader, ObjectVersion, wait_in
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError, UsageError, nearest
 from asyncpq.fsspec.open_files import AsyncObjectFile, ObjectFile, file_info, info_of
 from asyncpq.metrics import ReadMetrics

@@ -9,7 +9,7 @@ from fsspec.caching import BaseCache
 from fsspec.spec import AbstractBufferedFile
 
 from asyncpq import Validator
-from asyncpq.engine.objects import ObjectVersion, modified_s
+from asyncpq.engine.byte_readers import ObjectVersion, modified_s
 from asyncpq.options import MIB
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from asyncpq import Dataset, Session
-from asyncpq.engine.datasets import NotModifiedError
+from asyncpq.engine.pinned_datasets import NotModifiedError
 from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from asyncpq import Expression
-from asyncpq.engine.predicates import parse_condition
+from asyncpq.engine.foreign_predicates import parse_condition
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOptions, etag
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq import Dataset, DatasetPlan, DatasetScan, Expression, Session
-from asyncpq.engine.datasets import BoundPredicate, PinnedDataset, own_handle, pinned
-from asyncpq.engine.predicates import lookup_condition, num_comparisons, parse_condition
-from asyncpq.engine.targets import url_facts
+from asyncpq.engine.foreign_predicates import lookup_condition, num_comparisons, parse_condition
+from asyncpq.engine.pinned_datasets import BoundPredicate, PinnedDataset, own_handle, pinned
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.engine.work import shared_context
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.serve.access import check_columns, visible_schema
@@ -174,7 +174,7 @@ class BoundRequest:
 
     def pinned(self, is_known: Callable[[str], bool]) -> PinnedDataset:
         """Return a handle of the dataset for one request, which reads fixed versions of its files; see
-        :func:`asyncpq.engine.datasets.pinned`."""
+        :func:`asyncpq.engine.pinned_datasets.pinned`."""
         return pinned(self.dataset, is_known)
 
     def unpinned(self) -> Dataset:

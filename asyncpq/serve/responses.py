@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from asyncpq import DatasetScan
-from asyncpq.engine.rows import compact_batch, without_metadata
+from asyncpq.engine.shown_rows import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
 from asyncpq.serve.configuration import Limits

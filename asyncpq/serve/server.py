@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.engine.predicates import parse_condition
+from asyncpq.engine.foreign_predicates import parse_condition
 from asyncpq.engine.work import loop_first
 from asyncpq.errors import InvalidOptionError, UsageError, install_hint
 from asyncpq.serve.app import Service

@@ -13,7 +13,7 @@ import pytest
 
 import asyncpq
 from asyncpq.datasets.model import DataFile
-from asyncpq.engine.datasets import pin
+from asyncpq.engine.pinned_datasets import pin
 from asyncpq.indexing import Bounds
 from asyncpq.serve import Service
 from asyncpq.storage.base import Validator

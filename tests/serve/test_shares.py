@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.engine.predicates import lookup_condition, parse_condition
+from asyncpq.engine.foreign_predicates import lookup_condition, parse_condition
 from asyncpq.expressions.tree import MAX_WILDCARDS
 from asyncpq.serve import Service, requests
 from asyncpq.serve.configuration import Limits, parse_configuration, token_digest

@@ -1,7 +1,8 @@
 """Conditions of other engines and of other people, as predicates of asyncpq.
 
 :func:`translate` walks a condition of another engine. The door says of each node what it is: a junction of other nodes,
-or an :class:`Atom`, a comparison of one column. Nodes that the door does not know prune nothing, and are handed back.
+or a :class:`ForeignAtom`, a comparison of one column. Nodes that the door does not know prune nothing, and are handed
+back.
 
 Polars, DuckDB and Spark order floats in the same way, which is not IEEE's: NaN equals itself and exceeds all numbers.
 :func:`compared` and :func:`member` make atoms with that meaning.
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AllOf",
     "AnyOf",
-    "Atom",
+    "ForeignAtom",
     "CompareOp",
-    "Condition",
+    "ParsedCondition",
     "Negated",
     "Translation",
     "compared",
@@ -89,7 +90,7 @@ class Negated(NamedTuple):
     term: Any
 
 
-class Atom(NamedTuple):
+class ForeignAtom(NamedTuple):
     """A comparison, by the rows for which it is true and those for which it is false. It is null for all others.
 
     Attributes:
@@ -103,7 +104,7 @@ class Atom(NamedTuple):
     exact: bool = True
 
     @classmethod
-    def of(cls, predicate: Expression) -> Atom:
+    def of(cls, predicate: Expression) -> ForeignAtom:
         """Return the atom of a comparison whose result is that of ``predicate``, such as ``col("a").is_null()``, for
         every row."""
         return cls(predicate, Not(predicate))
@@ -125,7 +126,7 @@ class Translation(NamedTuple, Generic[N]):
     reason: str | None = None
 
 
-def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | Atom | None]) -> Translation[N]:
+def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | ForeignAtom | None]) -> Translation[N]:
     """Translate another engine's condition to one of asyncpq, as far as the door understands it.
 
     AND, OR and NOT have SQL's three values. An AND loses the terms that are not understood, an OR or NOT of one is not
@@ -181,7 +182,7 @@ def _flat(nodes: Sequence[N], junction: type[AllOf | AnyOf], understand: Callabl
 
 def _rows(meaning: Any, understand: Callable[[Any], Any], truth: bool) -> _Found:
     """Return a predicate that is true for the rows where a node has the result ``truth``."""
-    if isinstance(meaning, Atom):
+    if isinstance(meaning, ForeignAtom):
         rows = meaning.true if truth else meaning.false
         return _Found(rows, meaning.exact and rows is not None)
     if isinstance(meaning, Negated):
@@ -216,7 +217,7 @@ def literals(values: object) -> tuple[Scalar, ...]:
     return as_scalars(values)
 
 
-def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value_first: bool = False) -> Atom:
+def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value_first: bool = False) -> ForeignAtom:
     """Return the comparison of a column with a value, in the order in which NaN exceeds all numbers.
 
     Args:
@@ -229,7 +230,7 @@ def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value
     literal = as_scalar(value)
     op = _MIRRORED[op] if value_first else op
     true, false = (_ordered(column, each, literal, is_float=is_float) for each in (op, _INVERSE[op]))
-    return Atom(true, false)
+    return ForeignAtom(true, false)
 
 
 def _ordered(column: str, op: CompareOp, value: Scalar, *, is_float: bool) -> Expression:
@@ -242,7 +243,7 @@ def _ordered(column: str, op: CompareOp, value: Scalar, *, is_float: bool) -> Ex
     return Or((rows, is_nan(column))) if is_float and op in (">", ">=") else rows
 
 
-def member(column: str, values: object, *, is_float: bool, null_is_value: bool = False) -> Atom:
+def member(column: str, values: object, *, is_float: bool, null_is_value: bool = False) -> ForeignAtom:
     """Return the comparison of a column with each of several values: ``column IN (...)``, in the order in which NaN
     equals itself, and -0.0 equals 0.0.
 
@@ -256,11 +257,11 @@ def member(column: str, values: object, *, is_float: bool, null_is_value: bool =
     scalars = as_scalars(values)
     among = _among(column, scalars, is_float=is_float)
     if not null_is_value:
-        return Atom.of(among)
+        return ForeignAtom.of(among)
     null = IsNull(column)
     if None in scalars:
-        return Atom(among | null, Not(among))
-    return Atom(among, Not(among) | null)
+        return ForeignAtom(among | null, Not(among))
+    return ForeignAtom(among, Not(among) | null)
 
 
 def _among(column: str, values: Sequence[Scalar], *, is_float: bool) -> Expression:
@@ -313,7 +314,7 @@ def _is_float(path: str, schema: pa.Schema) -> bool:
 # -- of other people ------------------------------------------------------------------------------
 
 
-class Condition(NamedTuple):
+class ParsedCondition(NamedTuple):
     """A condition that came from elsewhere, before it meets the columns of a dataset.
 
     Attributes:
@@ -336,7 +337,7 @@ class Condition(NamedTuple):
         return hint_at_text(error, self.predicate)
 
 
-def parse_condition(where: Predicate) -> Condition:
+def parse_condition(where: Predicate) -> ParsedCondition:
     """Parse a condition of a read: SQL, a filter list or an expression of :func:`asyncpq.col` (docs/filter.md).
 
     Raises:
@@ -346,7 +347,7 @@ def parse_condition(where: Predicate) -> Condition:
     predicate = parse_where(where)
     found = list(atoms(predicate))
     values = (value for atom in found for value in atom.literals)
-    return Condition(
+    return ParsedCondition(
         predicate,
         columns(predicate),
         len(found),

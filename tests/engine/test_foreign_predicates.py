@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from asyncpq import ColumnNotFoundError, Expression, ExpressionError, col
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.engine.predicates import (
+from asyncpq.engine.foreign_predicates import (
     AllOf,
     AnyOf,
-    Atom,
+    ForeignAtom,
     Negated,
     compared,
     literals,
@@ -104,7 +104,7 @@ nodes = st.recursive(
 )
 
 
-def understand(node: Node) -> AllOf | AnyOf | Negated | Atom | None:
+def understand(node: Node) -> AllOf | AnyOf | Negated | ForeignAtom | None:
     match node:
         case ("and", terms):
             return AllOf(terms)
@@ -115,9 +115,9 @@ def understand(node: Node) -> AllOf | AnyOf | Negated | Atom | None:
         case ("n" | "f" as name, op, value):
             return compared(name, op, value, is_float=name == "f")
         case ("above", value):  # nothing is known of the rows for which it is false
-            return Atom(col("n") >= value, None, exact=False)
+            return ForeignAtom(col("n") >= value, None, exact=False)
         case ("below", value):
-            return Atom(col("n") < value, None)
+            return ForeignAtom(col("n") < value, None)
     return None
 
 

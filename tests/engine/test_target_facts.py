@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncpq.engine.targets import default_index_url, url_facts
+from asyncpq.engine.target_facts import default_index_url, url_facts
 
 
 @pytest.mark.parametrize(
