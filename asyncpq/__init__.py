@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         ttl,
     )
     from asyncpq.pruning.access_plan import AccessPlan
+    from asyncpq.reports.report_objects import InspectionReport, LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
@@ -107,6 +108,8 @@ __all__ = [
     "DataFile",
     "Dataset",
     "DatasetPlan",
+    "InspectionReport",
+    "LintReport",
     "WhyReport",
     "DatasetScan",
     "DeadlineExceededError",
@@ -239,6 +242,7 @@ _NAMES = {
         "ttl",
     ),
     "asyncpq.pruning.access_plan": ("AccessPlan",),
+    "asyncpq.reports.report_objects": ("InspectionReport", "LintReport"),
     "asyncpq.reports.why": ("WhyReport",),
     "asyncpq.scan.plan": ("Plan",),
     "asyncpq.scan.stream": ("Scan",),
@@ -251,8 +255,20 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 # Modules that need no import of their own: `asyncpq.errors` is there after `import asyncpq`.
 _SUBMODULES = {
-    *("blocking", "caching", "duckdb", "errors", "events", "expressions", "fsspec", "indexing", "metrics", "objects"),
-    *("opening", "options", "parquet", "polars", "pruning", "records", "session", "storage", "tracing"),
+    *(
+        "blocking",
+        "caching",
+        "distributed",
+        "duckdb",
+        "engine",
+        "errors",
+        "events",
+        "expressions",
+        "fsspec",
+        "indexing",
+    ),
+    *("metrics", "objects", "opening", "options", "page_map", "parquet", "polars", "pruning", "records", "reports"),
+    *("session", "storage", "tracing", "typing"),
 }
 
 if not TYPE_CHECKING:  # type checkers would take it that every name exists

@@ -588,5 +588,5 @@ def _access(access: object) -> Mapping[str, AccessPlan] | None:
     if access is None:
         return None
     if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
-        raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, not a {type(access).__name__}")
+        raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, not {type(access).__name__}")
     return access

@@ -2,7 +2,7 @@
 
 ::
 
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         trips = asyncpq.duckdb.dataset(session.open_dataset("s3://bucket/trips/"))
         duckdb.sql("select price from trips where id = 42")
 
@@ -39,9 +39,8 @@ def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
     """
     if not isinstance(opened, (BlockingFile, BlockingDataset)):
         raise InvalidOptionError(
-            f"asyncpq.duckdb.dataset() expects an open file or dataset of asyncpq.blocking, not a "
-            f"{type(opened).__name__}",
-            hint="Open it in a BlockingSession: its event loop runs while DuckDB waits.",
+            f"asyncpq.duckdb.dataset() takes an open file or dataset of asyncpq.blocking, not {type(opened).__name__}",
+            hint="Open it in an asyncpq.blocking.Session: its event loop runs while DuckDB waits.",
         )
     return _Pushed(opened)
 

@@ -451,7 +451,7 @@ class SessionOptions:
         if self.shared_cache is not None and not isinstance(self.shared_cache, SharedCacheOptions):
             # not shown: a url holds a password
             raise InvalidOptionError(
-                f"shared_cache must be a url, a SharedCacheOptions or None, not a {type(self.shared_cache).__name__}"
+                f"shared_cache must be a url, a SharedCacheOptions or None, not {type(self.shared_cache).__name__}"
             )
 
     def policy(self, *urls: str) -> CachePolicy:

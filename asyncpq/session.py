@@ -111,9 +111,9 @@ class Session(Unpicklable):
         check_keywords("Session()", keywords, SessionOptionKeywords, others=others)
         options = SessionOptions(disk_cache=disk_cache, shared_cache=shared_cache, **keywords)
         if storage_options is not None and not isinstance(storage_options, Mapping):
-            raise InvalidOptionError(f"storage_options must be a mapping, not a {type(storage_options).__name__}")
+            raise InvalidOptionError(f"storage_options must be a mapping, not {type(storage_options).__name__}")
         if memory_cache is not None and not isinstance(memory_cache, MemoryCache):
-            raise InvalidOptionError(f"memory_cache must be a MemoryCache, not a {type(memory_cache).__name__}")
+            raise InvalidOptionError(f"memory_cache must be a MemoryCache, not {type(memory_cache).__name__}")
         if memory_cache is not None and "memory_cache_bytes" in keywords:
             raise InvalidOptionError("memory_cache has its own budget, so memory_cache_bytes cannot be passed with it")
         hook: object = on_event

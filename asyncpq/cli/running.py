@@ -68,6 +68,14 @@ class _PlainFlags:
 class Command(_PlainFlags, TyperCommand):
     """A command of :class:`Application`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of the command. An error names the command, whose help says what it takes."""
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            error.ctx = ctx  # type: ignore[attr-defined]  # typer leaves it out where an option lacks its value
+            raise
+
 
 class Commands(_PlainFlags, TyperGroup):
     """A group of commands that reports wrong usage like every other error: with one line and an exit code."""
@@ -115,7 +123,7 @@ def _tell_usage(error: Any) -> int:
     message = _meant(error) or error.format_message().replace("Value error, ", "").rstrip(".")
     end = "" if message.endswith("?") else "."
     place = "asyncpq" if error.ctx is None else error.ctx.command_path
-    return _tell(f"{message[:1].lower()}{message[1:]}{end} `{place} --help` describes it.", WRONG_USAGE)
+    return _tell(f"{message[:1].lower()}{message[1:]}{end} See `{place} --help`.", WRONG_USAGE)
 
 
 _FORMATS: Final = ("--json", "--csv", "--ndjson", "--parquet", "--arrow")

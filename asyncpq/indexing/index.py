@@ -432,7 +432,7 @@ def _urls(files: object) -> list[str] | None:
     if files is None:
         return None
     if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidOptionError(f"files= must be a list of urls, not a {type(files).__name__}", hint=_FILES_HINT)
+        raise InvalidOptionError(f"files= must be a list of urls, not {type(files).__name__}", hint=_FILES_HINT)
     urls = list(files)
     if not all(isinstance(url, str) and url for url in urls):
         raise InvalidOptionError("files= must be a list of urls, but has an item that is not a url", hint=_FILES_HINT)

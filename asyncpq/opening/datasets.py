@@ -58,7 +58,7 @@ class DatasetOptions:
         one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
         columns: Any = self.schema
         if columns is not None and not isinstance(columns, pa.Schema):
-            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
+            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not {type(columns).__name__}")
         age: Any = self.listing_max_age_s
         if not isinstance(age, (int, float)) or not age >= 0:
             raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")

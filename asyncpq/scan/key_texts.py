@@ -42,7 +42,7 @@ def _type(name: str, schema: pa.Schema) -> pa.DataType:
         kind = type_at(top, schema.field(schema.get_all_field_indices(top)[0]).type, name)
         if kind is not None:
             return kind
-    raise ColumnNotFoundError(f"there is no column {name!r}", column=name, hint=nearest_column(name, schema.names))
+    raise ColumnNotFoundError("there is no such column", column=name, hint=nearest_column(name, schema.names))
 
 
 def _value(text: str, kind: pa.DataType) -> Any:

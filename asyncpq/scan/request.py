@@ -256,7 +256,7 @@ class LookupKeys:
             raise QueryError(
                 "a lookup needs at least one key column"
                 if is_mapping
-                else f"the keys of a lookup must be a mapping, not a {type(keys).__name__}",
+                else f"the keys of a lookup must be a mapping, not {type(keys).__name__}",
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42} or {"id": frame["id"]}.',
             )
         self.names: tuple[str, ...] = tuple(keys)  # of the key columns

@@ -84,6 +84,7 @@ async def _run(
         host=server.host,
         port=server.port,
         timeout_graceful_shutdown=max(1, round(server.drain_s)),
+        log_config=_log_config(uvicorn.config.LOGGING_CONFIG, is_worker=watched is not None),
         access_log=False,
         server_header=False,
         ws="none",
@@ -112,6 +113,14 @@ async def _run(
         raise cannot_listen(server) from None
     finally:
         giving.cancel()
+
+
+def _log_config(default: dict[str, Any], *, is_worker: bool) -> dict[str, Any]:
+    """Return uvicorn's configuration of its log, by which each line of a worker names it."""
+    if not is_worker:
+        return default
+    form = {**default["formatters"]["default"], "fmt": "%(levelprefix)s %(processName)s %(message)s"}
+    return {**default, "formatters": {**default["formatters"], "default": form}}
 
 
 def _closing_when_draining(service: Service) -> Any:

@@ -99,7 +99,7 @@ class _Worker:
         """Run a process until it ends; return its exit code, negative for a signal."""
         context = multiprocessing.get_context("spawn")
         watched, self._alive = context.Pipe(duplex=False)
-        arguments = (configuration, path, self.listening, self.number, watched)
+        arguments = (configuration, path, self.listening, watched)
         self.process = context.Process(target=_work, args=arguments, name=f"worker {self.number}")
         self.began_at = time.monotonic()
         self.process.start()
@@ -186,11 +186,9 @@ class _Supervisor:
                 await asyncio.wait([asyncio.ensure_future(self._ending.wait())], timeout=worker.pause_s)
 
 
-def _work(
-    configuration: Configuration, path: str | None, listening: socket.socket, number: int, watched: Connection
-) -> None:
+def _work(configuration: Configuration, path: str | None, listening: socket.socket, watched: Connection) -> None:
     """Be a worker: the whole life of its process."""
-    start_log(logging.INFO, f"worker {number}")
+    start_log(logging.INFO, "%(processName)s ")
     try:
         run(configuration, path, listening, watched)
     except AsyncpqError as error:
@@ -201,6 +199,5 @@ def _work(
 
 
 def start_log(level: int, process: str = "") -> None:
-    """Log to stderr. ``process``: what each line says of this process, if there are several."""
-    who = f"{process} " if process else ""
-    logging.basicConfig(level=level, format=f"%(levelname)s {who}%(name)s: %(message)s")
+    """Log to stderr. ``process``: the part of the format that names this process, if there are several."""
+    logging.basicConfig(level=level, format=f"%(levelname)s {process}%(name)s: %(message)s")

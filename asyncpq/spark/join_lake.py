@@ -326,7 +326,7 @@ async def pin_lake(
     if not isinstance(url, str):
         if not isinstance(index.backend, ObjectBackend):
             raise InvalidOptionError(
-                f"index: must be a url that tasks can open, not a {type(index.backend).__name__}",
+                f"index: must be a url that tasks can open, not {type(index.backend).__name__}",
                 hint="Pass index='s3://bucket/indexes/trips/'.",
             )
         url = index.backend.description

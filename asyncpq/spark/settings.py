@@ -343,7 +343,7 @@ def _provider(name: str) -> Callable[[], object]:
 
 def _merged(base: str, more: object) -> str:
     if not isinstance(more, Mapping):
-        raise InvalidOptionError(f"storage_options: must be a mapping, not a {type(more).__name__}")
+        raise InvalidOptionError(f"storage_options: must be a mapping, not {type(more).__name__}")
     refuse_secrets("storage_options", more)
     try:
         return json.dumps(_united(json.loads(base), more), sort_keys=True)

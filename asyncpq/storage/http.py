@@ -512,6 +512,6 @@ def _basic_auth(auth: Any) -> str:
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
     except (TypeError, IndexError, KeyError) as error:
         raise InvalidOptionError(
-            f"the auth of storage_options must be (user, password), not a {type(auth).__name__}"
+            f"the auth of storage_options must be (user, password), not {type(auth).__name__}"
         ) from error
     return f"Basic {token}"

@@ -247,7 +247,7 @@ def _token(given: object) -> str | None:
     if given is False or (given is None and environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").lower() in _TRUE):
         return None
     if given is not None and given is not True:
-        raise InvalidOptionError(f"the token of Hugging Face must be a str or a bool, not a {type(given).__name__}")
+        raise InvalidOptionError(f"the token of Hugging Face must be a str or a bool, not {type(given).__name__}")
     token = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
     if not token:
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -97,7 +97,10 @@ class RowOrder:
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
-            raise InvalidOptionError("sort_by and zorder_by are both empty: name at least one column to sort by")
+            raise InvalidOptionError(
+                "no column to sort by is named",
+                hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
+            )
         if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
             raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]

@@ -54,7 +54,7 @@ def test_what_it_prints(lake: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "at least one column to sort by"),
+        ([], 2, "in the command --sort-by or --zorder-by"),
         (["--sort-by", "ic"], 2, "column 'ic'. Its columns are 'id', 'x'"),
         (["--sort-by", "id", "--compression", "zip"], 2, "compression='zip'"),
         (["--sort-by", "id", "--page-rows", "0"], 2, "--page-rows"),

@@ -112,7 +112,7 @@ async def test_maps_with_optional_keys_are_read(name: str, stored: bool, tmp_pat
         dataset = await session.open_dataset(str(tmp_path))
         assert (await dataset.read(["m"]))["m"].to_pylist() == rows
         assert not (await file.lint())["findings"]
-    assert duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE m IS NULL").fetchone() == (rows.count(None),)
+    assert duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE m IS NULL").fetchall() == [(rows.count(None),)]
 
 
 async def test_duckdb_and_asyncpq_agree(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def test_duckdb(server: ObjectServer, target: str | None, name: str) -> None:
     with duckdb.connect() as connection:
         connection.register_filesystem(filesystem)
         url = f"asyncpq://bucket/{name}" if target else f"asyncpq://s3://bucket/{name}"
-        found = connection.sql(f"select count(*), count(distinct filename) from read_parquet('{url}')").fetchone()
+        found = connection.sql(f"select count(*), count(distinct filename) from read_parquet('{url}')").fetchall()
     own = filesystem.glob(f"s3://bucket/{name}")
-    assert found == (sum(pq.read_metadata(filesystem.open(path)).num_rows for path in own), len(own))
+    assert found == [(sum(pq.read_metadata(filesystem.open(path)).num_rows for path in own), len(own))]
 
 
 def test_duckdb_reads_local_files(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_duckdb_reads_local_files(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.register_filesystem(fsspec.filesystem("asyncpq"))
         for pattern, files in (("*.parquet", 2), ("0 a.parquet", 1)):
-            found = connection.sql(f"select count(*) from read_parquet('asyncpq://{tmp_path}/{pattern}')").fetchone()
-            assert found == (files * TABLE.num_rows,)
+            found = connection.sql(f"select count(*) from read_parquet('asyncpq://{tmp_path}/{pattern}')").fetchall()
+            assert found == [(files * TABLE.num_rows,)]
 
 
 def test_modified(filesystem: Filesystems, server: ObjectServer) -> None:

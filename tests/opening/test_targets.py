@@ -47,7 +47,7 @@ def test_targets_are_shown_without_secrets() -> None:
     [
         ({"schema_policy": "lax"}, "schema_policy='lax'"),
         ({"on_bad_file": "ignore"}, "on_bad_file='ignore'"),
-        ({"schema": {"id": "int"}}, "schema: must be a pyarrow.Schema, not a dict"),
+        ({"schema": {"id": "int"}}, "schema: must be a pyarrow.Schema, not dict"),
         ({"listing_max_age_s": -1}, "listing_max_age_s=-1: must be a number of at least 0"),
         ({"listing_max_age_s": float("nan")}, "listing_max_age_s=nan"),
     ],

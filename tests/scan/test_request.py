@@ -179,8 +179,8 @@ def test_what_is_no_collection(values: Any) -> None:
     ("keys", "message"),
     [
         ({}, "at least one key column"),
-        (pd.DataFrame({"id": [1]}), "keys of a lookup must be a mapping, not a DataFrame"),
-        ([("id", 1)], "keys of a lookup must be a mapping, not a list"),
+        (pd.DataFrame({"id": [1]}), "keys of a lookup must be a mapping, not DataFrame"),
+        ([("id", 1)], "keys of a lookup must be a mapping, not list"),
         ({"id": {"a": 1}}, "not a mapping"),
         ({"id": pd.DataFrame({"a": [1]})}, "one column of values"),
         ({"id": [1, 2], "name": (name for name in "abc")}, "equal lengths"),

@@ -94,6 +94,7 @@ async def test_workers_share_requests_counters_and_signals(tmp_path: Path) -> No
         assert served == {"worker 1", "worker 2"}  # each has opened the dataset
         pages = await asyncio.gather(*[asked(url, "/metrics") for _ in range(8)])
         assert {counted(page.text) for page in pages} == {number}, "whichever worker answers"
+        assert not [line for line in running.log.splitlines() if "worker" not in line], "each line names its worker"
 
         first, other = map(int, await running.says(r"Started server process \[(\d+)\]", WORKERS))
         os.kill(first, signal.SIGKILL)

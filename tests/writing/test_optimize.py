@@ -264,7 +264,7 @@ def test_the_blocking_session_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({}, InvalidOptionError, "at least one column"),
+        ({}, InvalidOptionError, "no column to sort by"),
         ({"sort_by": "nothing"}, ColumnNotFoundError, "nothing"),
         ({"sort_by": ["id", "id"]}, InvalidOptionError, "twice"),
         ({"zorder_by": ["x"]}, InvalidOptionError, "2 to 8"),

@@ -37,7 +37,7 @@ async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
             raise InvalidOptionError(
-                f"the place of an index must be a url or a backend, not a {type(at).__name__}", hint=_PLACE_HINT
+                f"the place of an index must be a url or a backend, not {type(at).__name__}", hint=_PLACE_HINT
             )
         return at
     if not at:

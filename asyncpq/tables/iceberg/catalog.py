@@ -94,7 +94,7 @@ class IcebergCatalog:
         as_of: dt.datetime | None = None,
     ) -> None:
         if not isinstance(table, (Table, str)):
-            raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
+            raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not {type(table).__name__}")
         if isinstance(table, str) and table.endswith(".json") and not table.endswith(".metadata.json"):
             raise InvalidOptionError(
                 "the url of an Iceberg table must name its folder or its metadata file, *.metadata.json",

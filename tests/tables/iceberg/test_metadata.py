@@ -97,7 +97,7 @@ def test_one_way_to_choose_a_snapshot() -> None:
         IcebergCatalog("s3://b/x.metadata.json", snapshot_id=1, ref="main")
     with pytest.raises(InvalidOptionError, match="metadata file"):
         IcebergCatalog("s3://user:secret@b/warehouse/db/events/table.json")
-    with pytest.raises(InvalidOptionError, match="not a list"):
+    with pytest.raises(InvalidOptionError, match="not list"):
         IcebergCatalog([])  # type: ignore[arg-type]  # on purpose
 
 
