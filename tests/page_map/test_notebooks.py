@@ -87,6 +87,7 @@ async def test_reports_are_dicts_and_texts(tmp_path: Path) -> None:
         for inspected in (await file.inspect(), await lake.inspect()):
             assert json.loads(json.dumps(inspected.to_dict())) == dict(inspected)
             assert "100,000 rows in 2 row groups" in inspected.explain()
+            assert "\\n" not in inspected.explain()
             assert "name: BYTE_ARRAY" in str(inspected)
 
 
