@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -26,6 +27,7 @@ from asyncpq.serve.server import END_S, cannot_listen, run
 
 MOST: Final = 64
 WRONG: Final = 2  # exit code of a process that was configured wrongly
+_KILL_S: Final = 0.4  # a worker that has not ended after END_S is killed: all end within ``drain_s`` and 5 s
 _STABLE_S: Final = 10.0  # a worker that lived so long is started again at once
 _LONGEST_PAUSE_S: Final = 30.0
 #: The folder in which prometheus_client's processes share their counters.
@@ -139,7 +141,7 @@ class _Supervisor:
         keeping = [asyncio.create_task(self._keep(worker)) for worker in self._workers]
         await self._ending.wait()
         server = self._configuration.server
-        _, late = await asyncio.wait(keeping, timeout=server.unready_s + server.drain_s + END_S + 1)
+        _, late = await asyncio.wait(keeping, timeout=server.unready_s + server.drain_s + END_S + _KILL_S)
         for worker in self._workers if late else ():
             worker.send(signal.SIGKILL)
         await asyncio.gather(*keeping)
@@ -183,7 +185,8 @@ class _Supervisor:
                 f" in {worker.pause_s:g} s" if worker.pause_s else "",
             )
             if worker.pause_s:
-                await asyncio.wait([asyncio.ensure_future(self._ending.wait())], timeout=worker.pause_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), worker.pause_s)
 
 
 def _work(
