@@ -2,7 +2,7 @@
 
 ::
 
-    with asyncpq.blocking.BlockingSession() as session:
+    with asyncpq.blocking.Session() as session:
         trips = asyncpq.duckdb.dataset(session.open_dataset("s3://bucket/trips/"))
         duckdb.sql("select price from trips where id = 42")
 
@@ -41,7 +41,7 @@ def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
         raise InvalidOptionError(
             f"asyncpq.duckdb.dataset() expects an open file or dataset of asyncpq.blocking, not a "
             f"{type(opened).__name__}",
-            hint="Open it in a BlockingSession: its event loop runs while DuckDB waits.",
+            hint="Open it in an asyncpq.blocking.Session: its event loop runs while DuckDB waits.",
         )
     return _Pushed(opened)
 

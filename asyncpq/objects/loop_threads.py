@@ -277,10 +277,13 @@ class Portal:
         """Raise UsageError if the portal is closed, its loop runs in this thread, or it belongs to another process."""
         if self._thread.process != os.getpid():  # the loop's thread does not exist here, so a call would not end
             raise UsageError(
-                "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."
+                "a blocking session belongs to the process that made it",
+                hint="Make a new asyncpq.blocking.Session after a fork.",
             )
         if self.closed:
-            raise UsageError("the session is closed", hint="Use files and scans inside `with BlockingSession()`.")
+            raise UsageError(
+                "the session is closed", hint="Use files and scans inside `with asyncpq.blocking.Session()`."
+            )
         if threading.current_thread() is self._thread.thread:
             raise UsageError(
                 "a blocking method was called in the event loop of its own session",

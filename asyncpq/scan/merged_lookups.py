@@ -8,7 +8,7 @@ read fails, each runs alone, and has its own error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ _Read = Callable[[ScanRequest, Operation], Awaitable[pa.Table]]
 
 
 class LookupShape(NamedTuple):
-    """What lookups have in common that run as one."""
+    """What lookups that run as one have in common."""
 
     column: str  # of the key
     type: type  # of its value
@@ -66,7 +66,7 @@ class MergedLookups:
     def __init__(self, runtime: Runtime, url: str) -> None:
         self._runtime = runtime
         self._url = url
-        self._groups: dict[Hashable, _Group] = {}  # that more calls may join, by shape
+        self._groups: dict[LookupShape, _Group] = {}  # that more calls may join, by shape
         self.under_way = 0  # lookups of the file, counted by the callers
         self.waits_from: int = _FIRST  # so many under way, one waits for others; more, once those were too few
 

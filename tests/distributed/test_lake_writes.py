@@ -15,7 +15,7 @@ import pytest
 
 import asyncpq
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 from asyncpq.distributed import LakeWrite, WrittenPart, lake_writes, plan_write
 from asyncpq.distributed.lake_writes import TAIL_TASKS

@@ -503,7 +503,7 @@ async def test_a_table_as_keys(lake: Path, frame: Any) -> None:
 def test_a_blocking_session_that_is_closed(lake: Path) -> None:
     with asyncpq.blocking.open_file(lake / "a.parquet") as file:
         pass
-    with pytest.raises(asyncpq.UsageError, match="Use files and scans inside `with BlockingSession"):
+    with pytest.raises(asyncpq.UsageError, match=r"Use files and scans inside `with asyncpq\.blocking\.Session"):
         file.count()
 
 
