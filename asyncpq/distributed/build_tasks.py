@@ -491,4 +491,5 @@ async def build_in_processes(
                 session, target, kinds, run, at=at, building=building, work_folder=folder, **options
             )
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        # not in a thread, since none starts at exit; each round has removed its pieces already
+        shutil.rmtree(folder, ignore_errors=True)
