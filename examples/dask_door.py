@@ -1,6 +1,6 @@
 """A door from Dask to asyncpq: scan a dataset into a dask.dataframe, and build an index on Dask's workers.
 
-Needs ``pip install asyncpq "dask[dataframe]" distributed``. ``python -m examples.dask_door`` writes a lake into a
+Needs ``pip install asyncpq-parquet "dask[dataframe]" distributed``. ``python -m examples.dask_door`` writes a lake into a
 temporary folder, builds its index and reads it, on a cluster of this host. docs/how-to/own-engine.md explains it.
 """
 
