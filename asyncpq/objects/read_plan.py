@@ -213,6 +213,7 @@ class Estimates(NamedTuple):
 
     one_round_s: float  # all pages that may hold matching rows, at once
     two_rounds_s: float  # the filter's columns first, then the pages of the others that hold matching rows
+    chunks_s: float  # all column chunks at once, whole
 
 
 @dataclass(slots=True)
@@ -284,8 +285,10 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
     first: list[tuple[int, int]] = []
     late: dict[int, list[tuple[int, int]]] = {}  # pages of the columns that can come later, by leaf
     dictionaries: list[tuple[int, int]] = []  # of those columns
+    chunks: list[tuple[int, int]] = []
     for group in groups:
         for column in group.columns:
+            chunks.append((column.chunk.start, column.chunk.stop))
             if column.predicate or not group.filtered:
                 first += [column.dictionary, *column.spans()]
             else:
@@ -301,6 +304,7 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
     return Estimates(
         prices.round_s(prices.requests(one_round)),
         prices.round_s(prices.requests(first)) + prices.round_s(prices.requests(second)) + waits_s,
+        prices.round_s(prices.requests(chunks)),
     )
 
 

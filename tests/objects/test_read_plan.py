@@ -118,8 +118,7 @@ def test_pages_are_never_estimated_above_whole_chunks(
     group = RowGroupPlan(0, NUM_ROWS, rows, columns, True)
     prices = Prices(latency_s, 1e4, 1e4, 0.005, 4)
     found = estimate([group], prices, matches, 1)
-    chunks = [(column.chunk.start, column.chunk.stop) for column in columns]
-    assert found.one_round_s <= prices.round_s(prices.requests(chunks))
+    assert found.one_round_s <= found.chunks_s
     spans = [span for column in columns for span in (column.dictionary, *column.spans())]
     assert found.one_round_s == prices.round_s(prices.requests(spans))
     assert found.two_rounds_s >= prices.round_s(prices.requests([columns[0].dictionary, *columns[0].spans()]))
