@@ -30,7 +30,6 @@ from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.foreign_names import foreign_name
 from asyncpq.scan.request import (
     ScanRequest,
     column_names,
@@ -98,7 +97,11 @@ class Dataset(Unpicklable):
         """Do nothing: a dataset keeps nothing open between reads."""
 
     if not TYPE_CHECKING:
-        __getattr__ = foreign_name
+
+        def __getattr__(self, name: str) -> Any:
+            from asyncpq.scan.foreign_names import foreign_name
+
+            return foreign_name(self, name)
 
     # -- properties -------------------------------------------------------------------------------
 

@@ -26,8 +26,6 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.foreign_names import foreign_name
-from asyncpq.scan.merged_lookups import LookupShape, MergedLookups
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -75,7 +73,6 @@ class File(Unpicklable):
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
         self._source = source
         self._version = version
-        self._merged = MergedLookups(source.runtime, source.handle.url)
         self.metrics: ReadMetrics = ReadMetrics()
         self.opening: ReadMetrics | None = None
         self._is_new = True  # not read yet
@@ -99,7 +96,11 @@ class File(Unpicklable):
         await self._source.handle.close()
 
     if not TYPE_CHECKING:
-        __getattr__ = foreign_name
+
+        def __getattr__(self, name: str) -> Any:
+            from asyncpq.scan.foreign_names import foreign_name
+
+            return foreign_name(self, name)
 
     # -- properties -------------------------------------------------------------------------------
 
@@ -318,15 +319,7 @@ class File(Unpicklable):
             access=None if access is None else access_plan(access),
             read_dictionary=dictionaries,
         )
-        merged = self._merged
-        merged.under_way += 1
-        try:
-            usual = plain and access is None and not dictionaries and merged.under_way >= merged.waits_from
-            if usual and (shape := merged.shape(request, wanted)) is not None:
-                return await self._looked_up(request, *shape)
-            _, table = await self._collect(request, self._operation("lookup"))
-        finally:
-            merged.under_way -= 1
+        _, table = await self._collect(request, self._operation("lookup"))
         return table if plain else await finish_lookup(self._source.runtime, wanted, table, with_keys)
 
     async def take(
@@ -521,46 +514,16 @@ class File(Unpicklable):
     async def _collect(self, request: ScanRequest, operation: Operation) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
-        with operation:
-            async with runtime.deadline(url):
-                plan, tables = await self._read(request, operation)
-            operation.metrics.rows_returned = plan.file_scan.rows_matched
-        return plan, tables[0] if len(tables) == 1 else _joined(plan, tables)
-
-    async def _read(
-        self, request: ScanRequest, operation: Operation, *, merged_at: float | None = None
-    ) -> tuple[ScanPlan, list[pa.Table]]:
-        """Run ``request``, whose cost ``operation`` counts; return the plan, and the rows of each row group.
-        ``merged_at``: when the last of the calls began that it is made of; None if it is one call's own."""
-        runtime, url = self._source.runtime, self._source.handle.url
         file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
-        file.planner.merged_at = merged_at
-        ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
-        assert file.plan is not None, "a file that was read was planned"
-        return file.plan, tables
-
-    async def _looked_up(self, request: ScanRequest, shape: LookupShape, key: object) -> pa.Table:
-        """Return the rows of a lookup of one key, which may run together with others."""
-        runtime, url = self._source.runtime, self._source.handle.url
-        runtime.check()
-        operation = self._operation("lookup")
         with operation:
             async with runtime.deadline(url):
-                table = await self._merged.table(shape, key, operation.metrics, self._together)
-                if table is None:
-                    table = _joined(*await self._read(request, operation))
-            operation.metrics.rows_returned = table.num_rows
-        return table
-
-    async def _together(self, request: ScanRequest, operation: Operation) -> pa.Table:
-        """Return the rows of several lookups."""
-        return _joined(*await self._read(request, operation, merged_at=operation.metrics.began))
-
-
-def _joined(plan: ScanPlan, tables: Sequence[pa.Table]) -> pa.Table:
-    if len(tables) == 1:
-        return tables[0]
-    return one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
+                ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
+            plan = file.plan
+            assert plan is not None, "a file that was read was planned"
+            operation.metrics.rows_returned = plan.file_scan.rows_matched
+        if len(tables) == 1:
+            return plan, tables[0]
+        return plan, one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
 
 
 def _layout(source: ObjectSource, version: FileVersion) -> Inspection:

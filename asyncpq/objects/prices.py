@@ -32,7 +32,6 @@ _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, pars
 # 190 kB took 102 ms, without the receiving.
 _CROWDED_REQUEST_S: Final = 170e-6
 
-_MANY_CONNECTIONS: Final = 1 << 20
 
 _WAIT_LATENCIES: Final = 1.2  # latencies that a wave after the first one waits
 _LEAST_IDLE_WAVES: Final = 1.1  # rounds of more waves may leave the network idle
@@ -119,11 +118,6 @@ class Prices(NamedTuple):
             crowded_bytes_s=None,  # with few connections to each file, several requests are not many
             crowded_request_s=None,
         )
-
-    def alone(self) -> Prices:
-        """Return the prices for many small reads that run as one: ranges are merged as if each read came by itself, so
-        that together they make no more requests, and read through no gap that is not worth one."""
-        return self._replace(connections=_MANY_CONNECTIONS, crowded_bytes_s=None, crowded_request_s=None)
 
     def part_bytes(self, num_bytes: int) -> int:
         """Return the size to which long ranges are cut in a round that fetches ``num_bytes`` bytes.

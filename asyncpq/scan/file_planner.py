@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -108,8 +107,6 @@ class ScanPlanner:
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.files = 1  # that the same call reads, as far as it is known, with this one
-        # time.monotonic() when the last of the calls began that this request is made of; None if it is one call's own
-        self.merged_at: float | None = None
         self.metrics: ReadMetrics = operation.metrics
         where = request.where
         # most lookups have one key, of which nothing can be simplified
@@ -145,7 +142,7 @@ class ScanPlanner:
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics = self.source, self.metrics
-        context = RequestContext(metrics, scan=scan, probation=scan, began=self.merged_at or time.monotonic())
+        context = RequestContext(metrics, scan=scan, probation=scan)
         if self.version is None:
             self.version = await source.version(context)
         elif self.version.can_validate or self._relocated or self.request.view is not None:
@@ -188,7 +185,7 @@ class ScanPlanner:
                 prune,
                 request.limit,
                 request.rows_only,
-                source.prices() if self.merged_at is None else source.prices().alone(),
+                source.prices(),
                 self.files,
             )
             plan = await planner.plan()

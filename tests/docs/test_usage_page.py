@@ -70,7 +70,7 @@ def test_options(options: Any) -> None:
 def test_metrics() -> None:
     rows = table("metric |")
     documented = names([row[0] for row in rows])
-    assert sorted(documented) == sorted([*asyncpq.ReadMetrics().counts(), "began", "ended", "log", "total", "trace"])
+    assert sorted(documented) == sorted([*asyncpq.ReadMetrics().counts(), "began", "ended", "log", "totals", "trace"])
 
 
 def test_purposes() -> None:

@@ -106,7 +106,7 @@ def test_a_plan_that_comes_after_the_reader_was_sent_is_of_no_use(lake: str, mon
     # Its tasks would have nothing to read by, and give no rows.
     reader = source_calls.source(path=lake).reader(ID)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "run_on_worker", _fail)
+        patch.setattr("asyncpq.spark.data_source.run_on_worker", _fail)
         source_calls.pickled(reader)
     with pytest.raises(TransportError):
         reader.partitions()
