@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
@@ -18,8 +18,8 @@ class _Task(Protocol):
     def run(self) -> Any: ...
 
 
-#: Awaits what ``task.run()`` returns in a process.
-RunsTask: TypeAlias = Callable[[Any], Any]
+#: Runs a task in a process; its result is that of ``task.run()``.
+RunsTask: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 _pools: set[ProcessPoolExecutor] = set()  # whose blocks are entered
 
@@ -60,7 +60,7 @@ def _call(task: _Task) -> Any:
 
 
 def _kill_workers() -> None:
-    """Kill the workers of all blocks: the end of a process does not wait for a build that nobody waits for."""
+    """Kill the workers of all blocks, for whose tasks the end of this process would wait."""
     for pool in list(_pools):
         for process in list((pool._processes or {}).values()):  # noqa: SLF001  # public from Python 3.14 on: kill_workers
             process.kill()

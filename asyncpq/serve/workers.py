@@ -67,21 +67,21 @@ def _sockets(configuration: Configuration, number: int) -> list[socket.socket]:
             server.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         for _ in range(number if sys.platform == "linux" else 1):
-            one = socket.socket(family, kind, protocol)
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound = socket.socket(family, kind, protocol)
+            made.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if port == server.port and len(made) == 1:
                 # once without sharing: the port may be another program's, even one of this user that would share it
                 with socket.socket(family, kind, protocol) as alone:
                     alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     alone.bind(address)
             if sys.platform == "linux":
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.bind((address[0], port, *address[2:]))
-            port = one.getsockname()[1]
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.bind((address[0], port, *address[2:]))
+            port = bound.getsockname()[1]
     except OSError as error:
-        for one in made:
-            one.close()
+        for bound in made:
+            bound.close()
         raise cannot_listen(server) from error
     return made if len(made) == number else made * number
 
@@ -127,7 +127,7 @@ class _Supervisor:
         self._configuration = configuration
         self._path = path
         number = len(sockets)
-        self._workers = [_Worker(place + 1, one) for place, one in enumerate(sockets)]
+        self._workers = [_Worker(place + 1, bound) for place, bound in enumerate(sockets)]
         self._ending = asyncio.Event()
         self._wrong = False
         logger.info("%d workers listen at http://%s:%d", number, *sockets[0].getsockname()[:2])
