@@ -485,6 +485,7 @@ async def build_in_processes(
 ) -> Index:
     """Build an index in ``workers`` processes of this host: :meth:`asyncpq.Session.build_index` has the arguments."""
     folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
+    building = replace(building, folder=folder)  # a worker that is killed leaves its temporary files
     try:
         async with worker_processes(workers) as run:
             return await build_index(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from asyncpq.errors import UsageError
 
@@ -21,13 +21,14 @@ class _Task(Protocol):
 #: Runs a task in a process; its result is that of ``task.run()``.
 RunsTask: TypeAlias = Callable[[Any], Awaitable[Any]]
 
+_GRACE_S: Final = 3.0  # for tasks under way when their block is cancelled; they are killed then
 _pools: set[ProcessPoolExecutor] = set()  # whose blocks are entered
 
 
 @asynccontextmanager
 async def worker_processes(count: int) -> AsyncIterator[RunsTask]:
     """Yield a function that runs a task in one of ``count`` processes and awaits its result. They end with the block,
-    or are killed at the end of this process.
+    soon also if it is cancelled, or are killed at the end of this process.
 
     Raises:
         UsageError: a process ended by itself: for lack of memory, or since it cannot import the script.
@@ -48,8 +49,12 @@ async def worker_processes(count: int) -> AsyncIterator[RunsTask]:
     try:
         yield run
     finally:
+        ending = asyncio.ensure_future(asyncio.to_thread(pool.shutdown, cancel_futures=True))
+        await asyncio.wait([ending], timeout=_GRACE_S)
+        if not ending.done():
+            _kill(pool)
         try:
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+            await ending
         except RuntimeError:  # at exit no thread starts, and the workers were killed
             pool.shutdown(wait=False, cancel_futures=True)
         _pools.discard(pool)
@@ -59,11 +64,15 @@ def _call(task: _Task) -> Any:
     return task.run()
 
 
+def _kill(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):  # noqa: SLF001  # public from Python 3.14 on: kill_workers
+        process.kill()
+
+
 def _kill_workers() -> None:
     """Kill the workers of all blocks, for whose tasks the end of this process would wait."""
     for pool in list(_pools):
-        for process in list((pool._processes or {}).values()):  # noqa: SLF001  # public from Python 3.14 on: kill_workers
-            process.kill()
+        _kill(pool)
 
 
 # before concurrent.futures waits for all tasks; functions of `atexit` run after that
