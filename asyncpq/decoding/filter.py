@@ -377,12 +377,12 @@ class _Compiler:
         return lambda arrays: find(column.get(arrays))
 
     def _function(self, expr: FunctionTest) -> Evaluate:
-        from asyncpq.decoding.functions import function_kernel  # few predicates have functions
+        from asyncpq.decoding.function_kernels import compared_test, function_kernel  # few predicates have functions
 
         column = self._column(expr.column)
         type_, apply = function_kernel(expr, column.type)
         inner = _Compiler({expr.test.column or "": type_}, {})
-        test = inner.compile(expr.test)
+        test = inner.compile(compared_test(expr))
         if inner.engine_atoms:
             self.engine_atoms.append(expr)
         self.cost += inner.cost + 1

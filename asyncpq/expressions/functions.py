@@ -9,15 +9,16 @@ from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.records import dataclass
 
-Function: TypeAlias = Literal["lower", "upper", "mod"]
+Function: TypeAlias = Literal["lower", "upper", "mod", "folded"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FunctionTest(tree.Atom):
     """A comparison with a function of a column; null where the column is null.
 
-    ``lower`` and ``upper`` map each character of a text to one, as SQL engines do. ``mod`` is the remainder of the
-    division of an integer by ``divisor``, with the integer's sign. Statistics cannot prune with it.
+    ``lower`` and ``upper`` map each character of a text to one, as SQL engines do. ``folded`` is ``lower`` of the
+    column and of what it is compared with, for ILIKE. ``mod`` is the remainder of the division of an integer by
+    ``divisor``, with the integer's sign. Statistics cannot prune with it.
     """
 
     operator: ClassVar[str] = "function"
@@ -42,16 +43,3 @@ class FunctionTest(tree.Atom):
 
     def __str__(self) -> str:
         return str(self.test)
-
-
-def lowered(text: str) -> str:
-    """Return ``text`` in small letters, one for each character, as a column's texts are lowered: Python may know fewer
-    letters than pyarrow."""
-    if not text.isascii():
-        from pyarrow import compute, scalar
-
-        try:
-            return str(compute.utf8_lower(scalar(text)).as_py())
-        except UnicodeEncodeError:  # no column has such a text: the comparison says so
-            pass
-    return text.lower()

@@ -26,7 +26,6 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import tree
 from asyncpq.expressions.builder import box_predicate
-from asyncpq.expressions.functions import lowered
 from asyncpq.expressions.like_patterns import like
 from asyncpq.expressions.scalars import Scalar, Untyped
 from asyncpq.expressions.sql_operands import (
@@ -354,8 +353,7 @@ def _like(node: Any, escape: str | None = None) -> Expression:
         refuse(node, "has a pattern that is not text in quotes", "Write LIKE 'a%'.")
     text = pattern.text
     if ignores_case:  # as SQL engines evaluate it
-        path, text = FunctionOperand.of(path, "lower"), lowered(text)
-        escape = None if escape is None else lowered(escape)
+        path = FunctionOperand.of(path, "folded")
     try:
         matches = like(path, text, escape)
     except ExpressionError as error:

@@ -91,7 +91,8 @@ class FunctionOperand(ColumnPath):
     @classmethod
     def of(cls, column: str, function: Function, divisor: int = 0) -> FunctionOperand:
         """Return the function of ``column``; ``divisor``: of ``mod``."""
-        operand = cls(f"{column} % {divisor}" if function == "mod" else f"{function}({column})")
+        shown = "lower" if function == "folded" else function
+        operand = cls(f"{column} % {divisor}" if function == "mod" else f"{shown}({column})")
         operand.column, operand.function, operand.divisor = column, function, divisor
         return operand
 

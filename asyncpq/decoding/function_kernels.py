@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,9 +11,16 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import FunctionTest
+from asyncpq.expressions import FunctionTest, tree
 
 _TEXTS: Final = (pa.string(), pa.large_string())
+#: The comparisons that a pattern of LIKE becomes, and their text.
+_TEXT_OF: Final[Mapping[type, str]] = {
+    tree.Comparison: "value",
+    tree.Contains: "text",
+    tree.Like: "pattern",
+    tree.StartsWith: "prefix",
+}
 
 
 def function_type(expr: FunctionTest, type_: pa.DataType) -> pa.DataType:
@@ -34,11 +42,30 @@ def function_type(expr: FunctionTest, type_: pa.DataType) -> pa.DataType:
     )
 
 
+def compared_test(expr: FunctionTest) -> tree.Atom:
+    """Return the comparison with the function's results. That of ILIKE has its texts in small letters, by the kernel
+    that the column's texts go through: it knows other letters than Python does.
+
+    Raises:
+        PredicateTypeError: a text of ILIKE is not valid Unicode.
+    """
+    if expr.function != "folded":
+        return expr.test
+    name = _TEXT_OF[type(expr.test)]
+    text = getattr(expr.test, name)
+    try:
+        small = pc.utf8_lower(pa.scalar(text, pa.string())).as_py()
+    except UnicodeEncodeError:
+        raise PredicateTypeError(f"the text {text!r} of ILIKE is not valid Unicode", column=expr.column) from None
+    test: Any = expr.test
+    return replace(test, **{name: small})  # type: ignore[no-any-return]
+
+
 def function_kernel(expr: FunctionTest, type_: pa.DataType) -> tuple[pa.DataType, Callable[[Any], Any]]:
     """Return the type of the function's results, and the function of an array of ``type_``. Raises the errors of
     :func:`function_type`."""
     result = function_type(expr, type_)
-    if expr.function == "lower":
+    if expr.function in ("lower", "folded"):
         return result, pc.utf8_lower
     if expr.function == "upper":
         return result, pc.utf8_upper
