@@ -202,6 +202,10 @@ class _Batches(_Bridge[S]):
         """End the scan. Does nothing if it has ended or the session is closed."""
         self._portal.finish(self.asynchronous.close)
 
+    def end_soon(self) -> None:
+        """Let the scan end, without waiting for it: for finalizers, which the garbage collector runs in any thread."""
+        self._portal.post(self.asynchronous.close)
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         inner = self._take()
         try:

@@ -1,11 +1,11 @@
 """The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
 A piece is a sorted run of index rows of one index table, encoded as a single value of one row, so that engines move
-few, large values. Files are spread over tasks by cost, since one large file takes as long as thousands of small
-ones. The sort keys in the pieces show the
-distribution of keys before any piece is moved, so the ranges have similar sizes. A key with many rows is divided at
-file and row numbers. Only descriptions of the segments return to the planner. The steps are functions of an iterator of
-record batches: Spark runs them by ``mapInArrow``, ``build_tasks`` for engines that move no rows themselves.
+few, large values. Files are spread over tasks by cost, since one large file takes as long as thousands of small ones.
+The sort keys in the pieces show the distribution of keys before any piece is moved, so the ranges have similar sizes. A
+key with many rows is divided at file and row numbers. Only descriptions of the segments return to the planner. The
+steps are functions of an iterator of record batches: Spark runs them by ``mapInArrow``, ``build_tasks`` for engines
+that move no rows themselves.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
-from asyncpq.storage.threads import call_each
+from asyncpq.storage.threads import call_each, results_of
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import catalog_of
 from asyncpq.typing import DatasetTarget, IndexTarget
@@ -347,8 +347,7 @@ async def _read_pieces(runtime: Runtime, pieces: Sequence[Mapping[str, Any]]) ->
     operation = runtime.operation("build", safe_url(pieces[0]["url"]))
     with operation:
         reader = RuntimeReader(runtime, operation)
-        reads = [reader.read_bytes(piece["url"], piece["start"], piece["stop"]) for piece in pieces]
-        return await asyncio.gather(*reads)
+        return await results_of([reader.read_bytes(piece["url"], piece["start"], piece["stop"]) for piece in pieces])
 
 
 @dataclass(eq=False)
@@ -492,4 +491,5 @@ async def build_in_processes(
                 session, target, kinds, run, at=at, building=building, work_folder=folder, **options
             )
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        # not in a thread, since none starts at exit; each round has removed its pieces already
+        shutil.rmtree(folder, ignore_errors=True)

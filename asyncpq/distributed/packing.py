@@ -270,8 +270,8 @@ class PieceStore:
         self._num_bytes = 0
 
     async def _remove_old(self) -> None:
-        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. Nobody says when
-        a plan is no longer used. Errors of the store are only logged."""
+        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``: an engine does not say
+        when it no longer needs a plan. Errors of the store are only logged."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
             store = writable((await self._runtime.store(self._plans))[0], self._plans)

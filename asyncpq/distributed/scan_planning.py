@@ -64,9 +64,9 @@ class ScanTask:
         num_bytes: approximate compressed bytes to read.
     """
 
-    scan: TaskScan
+    scan: TaskScan = field(repr=False)
     number: int
-    data: bytes
+    data: bytes = field(repr=False)
     num_files: int
     num_bytes: int
 

@@ -26,7 +26,7 @@ class Folder(NamedTuple):
     Attributes:
         objects: with ``url``, ``size`` in bytes, ``validator`` (None if the listing cannot tell versions apart) and
             ``modified``, seconds since the epoch (None if unknown).
-        folders: urls of folders, each with a slash at its end.
+        folders: urls of folders, sorted, each with a slash at its end.
     """
 
     objects: Sequence[ListedObject]
@@ -109,14 +109,20 @@ class ByteReader:
 
         def wanted(folder: str) -> bool:
             folders.add(folder)
-            return deep
+            return False
 
         with runtime.operation("files", shown) as operation:
             async with runtime.deadline(shown):
                 store, _ = await runtime.store(url)
                 context = RequestContext(operation.metrics, purpose="list")
                 listed = await store.list_objects(url, context=context, wants=None if deep else wanted)
-        return Folder(listed, list(folders))
+        objects = list[ListedObject]()
+        for item in listed:  # a store may list what is not wanted, too
+            ends = [at + 1 for at, letter in enumerate(item.url[len(url) :], len(url)) if letter == "/"]
+            folders.update(item.url[:end] for end in (ends if deep else ends[:1]))
+            if deep or not ends:
+                objects.append(item)
+        return Folder(objects, sorted(folders - {url}))
 
     @asynccontextmanager
     async def _operation(self, name: OperationName, url: str) -> AsyncIterator[tuple[ObjectSource, Operation]]:

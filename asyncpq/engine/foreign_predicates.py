@@ -116,21 +116,21 @@ class Translation(NamedTuple, Generic[N]):
     Attributes:
         where: the condition of a read, which is true for every row for which the other engine's is true; None: of all
             rows.
-        left: the terms, joined by AND, that the other engine has to apply to the rows of the read. Empty if ``where``
-            is true for no other rows.
+        residual: the terms, joined by AND, that the other engine has to apply to the rows of the read. Empty if
+            ``where`` is true for no other rows.
         reason: why nothing was understood; None if something was, or if the door did not say.
     """
 
     where: Expression | None
-    left: tuple[N, ...] = ()
+    residual: tuple[N, ...] = ()
     reason: str | None = None
 
 
 def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | ForeignAtom | None]) -> Translation[N]:
     """Translate another engine's condition to one of asyncpq, as far as the door understands it.
 
-    AND, OR and NOT have SQL's three values. An AND loses the terms that are not understood, an OR or NOT of one is not
-    understood as a whole; whatever is below NOT is followed by the rows for which it is false.
+    AND, OR and NOT have SQL's three values. An AND loses the terms that are not understood. An OR or NOT with such a
+    term is not understood as a whole. Below NOT, a term counts by the rows for which it is false.
 
     Args:
         condition: the root of the other engine's tree.
@@ -142,14 +142,14 @@ def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | 
         condition that is nested more deeply than asyncpq reads is handed back as a whole.
     """
     kept: list[Expression] = []
-    left: list[N] = []
+    residual: list[N] = []
     try:
         for term, meaning in _flat([condition], AllOf, understand):
             found = _rows(meaning, understand, True)
             if found.rows is not None:
                 kept.append(found.rows)
             if not found.exact:
-                left.append(term)
+                residual.append(term)
         where = _junction(kept, is_and=True)
         if where is not None:
             tree.require_shallow(where)
@@ -157,7 +157,7 @@ def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | 
         return Translation(None, (condition,), "the condition is nested too deeply")
     except ExpressionError as error:
         return Translation(None, (condition,), error.message)
-    return Translation(where, tuple(left))
+    return Translation(where, tuple(residual))
 
 
 class _Found(NamedTuple):
@@ -279,7 +279,7 @@ def translate_arrow(condition: pc.Expression, schema: pa.Schema) -> Translation[
 
     Returns:
         ``where`` is true for exactly the rows that the engine means. If a part of the condition has no equal in
-        asyncpq, ``where`` is None, ``left`` is the whole condition, and ``reason`` says why.
+        asyncpq, ``where`` is None, ``residual`` is the whole condition, and ``reason`` says why.
     """
     from asyncpq.decoding.arrow_expressions import from_pyarrow  # it loads pandas
     from asyncpq.decoding.filter import compile_filter

@@ -6,7 +6,6 @@ store can tell versions apart. A digest of these versions identifies what the ro
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.threads import results_of
 
 __all__ = ["BoundPredicate", "NotModifiedError", "PinnedDataset", "own_handle", "pinned"]
 
@@ -140,7 +140,7 @@ class _PinnedFiles:
             validate: ask the store for these versions, if the cache policy requires it.
         """
         files = found.files
-        versions = await asyncio.gather(*[self._version(files[at], context, validate=validate) for at in unknown])
+        versions = await results_of([self._version(files[at], context, validate=validate) for at in unknown])
         if None in versions:
             return None
         return pin(files, dict(zip(unknown, versions, strict=True)), num_rows=found.num_rows)

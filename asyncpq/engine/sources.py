@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import pyarrow as pa
@@ -129,12 +129,22 @@ class _InSession(Source):
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
     ) -> AbstractContextManager[pa.RecordBatchReader]:
-        return nullcontext(self._opened.scan(columns, where, limit=limit, batch_size=batch_size).to_reader())
+        return _reading(self._opened.scan(columns, where, limit=limit, batch_size=batch_size))
 
     def plan(
         self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
     ) -> Plan | DatasetPlan:
         return self._opened.plan(columns, where, limit=limit)
+
+
+@contextmanager
+def _reading(scan: blocking.Scan | blocking.DatasetScan, *kept: object) -> Iterator[pa.RecordBatchReader]:
+    """Return the reader of ``scan``, which ends with the block; until then, ``kept`` stays."""
+    reader = scan.to_reader()
+    try:
+        yield reader
+    finally:
+        scan.end_soon()
 
 
 class _Reopened(Source):
@@ -150,19 +160,22 @@ class _Reopened(Source):
         self._target = os.fspath(target) if isinstance(target, (str, os.PathLike)) else target
         self._of_session, of_dataset = split_keywords(options)
         self._arguments: dict[str, Any] = {"index": index, "view": view, **of_dataset}
-        self._session = blocking.OneOffSession(self._of_session)
-        dataset = self._open()
+        self._session: blocking.OneOffSession | None = None
+        _, dataset = self._open()
         self.schema, self.url = dataset.schema, dataset.url
         if dataset.view is View.LISTED:  # a call reads what is listed as it begins, and does not list again
             self._arguments.setdefault("listing_max_age_s", _LISTING_AGE_S)
 
-    def _open(self) -> blocking.BlockingDataset:
-        if self._session.closed:  # in a forked process
-            self._session = blocking.OneOffSession(self._of_session)
+    def _open(self) -> tuple[blocking.OneOffSession, blocking.BlockingDataset]:
+        """Open the target. Its scans end when the session is dropped."""
+        session = self._session
+        if session is None or session.closed:  # in a forked process
+            session = self._session = blocking.OneOffSession(self._of_session)
         try:
-            return self._session.open_dataset(self._target, **self._arguments)
+            return session, session.open_dataset(self._target, **self._arguments)
         except AsyncpqError:
-            self._session.retire()
+            session.retire()
+            self._session = None  # the next call has another; scans of other threads keep this one
             raise
 
     def scan(
@@ -173,12 +186,14 @@ class _Reopened(Source):
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
     ) -> AbstractContextManager[pa.RecordBatchReader]:
-        return _InSession(self._open()).scan(columns, where, limit=limit, batch_size=batch_size)
+        session, dataset = self._open()
+        return _reading(dataset.scan(columns, where, limit=limit, batch_size=batch_size), session)
 
     def plan(
         self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
     ) -> Plan | DatasetPlan:
-        return self._open().plan(columns, where, limit=limit)
+        _session, dataset = self._open()
+        return dataset.plan(columns, where, limit=limit)
 
 
 class _InLoop(Source):

@@ -354,14 +354,11 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         base = url if url.endswith("/") else f"{url}/"
         listed = await (await self._reader()).folder(base, deep=deep)
         begin, prefix = len(base), path if path.endswith("/") or not path else f"{path}/"
-        infos = {prefix + name: _folder_info(prefix + name) for folder in listed.folders if (name := folder[begin:-1])}
+        names = [prefix + folder[begin:-1] for folder in listed.folders]
+        infos = {name: _folder_info(name) for name in names}
         for item in listed.objects:
-            name = item.url[begin:]
-            above = [name[:at] for at, letter in enumerate(name) if letter == "/"]
-            for folder in above if deep else above[:1]:
-                infos.setdefault(prefix + folder, _folder_info(prefix + folder))
-            if deep or not above:
-                infos[prefix + name] = info_of(prefix + name, item.validator or Validator(item.size), item.modified)
+            name = prefix + item.url[begin:]
+            infos[name] = info_of(name, item.validator or Validator(item.size), item.modified)
         return dict(sorted(infos.items()))
 
     # -- what there is not ------------------------------------------------------------------------

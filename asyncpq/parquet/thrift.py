@@ -46,11 +46,6 @@ def integer_of(fields: Fields, field_id: int) -> int | None:
     return value if type(value) is int else None
 
 
-def zigzag(n: int) -> int:
-    """Return the signed integer whose zigzag form is ``n``."""
-    return (n >> 1) ^ -(n & 1)
-
-
 def varint(n: int) -> bytes:
     """Encode ``n`` >= 0 as a varint: unsigned LEB128."""
     if 0 <= n <= 0x7F:

@@ -7,7 +7,7 @@ not show the order of a key column, its values are read, up to 32 MiB.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,20 +20,22 @@ from asyncpq.events import Operation
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
+from asyncpq.options import MIB
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
-from asyncpq.parquet.column_chunk import Codec
+from asyncpq.parquet.column_chunk import Codec, Encoding
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.file_findings import file_findings
 from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, zones_of, zones_of_values
-from asyncpq.reports.inspection import FileLayout, encodings_of, load_layout, sorted_as
+from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as
 from asyncpq.reports.key_bounds import truncated
 from asyncpq.reports.lint_rules import RULES
-from asyncpq.reports.lint_subject import Subject
+from asyncpq.reports.lint_subject import Subject, listed, unpriced
 from asyncpq.reports.lookup_cost import KeyZones, LookupModel
+from asyncpq.reports.units import plural, size_text
+from asyncpq.reports.unreadable_columns import unreadable_columns
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
@@ -44,6 +46,8 @@ _SAMPLE_BYTES: Final = 256 << 10  # of a chunk that is not compressed
 _SAMPLES: Final = 8  # columns, the largest ones, of which pages are looked at
 _HEADER_BYTES: Final = 4 << 10  # that hold a page's header
 _MOST_COLUMNS: Final = 5
+_LEAST_FILTER_BYTES: Final = MIB
+_LEAST_FILTER_SHARE: Final = 0.25  # of the file
 _KEY_NAME: Final = re.compile(r"(^|_)(id|key|uuid|guid)$|[a-z](Id|Key|ID)$", re.IGNORECASE)
 _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
@@ -92,7 +96,7 @@ async def lint_version(
         subjects[leaf.dotted] = subject
         found = await source.runtime.in_thread(partial(_findings, subject))
         findings += found
-    findings += await source.runtime.in_thread(lambda: list(file_findings(layout)))
+    findings += await source.runtime.in_thread(lambda: list(_file_findings(layout)))
     return Linted(
         ordered(findings),
         [leaf.dotted for leaf in keys],
@@ -309,3 +313,43 @@ async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple
         for leaf, column in columns
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     }
+
+
+def _file_findings(layout: FileLayout) -> Iterator[Cause]:
+    """Yield the findings that do not depend on the column by which rows are looked up."""
+    for column, reason in unreadable_columns(layout.version, layout.chunks).items():
+        yield unpriced(
+            "unreadable-column",
+            "high",
+            "a column cannot be read",
+            f"{column}: {reason}. The other columns can be read.",
+            "Write the column with an encoding, a codec and a type that other programs read.",
+            column=column,
+        )
+    leaves = layout.version.metadata.schema.leaves
+    alp = dict.fromkeys(leaf for (_, leaf), known in layout.chunks.items() if Encoding.ALP in known.chunk.encodings)
+    if alp:
+        yield unpriced(
+            "few-readers",
+            "note",
+            "few programs read an encoding",
+            f"{listed([leaves[leaf].dotted for leaf in alp])}: pages have the encoding ALP, which asyncpq and the Rust "
+            "crate parquet 60 read, and pyarrow 26, DuckDB 2.0 and Polars 2.1 do not. Lookups are not slower.",
+            "If other programs read the file, write these columns as BYTE_STREAM_SPLIT with zstd.",
+        )
+    stops = ChunkStops(layout.version, layout.chunks.values())
+    spans = [(known.chunk, stops.bloom_filter(known.chunk)) for known in layout.chunks.values()]
+    sizes = [(chunk, span[1] - span[0]) for chunk, span in spans if span is not None]
+    total, size = sum(num_bytes for _, num_bytes in sizes), layout.version.size
+    if total >= max(_LEAST_FILTER_BYTES, _LEAST_FILTER_SHARE * size):
+        values = sum(chunk.num_values for chunk, _ in sizes)
+        yield unpriced(
+            "large-bloom-filters",
+            "low",
+            "Bloom filters are large",
+            f"{size_text(total)} of the file's {size_text(size)} are Bloom filters of "
+            f"{plural(len(sizes), 'column chunk')}: {total * 8 / max(1, values):,.0f} bits for each value, of which 10 "
+            "are enough. No saving is predicted: a lookup fetches a filter only where that costs less than the data "
+            "that it may rule out.",
+            "Write Bloom filters of the columns that lookups are by, for as many distinct values as a row group has.",
+        )

@@ -72,7 +72,7 @@ class InspectionReport(dict[str, Any], Generic[D_co]):
         sample = document["sample"]
         if sample is not None:
             lines += ["  the first file:", *[f"  {line}" for line in _file_lines(sample)]]
-        return printable("\n".join(lines))
+        return "\n".join(map(printable, lines))
 
     __str__ = explain
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -26,6 +27,7 @@ from asyncpq.serve.server import END_S, cannot_listen, run
 
 MOST: Final = 64
 WRONG: Final = 2  # exit code of a process that was configured wrongly
+_KILL_S: Final = 0.4  # a worker that has not ended after END_S is killed: all end within ``drain_s`` and 5 s
 _STABLE_S: Final = 10.0  # a worker that lived so long is started again at once
 _LONGEST_PAUSE_S: Final = 30.0
 #: The folder in which prometheus_client's processes share their counters.
@@ -65,21 +67,21 @@ def _sockets(configuration: Configuration, number: int) -> list[socket.socket]:
             server.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         for _ in range(number if sys.platform == "linux" else 1):
-            one = socket.socket(family, kind, protocol)
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound = socket.socket(family, kind, protocol)
+            made.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if port == server.port and len(made) == 1:
                 # once without sharing: the port may be another program's, even one of this user that would share it
                 with socket.socket(family, kind, protocol) as alone:
                     alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     alone.bind(address)
             if sys.platform == "linux":
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.bind((address[0], port, *address[2:]))
-            port = one.getsockname()[1]
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.bind((address[0], port, *address[2:]))
+            port = bound.getsockname()[1]
     except OSError as error:
-        for one in made:
-            one.close()
+        for bound in made:
+            bound.close()
         raise cannot_listen(server) from error
     return made if len(made) == number else made * number
 
@@ -125,7 +127,7 @@ class _Supervisor:
         self._configuration = configuration
         self._path = path
         number = len(sockets)
-        self._workers = [_Worker(place + 1, one) for place, one in enumerate(sockets)]
+        self._workers = [_Worker(place + 1, bound) for place, bound in enumerate(sockets)]
         self._ending = asyncio.Event()
         self._wrong = False
         logger.info("%d workers listen at http://%s:%d", number, *sockets[0].getsockname()[:2])
@@ -139,7 +141,7 @@ class _Supervisor:
         keeping = [asyncio.create_task(self._keep(worker)) for worker in self._workers]
         await self._ending.wait()
         server = self._configuration.server
-        _, late = await asyncio.wait(keeping, timeout=server.unready_s + server.drain_s + END_S + 1)
+        _, late = await asyncio.wait(keeping, timeout=server.unready_s + server.drain_s + END_S + _KILL_S)
         for worker in self._workers if late else ():
             worker.send(signal.SIGKILL)
         await asyncio.gather(*keeping)
@@ -183,7 +185,8 @@ class _Supervisor:
                 f" in {worker.pause_s:g} s" if worker.pause_s else "",
             )
             if worker.pause_s:
-                await asyncio.wait([asyncio.ensure_future(self._ending.wait())], timeout=worker.pause_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), worker.pause_s)
 
 
 def _work(configuration: Configuration, path: str | None, listening: socket.socket, watched: Connection) -> None:

@@ -204,10 +204,10 @@ class FsspecStore(Unpicklable):
         filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         return filesystem
 
-    async def _renew(self, expired: Any) -> None:
-        """Replace the filesystem ``expired`` by one with new credentials, unless another call has done so. Raises
-        CredentialsError if there are none."""
-        newer = await self._renewal(self._options)
+    async def _renew(self, expired: Any, renew: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]) -> None:
+        """Replace the filesystem ``expired`` by one with the credentials of ``renew``, unless another call has done so.
+        Raises CredentialsError if there are none."""
+        newer = await renew(self._options)
         if self.filesystem is not expired:
             return
         unused, self._replaced = self._replaced, expired
@@ -385,14 +385,14 @@ class FsspecStore(Unpicklable):
         if self._renewal is None:
             return await self._call(request, name, *arguments, **options)
         if self._renewal.is_due():  # gcsfs itself repeats a call with an expired token for half a minute
-            await self._renew(self.filesystem)
+            await self._renew(self.filesystem, self._renewal.when_due)
         used = self.filesystem
         try:
             return await self._call(request, name, *arguments, **options)
         except AccessDeniedError as error:
             if error.__cause__ is None or not _may_have_expired(error.__cause__):
                 raise
-        await self._renew(used)
+        await self._renew(used, self._renewal)
         return await self._call(request, name, *arguments, **options)
 
     async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:

@@ -210,20 +210,36 @@ class VendedCredentials:
         """
         async with self._lock:
             if self._is_in(expired):
-                try:
-                    self._take(await asyncio.to_thread(self._load))
-                except Exception as error:
-                    raise CredentialsError(
-                        f"the credentials of {self._table} have expired, and its catalog gave no others: "
-                        f"{type(error).__name__}",
-                        hint="Load the table again, and open it.",
-                    ) from error
+                await self._load_again()
             if self._is_in(expired):
                 raise CredentialsError(
                     f"the credentials of {self._table} have expired, and its catalog gives the same ones",
                     hint="Check the catalog's clock, and how long its credentials are valid.",
                 )
             return self._options
+
+    async def when_due(self, old: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the credentials that came after those of ``old``, which are due; or the same ones, if the catalog
+        still gives them.
+
+        Raises CredentialsError if the catalog fails.
+        """
+        async with self._lock:
+            if self._is_in(old) and self.is_due():
+                await self._load_again()
+            return self._options
+
+    async def _load_again(self) -> None:
+        try:
+            self._take(await asyncio.to_thread(self._load))
+        except Exception as error:
+            raise CredentialsError(
+                f"the credentials of {self._table} have expired, and its catalog gave no others: "
+                f"{type(error).__name__}",
+                hint="Load the table again, and open it.",
+            ) from error
+        if self.is_due():  # by this host's clock; the store says when they have expired by its own
+            self._expires_ms = None
 
     def _is_in(self, options: Mapping[str, Any]) -> bool:
         return all(options.get(name) == value for name, value in self._options.items())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +15,6 @@ import pytest
 
 import asyncpq
 from asyncpq.distributed import BuildTask, build_index, build_steps, build_tasks, close_workers
-from asyncpq.distributed.processes import worker_processes
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.indexing import Bounds, Footers, Keys, MemoryBackend, Text
 from asyncpq.options import BuildOptions
@@ -183,16 +181,3 @@ async def test_a_local_build_in_processes(tmp_path: Path, many_tasks: None) -> N
             await session.build_index(str(lake), KINDS, at=at, workers=0)
     found, problems = await open_index(at, same_ids=False)
     assert (found, problems) == await built_here(lake, str(tmp_path / "here"))
-
-
-class Dies:
-    """A task whose process ends."""
-
-    def run(self) -> None:
-        os._exit(1)
-
-
-async def test_a_process_that_ends_is_said() -> None:
-    async with worker_processes(1) as run:
-        with pytest.raises(UsageError, match="a worker process ended before its task"):
-            await run(Dies())

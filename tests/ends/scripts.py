@@ -621,6 +621,17 @@ SCRIPTS: Final[dict[str, Script]] = {
         time.sleep(0.05)
         end()
     """),
+    "task in a worker process": Script("""
+        import functools, types
+        from asyncpq.distributed.processes import worker_processes
+        async def main():
+            with contextlib.suppress(asyncpq.UsageError):
+                async with worker_processes(1) as run:
+                    await run(types.SimpleNamespace(run=functools.partial(time.sleep, 1000)))
+        threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+        time.sleep(0.5)
+        end()
+    """),
     "index build at work": Script(
         """
         import tempfile

@@ -147,7 +147,7 @@ def test_a_read_and_what_is_left_are_the_other_engine_s_rows(node: Node) -> None
     expected = [at for at, row in enumerate(rows) if meaning(node, row) is True]
     read = rows_of(found.where)
     assert set(expected) <= set(read)
-    assert [at for at in read if all(meaning(term, rows[at]) is True for term in found.left)] == expected
+    assert [at for at in read if all(meaning(term, rows[at]) is True for term in found.residual)] == expected
 
 
 def test_only_what_is_not_understood_is_left() -> None:
@@ -155,8 +155,8 @@ def test_only_what_is_not_understood_is_left() -> None:
     number, odd, above = some
     found = translate(("and", [number, ("and", [odd, above])]), understand)
     assert str(found.where) == "(n > 1) and (n >= 3)"
-    assert list[Node](found.left) == [odd, above]
-    assert translate(number, understand).left == ()
+    assert list[Node](found.residual) == [odd, above]
+    assert translate(number, understand).residual == ()
     either = ("or", [number, odd])
     assert translate(either, understand) == (None, (either,), None)
     assert translate(("and", []), understand) == (None, (), None)
@@ -173,7 +173,7 @@ def test_chains_and_towers() -> None:
         for number in range(depth):
             tower = ("or" if number % 2 else "and", [tower, ("n", "==", number)])
         assert translate(("not", tower), understand).where is None
-        assert translate(("not", tower), understand).left == (("not", tower),)
+        assert translate(("not", tower), understand).residual == (("not", tower),)
 
 
 # -- conditions of pyarrow, and of people ---------------------------------------------------------
@@ -186,7 +186,7 @@ def test_arrow_s_floats(op: str, literal: float) -> None:
     condition: pc.Expression = OPS[op](field, pa.scalar(literal))
     for negated in (False, True):
         found = translate_arrow(~condition if negated else condition, TABLE.schema)
-        assert found.left == ()
+        assert found.residual == ()
         expected = [at for at, value in enumerate(VALUES) if order(op, value, literal) is not negated]
         assert rows_of(found.where) == [at for at in expected if VALUES[at] is not None]
 
@@ -194,7 +194,7 @@ def test_arrow_s_floats(op: str, literal: float) -> None:
 def test_what_arrow_may_have_and_asyncpq_has_not() -> None:
     condition = pc.ends_with(pc.field("n").cast("string"), "a")
     found = translate_arrow(condition, TABLE.schema)
-    assert (found.where, found.left) == (None, (condition,))
+    assert (found.where, found.residual) == (None, (condition,))
     assert "ends_with" in str(found.reason)
 
 

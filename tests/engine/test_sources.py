@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq import InvalidOptionError, UsageError, blocking, col
+from asyncpq import AsyncpqError, InvalidOptionError, UsageError, blocking, col
 from asyncpq.engine.sources import Source, source_of
 
 TABLE = pa.table({"id": range(1000), "s": [f"u{at % 7}" for at in range(1000)]})
@@ -36,8 +37,10 @@ def check(source: Source) -> None:
     assert max(batch.num_rows for batch in batches) <= 30
     plan = source.plan(["s"], where)
     assert (plan.to_dict()["where"], len(plan.to_dict()["funnel"]) > 0) == ("id >= 900", True)
-    with source.scan() as reader:
-        next(reader)  # leaving the block ends the scan
+    with source.scan(batch_size=10) as reader:
+        next(reader)
+    with pytest.raises(UsageError, match="scan is closed"):
+        reader.read_all()
 
 
 @pytest.mark.parametrize("opened", ["url", "path", "urls", "blocking"])
@@ -53,6 +56,28 @@ def test_in_any_thread(lake: Path, opened: str) -> None:
     pq.write_table(TABLE.slice(0, 10), lake / "2.parquet")
     with source.scan() as reader:
         assert reader.read_all().num_rows == (1000 if opened == "urls" else 1010), "each scan lists again"
+
+
+def test_a_scan_outlives_its_source(lake: Path) -> None:
+    with source_of(lake, **SAYS).scan(batch_size=10) as reader:
+        gc.collect()
+        assert reader.read_all().equals(TABLE)
+
+
+def test_a_source_has_another_session_after_it_failed(lake: Path) -> None:
+    """What the session knew, such as credentials, may be the reason."""
+    source = source_of(lake / "0.parquet", **SAYS)
+    with source.scan(batch_size=10) as reader:
+        first = next(reader)
+        opened = (lake / "0.parquet").rename(lake / "1.parquet")
+        before = set(blocking._shared_sessions.values())
+        with pytest.raises(AsyncpqError):
+            source.plan()
+        opened.rename(lake / "0.parquet")
+        assert source.plan().to_dict()["funnel"]
+        assert set(blocking._shared_sessions.values()) - before
+        rest = reader.read_all()
+    assert pa.concat_tables([pa.Table.from_batches([first]), rest]).equals(TABLE.slice(0, 500))
 
 
 async def test_beside_the_loop_of_an_async_dataset(lake: Path) -> None:

@@ -171,7 +171,7 @@ READERS: dict[str, Callable[[], Ask]] = {
 def answers(name: str, folder: Path) -> dict[str, Any]:
     """Ask a reader everything; an answer is a list of ids, or the text of an error."""
     ask = READERS[name]()
-    found: dict[str, Any] = {"version": version(name)}
+    found: dict[str, Any] = {"version": version("asyncpq-parquet" if name == "asyncpq" else name)}
     for key, case in CASES.items():
         for condition in case.conditions:
             pair: list[Any] = []

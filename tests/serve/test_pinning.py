@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,8 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.datasets.model import DataFile
-from asyncpq.engine.pinned_datasets import pin
 from asyncpq.indexing import Bounds
 from asyncpq.serve import Service
-from asyncpq.storage.base import Validator
 from asyncpq.testing import Fault, ObjectServer
 from tests.serve.services import NORTH, TOKEN, bearer, client_of, configuration, parquet, problem, storage, trips
 
@@ -31,28 +27,6 @@ async def store() -> AsyncIterator[ObjectServer]:
 
 
 FAST = {"session": {"retry": {"backoff_base_s": 0.001, "backoff_max_s": 0.002}}}
-
-
-def test_a_digest_names_every_version() -> None:
-    file = DataFile(url="s3://bucket/a", validator=Validator(5, '"1"'))
-    other = replace(file, validator=Validator(5, '"2"'))
-    immutable = DataFile(url="s3://bucket/a", size=5, immutable=True)
-    digests = [
-        pin(files, versions).digest
-        for files, versions in (
-            ([file], {}),
-            ([other], {}),
-            ([file, file], {}),
-            ([replace(file, url="s3://bucket/b")], {}),
-            ([replace(file, validator=None)], {0: Validator(5, '"3"')}),
-            ([immutable], {}),
-            ([replace(immutable, size=6)], {}),
-        )
-    ]
-    assert len(set(digests)) == len(digests)
-    assert pin([replace(file, validator=None)], {0: Validator(5, '"1"')}).digest == digests[0]
-    assert pin([file], {}).files[0].pinned
-    assert not pin([immutable], {}).files[0].pinned
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/trips/", "s3://bucket/trips/part-0.parquet"])

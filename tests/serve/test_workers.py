@@ -17,6 +17,8 @@ import httpx
 import pytest
 
 from asyncpq.serve.__main__ import main
+from asyncpq.serve.server import END_S
+from asyncpq.serve.workers import _KILL_S
 from tests.serve.services import ROWS, TOKEN, bearer, write_lake
 from tests.serve.test_server import config_text
 
@@ -158,3 +160,7 @@ def test_what_cannot_start(
         arguments = [argument for name in ("--port", "--workers") for argument in (name, given[name])]
         assert main([str(path), *arguments]) == 2
     assert message.format(**names) in capfd.readouterr().err
+
+
+def test_a_worker_that_hangs_ends_within_the_promised_time() -> None:
+    assert END_S + _KILL_S < 5

@@ -4,6 +4,7 @@ catalog may give for some time, and those of a DeltaTable."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import threading
@@ -372,6 +373,33 @@ async def test_tokens_of_google_and_azure_are_renewed(
         found = await asyncio.gather(*[names(dataset, col("id") == number) for number in range(10)])
         assert found == [[protocol]] * 10
         assert catalog.loads == 3
+
+
+@pytest.mark.parametrize("gives_same", [True, False])
+async def test_tokens_that_are_valid_though_their_time_is_over_by_the_own_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_same: bool
+) -> None:
+    with ObjectServer.in_thread() as server:
+        url = served_table(server, tmp_path, "gs").metadata_location.replace("s3://", "gs://")
+        Cloud.objects = {path: stored.data.replace(b"s3://", b"gs://") for path, stored in server.objects.items()}
+    Cloud.refusal, Cloud.refused = HttpError, 0
+    monkeypatch.setitem(_registry, "gs", Cloud)
+
+    def properties(token: str) -> dict[str, str]:
+        if gives_same:
+            Cloud.valid = token = "token1"
+        return {"gcs.oauth2.token": token, "gcs.oauth2.token-expires-at": "1"}
+
+    catalog = CloudCatalog(url, properties)
+    async with asyncpq.Session(memory_cache_bytes=0) as session:
+        dataset = await session.open_dataset(catalog.load_table("t"))
+        assert await names(dataset) == ["gs"] * 10
+        found = await asyncio.gather(*[names(dataset, col("id") == number) for number in range(10)])
+        assert found == [["gs"]] * 10
+        assert (catalog.loads, Cloud.refused) == (2, 0), "the catalog is asked once"
+        Cloud.valid = "another"
+        with pytest.raises(CredentialsError) if gives_same else contextlib.nullcontext():
+            assert await names(dataset) == ["gs"] * 10
 
 
 # -- names ----------------------------------------------------------------------------------------
