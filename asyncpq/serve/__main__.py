@@ -14,7 +14,7 @@ import tempfile
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve.configuration import Configuration, load_configuration, token_digest
 from asyncpq.serve.demo import greeting, make_demo
-from asyncpq.serve.server import listening, run
+from asyncpq.serve.server import run
 from asyncpq.serve.workers import run_workers, start_log
 
 
@@ -87,11 +87,11 @@ def start(
                 )
             return _check(configuration)
         if configuration is not None:
-            _run(listening(load_configuration(configuration), host, port), configuration, workers)
+            _run(load_configuration(configuration).at(host, port), configuration, workers)
             return 0
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
             made, tokens = make_demo(folder)
-            made = listening(made, host, port)
+            made = made.at(host, port)
             _print(f"{greeting(made, tokens)}\n")
             _run(made, None, workers)
     except AsyncpqError as error:

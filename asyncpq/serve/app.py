@@ -142,6 +142,7 @@ class Service:
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration for new requests; running requests keep the old one. Changes of the address and
         of session options take effect only after a restart."""
+        configuration = configuration.at(*self.configuration.address)
         if configuration.session != self.configuration.session or configuration.server != self.configuration.server:
             logger.warning("changes of [server], [session] and [storage] need a restart")
         self._serve(configuration)

@@ -124,12 +124,22 @@ class ServerConfiguration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """The whole configuration of a service. ``session`` has the keywords of :class:`asyncpq.Session`."""
+    """The whole configuration of a service. ``session`` has the keywords of :class:`asyncpq.Session`.
+
+    ``address`` is the host and port that the command line names; None where it leaves them to the file.
+    """
 
     server: ServerConfiguration = field(default_factory=ServerConfiguration)
     session: Mapping[str, Any] = field(default_factory=dict, repr=False)
     datasets: Mapping[str, DatasetConfiguration] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
+    address: tuple[str | None, int | None] = (None, None)
+
+    def at(self, host: str | None, port: int | None) -> Configuration:
+        """Return the configuration with ``host`` and ``port`` replaced, unless they are None."""
+        server = self.server
+        server = replace(server, host=server.host if host is None else host, port=server.port if port is None else port)
+        return replace(self, server=server, address=(host, port))
 
 
 def load_configuration(path: str | os.PathLike[str]) -> Configuration:

@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 from collections.abc import MutableMapping
-from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -234,10 +233,3 @@ def watch_connections(settings: Any, seconds: float = IDLE_S) -> None:
             self._watching = self.loop.call_later(seconds / 4, self._watch)
 
     settings.http_protocol_class = WatchedProtocol
-
-
-def listening(configuration: Configuration, host: str | None, port: int | None) -> Configuration:
-    """Return the configuration with ``host`` and ``port`` replaced, unless they are None."""
-    server = configuration.server
-    server = replace(server, host=server.host if host is None else host, port=server.port if port is None else port)
-    return replace(configuration, server=server)

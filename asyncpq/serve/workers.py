@@ -157,7 +157,7 @@ class _Supervisor:
 
     def _reload(self, path: str) -> None:
         try:
-            self._configuration = load_configuration(path)
+            self._configuration = load_configuration(path).at(*self._configuration.address)
         except Exception as error:  # noqa: BLE001  # the service goes on
             logger.error("the configuration is not reloaded: %s", error)
             return

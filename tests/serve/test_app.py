@@ -460,6 +460,18 @@ async def test_a_reload_serves_what_is_new_and_keeps_what_is_open(lake: str, tmp
         assert (await client.get("/v1/more/count")).status_code == 200
 
 
+@pytest.mark.parametrize(("server", "warns"), [({}, False), ({"port": 81}, False), ({"drain_s": 3}, True)])
+async def test_the_address_of_the_command_line_holds_after_a_reload(
+    server: dict[str, Any], warns: bool, lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_of(configuration(lake).at("127.0.0.1", 8190)) as client:
+        service = service_of(client)
+        for _ in range(2):
+            service.reload(parse_configuration({**settings(lake), "server": server}))
+            assert (service.configuration.server.host, service.configuration.server.port) == ("127.0.0.1", 8190)
+        assert ("need a restart" in caplog.text) is warns
+
+
 async def test_a_dataset_that_cannot_be_opened_is_told_by_its_kind_alone(tmp_path: Path) -> None:
     async with client_of(configuration(f"{tmp_path}/absent/")) as client:
         document = problem(await client.get("/v1/trips/count"), 502)
