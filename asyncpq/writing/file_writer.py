@@ -297,11 +297,11 @@ class _FileWriter:
     def _typed(self) -> Iterator[None]:
         try:
             yield
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError) as error:  # ValueError: other columns, or in another order
             raise SchemaMismatchError(
                 f"pyarrow cannot write the rows: {error}",
                 url=safe_url(self._url),
-                hint="Cast the columns to types that Parquet has.",
+                hint="Give the rows the columns of the schema, in its order, with types that Parquet has.",
             ) from error
 
 
