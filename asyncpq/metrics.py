@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -339,7 +339,7 @@ def measure() -> Iterator[ReadMetrics]:
 
     Calls of other tasks do not count, unless the block started them. The block may hold any number of calls, of any
     files, datasets, indexes and sessions, also those of :mod:`asyncpq.blocking`; a call counts when it ends, a scan
-    when it is closed.
+    that the block has made when it is closed.
 
     Returns:
         The summed costs, with the requests of all calls in ``cost.log``, also of fetches that outlive their call.
@@ -351,7 +351,8 @@ def measure() -> Iterator[ReadMetrics]:
     try:
         yield cost
     finally:
-        measuring.reset(token)
+        with suppress(ValueError):  # an abandoned generator is closed in another context, which the block is not in
+            measuring.reset(token)
 
 
 def counted(number: int, noun: str) -> str:

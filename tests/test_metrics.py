@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -258,6 +258,23 @@ async def test_why_tells_of_one_call() -> None:
         first = (await file.why(lookup={"id": 5})).to_dict()
         again = (await file.why(lookup={"id": 5})).to_dict()
         assert len(first["requests"]) > len(again["requests"]) == 0
+
+
+async def test_a_measured_generator_may_be_abandoned(tmp_path: Path) -> None:
+    """asyncio closes it in a task of its own, whose context is another."""
+    (tmp_path / "a.parquet").write_bytes(DATA)
+    async with asyncpq.Session() as session:
+        file = await session.open_file(tmp_path / "a.parquet")
+
+        async def counts() -> AsyncGenerator[tuple[int, ReadMetrics]]:
+            with asyncpq.measure() as cost:
+                while True:
+                    yield await file.count(where="id < 0"), cost
+
+        generator = counts()
+        _, cost = await anext(generator)
+        await asyncio.create_task(generator.aclose())
+        assert cost.requests == session.metrics.requests - 1
 
 
 def test_blocking_calls_are_measured(tmp_path: Path) -> None:

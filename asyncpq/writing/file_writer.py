@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.errors import AsyncpqError, InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
@@ -297,11 +297,13 @@ class _FileWriter:
     def _typed(self) -> Iterator[None]:
         try:
             yield
-        except pa.ArrowException as error:
+        except AsyncpqError:
+            raise
+        except (pa.ArrowException, ValueError) as error:  # ValueError: other columns, or in another order
             raise SchemaMismatchError(
                 f"pyarrow cannot write the rows: {error}",
                 url=safe_url(self._url),
-                hint="Cast the columns to types that Parquet has.",
+                hint="Give the rows the columns of the schema, in its order, with types that Parquet has.",
             ) from error
 
 

@@ -49,6 +49,14 @@ def test_a_task_writes(tmp_path: Path) -> None:
     assert plan(tmp_path).write(pulled(0), 3).files == ()
 
 
+@pytest.mark.parametrize("names", [["name", "id"], ["id"], ["id", "name", "other"], ["id", "Name"]])
+def test_rows_with_other_columns_are_not_written(tmp_path: Path, names: list[str]) -> None:
+    columns = {"id": pa.array([1]), "name": pa.array(["a"])}
+    batch = pa.record_batch([columns.get(name, columns["name"]) for name in names], names=names)
+    with pytest.raises(SchemaMismatchError, match="names are not matching"):
+        plan(tmp_path).write([batch], 0)
+
+
 def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With new credentials, the rest of them would be taken for all."""
     attempts: list[str] = []
