@@ -145,7 +145,7 @@ class AsyncpqDataSource(spark.DataSource):
         self.require_safe_pushdown()
         return PushdownReader(options, schema)
 
-    @_told_plainly()
+    # Told with all calls: PySpark fails once more after an error here, and its own error would be the one line.
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # pyspark's name
         """Return the reader of a stream of new files."""
         return FileStreamReader(source_options.SourceOptions.parse(self.options, streaming=True), schema)
