@@ -32,6 +32,7 @@ _START_S: Final = 30.0
 _QUIET: Final = 0.25  # of a core: what a service without requests may use
 _QUIET_S: Final = 0.5
 _CLOSE_S: Final = 3.0
+_GIVE_BACK_S: Final = 2.0
 
 
 def token(name: str) -> str:
@@ -183,7 +184,9 @@ class ServiceProcess:
         return Footprint(descriptors, len(os.listdir(here / "task")), resident)
 
     async def footprint_back_to(self, before: Footprint) -> Footprint:
-        """Return what the process holds, after a moment in which it may close the last connections."""
+        """Return what the process holds, after a moment in which it may close the last connections, and in which it has
+        given memory back: it does so every second."""
+        await asyncio.sleep(_GIVE_BACK_S)
         deadline = time.monotonic() + _CLOSE_S
         while True:
             now = self.footprint()
