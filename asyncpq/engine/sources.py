@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
@@ -30,6 +30,7 @@ _LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 #: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or what is open already.
 SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset"
 _Opened: TypeAlias = blocking.BlockingFile | blocking.BlockingDataset
+_Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file or dataset, blocking or not
 
 
 class Source:
@@ -66,13 +67,21 @@ class Source:
             UsageError: the session is closed, or its event loop has ended or is the one of this thread.
             AsyncpqError: the read failed; the reader raises it.
         """
-        raise NotImplementedError
+        return self._scan(lambda opened: opened.scan(columns, where, limit=limit, batch_size=batch_size))
 
     def plan(
         self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
     ) -> Plan | DatasetPlan:
         """Return the plan of a :meth:`scan`: what it rules out, and the requests and bytes that it costs. Fetches
         metadata, and no data."""
+        return self._plan(lambda opened: opened.plan(columns, where, limit=limit))
+
+    def _scan(self, make: _Verb) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Begin the scan that ``make`` returns for the open file or dataset."""
+        raise NotImplementedError
+
+    def _plan(self, make: _Verb) -> Plan | DatasetPlan:
+        """Return the plan that ``make`` returns for the open file or dataset."""
         raise NotImplementedError
 
 
@@ -121,20 +130,12 @@ class _InSession(Source):
         self.schema, self.url = opened.schema, opened.url
         self._opened = opened
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | None = None,
-        *,
-        limit: int | None = None,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> AbstractContextManager[pa.RecordBatchReader]:
-        return _reading(self._opened.scan(columns, where, limit=limit, batch_size=batch_size))
+    def _scan(self, make: _Verb) -> AbstractContextManager[pa.RecordBatchReader]:
+        return _reading(make(self._opened))
 
-    def plan(
-        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
-    ) -> Plan | DatasetPlan:
-        return self._opened.plan(columns, where, limit=limit)
+    def _plan(self, make: _Verb) -> Plan | DatasetPlan:
+        plan: Plan | DatasetPlan = make(self._opened)
+        return plan
 
 
 @contextmanager
@@ -178,22 +179,14 @@ class _Reopened(Source):
             self._session = None  # the next call has another; scans of other threads keep this one
             raise
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | None = None,
-        *,
-        limit: int | None = None,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> AbstractContextManager[pa.RecordBatchReader]:
+    def _scan(self, make: _Verb) -> AbstractContextManager[pa.RecordBatchReader]:
         session, dataset = self._open()
-        return _reading(dataset.scan(columns, where, limit=limit, batch_size=batch_size), session)
+        return _reading(make(dataset), session)
 
-    def plan(
-        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
-    ) -> Plan | DatasetPlan:
+    def _plan(self, make: _Verb) -> Plan | DatasetPlan:
         _session, dataset = self._open()
-        return dataset.plan(columns, where, limit=limit)
+        plan: Plan | DatasetPlan = make(dataset)
+        return plan
 
 
 class _InLoop(Source):
@@ -212,21 +205,14 @@ class _InLoop(Source):
         self._opened = opened
         self._hint: Final = f"Write `{awaiting}`."
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | None = None,
-        *,
-        limit: int | None = None,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> AbstractContextManager[pa.RecordBatchReader]:
+    def _scan(self, make: _Verb) -> AbstractContextManager[pa.RecordBatchReader]:
         self._loop.check(self._hint)  # now, as other threads pull the batches
-        return self._begun(lambda: self._opened.scan(columns, where, limit=limit, batch_size=batch_size))
+        return self._begun(make)
 
     @contextmanager
-    def _begun(self, make: Callable[[], Any]) -> Iterator[pa.RecordBatchReader]:
+    def _begun(self, make: _Verb) -> Iterator[pa.RecordBatchReader]:
         async def begin() -> tuple[Any, pa.RecordBatchReader]:
-            stream = await make().__aenter__()
+            stream = await make(self._opened).__aenter__()
             return stream, await stream.to_reader()
 
         stream, reader = self._loop.call(begin)
@@ -235,12 +221,7 @@ class _InLoop(Source):
         finally:
             self._loop.post(stream.close)
 
-    def plan(
-        self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
-    ) -> Plan | DatasetPlan:
+    def _plan(self, make: _Verb) -> Plan | DatasetPlan:
         self._loop.check(self._hint)
-
-        def make() -> Coroutine[Any, Any, Plan | DatasetPlan]:
-            return self._opened.plan(columns, where, limit=limit)
-
-        return self._loop.call(make)
+        plan: Plan | DatasetPlan = self._loop.call(lambda: make(self._opened))
+        return plan
