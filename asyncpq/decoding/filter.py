@@ -368,12 +368,9 @@ class _Compiler:
 
         column = self._column(expr.column)
         read = reading_parts(column.type, expr)
-        inner = _Compiler({expr.test.column or "": part_type(expr.type)}, {})
-        test = inner.compile(expr.test)
-        if inner.engine_atoms:
-            self.engine_atoms.append(expr)
-        self.cost += inner.cost + _PYTHON_STEPS
-        find = in_slices(lambda values: test({expr.test.column or "": read(values)}), _PYTHON_STEPS)
+        test = self._derived(expr, expr.test, part_type(expr.type))
+        self.cost += _PYTHON_STEPS
+        find = in_slices(lambda values: test(read(values)), _PYTHON_STEPS)
         return lambda arrays: find(column.get(arrays))
 
     def _function(self, expr: FunctionTest) -> Evaluate:
@@ -381,12 +378,19 @@ class _Compiler:
 
         column = self._column(expr.column)
         type_, apply = function_kernel(expr, column.type)
-        inner = _Compiler({expr.test.column or "": type_}, {})
-        test = inner.compile(compared_test(expr))
+        test = self._derived(expr, compared_test(expr), type_)
+        self.cost += 1
+        return _on_values(column, lambda values: test(apply(values)))
+
+    def _derived(self, expr: tree.DerivedTest, test: tree.Atom, type_: pa.DataType) -> Callable[[Any], Any]:
+        """Return ``test`` of ``expr`` as a function of an array of ``type_``, which is made of the column."""
+        name = test.column or ""
+        inner = _Compiler({name: type_}, {})
+        evaluate = inner.compile(test)
         if inner.engine_atoms:
             self.engine_atoms.append(expr)
-        self.cost += inner.cost + 1
-        return _on_values(column, lambda values: test({expr.test.column or "": apply(values)}))
+        self.cost += inner.cost
+        return lambda values: evaluate({name: values})
 
     def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
 from asyncpq.expressions import tree
-from asyncpq.expressions.scalars import Scalar
 from asyncpq.records import dataclass
 
 Function: TypeAlias = Literal["lower", "upper", "mod", "folded"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FunctionTest(tree.Atom):
+class FunctionTest(tree.DerivedTest):
     """A comparison with a function of a column; null where the column is null.
 
     ``lower`` and ``upper`` map each character of a text to one, as SQL engines do. ``folded`` is ``lower`` of the
@@ -27,19 +25,5 @@ class FunctionTest(tree.Atom):
     divisor: int  # at least 1; 0 for other functions
     test: tree.Atom  # of a column that is named as the function is shown
 
-    @property
-    def subject(self) -> str:
-        return self.test.subject
-
-    @property
-    def literals(self) -> tuple[Scalar, ...]:
-        return self.test.literals
-
-    def with_literals(self, change: Callable[[Scalar], Scalar]) -> FunctionTest:
-        return FunctionTest(self.column, self.function, self.divisor, self.test.with_literals(change))
-
     def _key(self) -> tuple[object, ...]:
         return (self.column, self.function, self.divisor, self.test)
-
-    def __str__(self) -> str:
-        return str(self.test)

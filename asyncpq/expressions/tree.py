@@ -19,7 +19,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from asyncpq.checkpoints import paused, pieces
@@ -133,6 +133,30 @@ class Atom(Expression):
 
     def __str__(self) -> str:
         return f"{self.subject} {', '.join(map(show, self.literals))}"
+
+
+class DerivedTest(Atom):
+    """A comparison with what is made of a column, such as a part or a function of it: ``test`` compares that."""
+
+    __slots__ = ()
+
+    column: str
+    test: Atom  # of a column that is named as what is compared is shown
+
+    @property
+    def subject(self) -> str:
+        return self.test.subject
+
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return self.test.literals
+
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> Self:
+        copy: Any = self
+        return cast("Self", replace(copy, test=self.test.with_literals(change)))
+
+    def __str__(self) -> str:
+        return str(self.test)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import ClassVar, Final, TypeAlias
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
-from asyncpq.expressions.scalars import Scalar
 from asyncpq.records import dataclass
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -37,7 +35,7 @@ _MAX_POSITION: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class VariantTest(tree.Atom):
+class VariantTest(tree.DerivedTest):
     """A comparison with a part of a VARIANT column: the part is cast to ``type``, and ``test`` compares the result.
 
     As in Spark's ``try_variant_get``, the part is null where the VARIANT is null or lacks the part, and where the part
@@ -50,22 +48,8 @@ class VariantTest(tree.Atom):
     type: str  # a key of ``_NAMES``, or decimal(precision, scale)
     test: tree.Atom  # of a column that is named as the part is shown
 
-    @property
-    def subject(self) -> str:
-        return self.test.subject
-
-    @property
-    def literals(self) -> tuple[Scalar, ...]:
-        return self.test.literals
-
-    def with_literals(self, change: Callable[[Scalar], Scalar]) -> VariantTest:
-        return VariantTest(self.column, self.path, self.type, self.test.with_literals(change))
-
     def _key(self) -> tuple[object, ...]:
         return (self.column, self.path, self.type, self.test)
-
-    def __str__(self) -> str:
-        return str(self.test)
 
 
 def variant_path(text: object) -> Path:
