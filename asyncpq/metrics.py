@@ -355,6 +355,6 @@ def measure() -> Iterator[ReadMetrics]:
             measuring.reset(token)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return ``number`` and its noun in singular or plural, such as ``1 request``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, form: str = "") -> str:
+    """Return ``number``, formatted by ``form``, and its noun in singular or plural, such as ``1 request``."""
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"

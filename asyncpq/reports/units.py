@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from asyncpq.metrics import counted
+
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -20,7 +22,7 @@ def size_text(num_bytes: float | None) -> str:
 
 def plural(number: int, name: str) -> str:
     """Return a number with its noun in singular or plural, such as ``1 file`` or ``3 files``."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+    return counted(number, name, ",")
 
 
 def seconds_text(seconds: float) -> str:
