@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import pickle
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -93,13 +92,6 @@ def test_what_the_driver_is_sent_has_a_limit(tmp_path: Path) -> None:
             assert not any(tails)
         else:
             assert TAIL_BYTES - 2 * max(tails) < sum(tails) <= TAIL_BYTES
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessPoolExecutor]:
-    """Processes that know nothing of this one."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import multiprocessing
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -53,13 +52,6 @@ def content(number: int, **options: Any) -> bytes:
 def no_sessions() -> Iterator[None]:
     yield
     close_workers()
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessPoolExecutor]:
-    """Processes that know nothing of this one."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
 
 
 @pytest.fixture
