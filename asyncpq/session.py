@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.reports.documents import Diagnosis
-    from asyncpq.tables import Format, Version
-    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, Predicate
+    from asyncpq.tables import Format
+    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, Predicate, TableVersion
     from asyncpq.writing.file_layout import WriteOptions
     from asyncpq.writing.optimize import RewriteResult
 
@@ -390,7 +390,7 @@ class Session(Unpicklable):
         *,
         table: DatasetTarget | None = None,
         format: Format | None = None,
-        version: Version | None = None,
+        version: TableVersion | None = None,
         snapshot: int | None = None,
         building: BuildOptions = _BUILDING,
     ) -> Index:

@@ -32,7 +32,6 @@ _REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, pars
 # 190 kB took 102 ms, without the receiving.
 _CROWDED_REQUEST_S: Final = 170e-6
 
-
 _WAIT_LATENCIES: Final = 1.2  # latencies that a wave after the first one waits
 _LEAST_IDLE_WAVES: Final = 1.1  # rounds of more waves may leave the network idle
 _TRANSFER: Final = 0.8  # of a round's time is at least taken by its bytes, if its requests do not wait

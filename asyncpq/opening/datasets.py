@@ -30,9 +30,10 @@ from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import RENEWAL, options_for, safe_url
-from asyncpq.tables import Format, Version
+from asyncpq.tables import Format
 from asyncpq.tables.own_options import VendedCredentials, with_table_options
 from asyncpq.tables.own_store import OwnStore, check_store
+from asyncpq.typing import TableVersion
 
 if TYPE_CHECKING:  # loaded where an index is found or passed
     from asyncpq.indexing.query.file_selection import FileIndex
@@ -44,7 +45,7 @@ class DatasetOptions:
     """The options of :meth:`asyncpq.Session.open_dataset`."""
 
     format: Format | None = None
-    version: Version | None = None
+    version: TableVersion | None = None
     schema: pa.Schema | None = None
     schema_policy: SchemaPolicy = "strict"
     partitioning: Literal["hive"] | Sequence[str] | None = "hive"

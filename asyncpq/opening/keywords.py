@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asyncpq.datasets.schemas import SchemaPolicy
-    from asyncpq.tables import Format, Version
+    from asyncpq.tables import Format
+    from asyncpq.typing import TableVersion
 
 
 class SessionOptionKeywords(TypedDict, total=False):
@@ -82,7 +83,7 @@ class TargetKeywords(TypedDict, total=False):
     :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
     format: Format | None
-    version: Version | None
+    version: TableVersion | None
     schema: pa.Schema | None
     schema_policy: SchemaPolicy
     partitioning: Literal["hive"] | Sequence[str] | None

@@ -46,7 +46,8 @@ from asyncpq.session import Session
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute, safe_url
-from asyncpq.tables import Format, Version, catalog_of
+from asyncpq.tables import Format, catalog_of
+from asyncpq.typing import TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +99,7 @@ def build_index(
     at: object = None,
     building: BuildOptions = _BUILDING,
     format: Format | None = None,
-    version: Version | None = None,
+    version: TableVersion | None = None,
     schema: pa.Schema | None = None,
     schema_policy: SchemaPolicy = "strict",
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
@@ -144,7 +145,7 @@ def refresh_index(
     files: Sequence[str] | None = None,
     table: object = None,
     format: Format | None = None,
-    version: Version | None = None,
+    version: TableVersion | None = None,
     building: BuildOptions = _BUILDING,
     **settings: Any,
 ) -> BuiltIndex:
@@ -174,7 +175,7 @@ def verify_index(
     seed: int | None = None,
     table: object = None,
     format: Format | None = None,
-    version: Version | None = None,
+    version: TableVersion | None = None,
     **settings: Any,
 ) -> Verified:
     """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""

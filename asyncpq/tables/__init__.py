@@ -20,10 +20,9 @@ from asyncpq.errors import InvalidOptionError, UsageError, install_hint
 from asyncpq.typing import TableVersion
 
 Format = Literal["parquet", "delta", "iceberg"]
-Version = TableVersion
 
 
-def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:
+def catalog_of(target: Any, format_: Format | None, version: TableVersion | None) -> Catalog | None:
     """Return the catalog of a table; None if ``target`` names plain files.
 
     Args:
