@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# DuckDB 2.0.1: WHERE isnan(x) finds no NaN in a Parquet file by pyarrow, and all of them in the same rows by DuckDB.
+# DuckDB 2.0.1: SELECT x, isnan(x) shows "nan, false" for a Parquet file by pyarrow; WHERE isnan(x) finds no row there.
 #
 # Writers leave NaN out of a column's minimum and maximum, as the format asks; DuckDB's own writer keeps no bounds of
-# such a column. DuckDB takes isnan(x) for a comparison with the largest number, and drops a row group whose maximum is
-# 3. Whether the rows are found hangs on their neighbours: with an infinity in the row group they are.
-# Expected: the rows that SELECT isnan(x) shows. DataFusion 55.0.0 finds them with isnan(), and loses them with x > 3.
+# such a column. DuckDB takes isnan(x) for a comparison with the largest number and folds it to false, where the
+# maximum of the file is 3. With an infinity among the rows it is true again.
+# Expected: true for NaN. DataFusion 55.0.0 finds it with isnan(x), and loses it with x > 3, which orders NaN last.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -25,14 +25,15 @@ def duckdb_count(source: str, condition: str) -> int:
 
 
 found = {}
+shown = {}
 for name, largest in (("3.0", 3.0), ("infinity", math.inf)):
-    table = pyarrow.table({"x": [1.0, 2.0, math.nan, largest]})
-    pyarrow.parquet.write_table(table, "pyarrow.parquet")
-    duckdb.sql("COPY table TO 'duckdb.parquet'")
-    found[name] = [duckdb_count(source, "isnan(x)") for source in ("table", "'pyarrow.parquet'", "'duckdb.parquet'")]
+    rows = pyarrow.table({"x": [1.0, 2.0, math.nan, largest]})
+    pyarrow.parquet.write_table(rows, "pyarrow.parquet")
+    duckdb.sql("COPY rows TO 'duckdb.parquet'")
+    found[name] = [duckdb_count(source, "isnan(x)") for source in ("rows", "'pyarrow.parquet'", "'duckdb.parquet'")]
     print(f"isnan(x) beside {name}: {found[name]} of memory, the file by pyarrow, the file by DuckDB")
-    shown = duckdb.sql("SELECT count(*) FROM (SELECT isnan(x) AS n FROM 'pyarrow.parquet') WHERE n::VARCHAR = 'true'")
-    print(f"  rows that SELECT isnan(x) shows: {shown.fetchall()[0][0]}")
+    shown[name] = str(duckdb.sql("SELECT x, isnan(x) FROM 'pyarrow.parquet'").fetchall()[2])
+    print(f"  SELECT x, isnan(x) of that row: {shown[name]}")
     if name == "3.0":
         context = datafusion.SessionContext()
         context.register_parquet("file", "pyarrow.parquet")
@@ -42,6 +43,7 @@ for name, largest in (("3.0", 3.0), ("infinity", math.inf)):
         ]
         print(f"  DataFusion, isnan(x), x > 2, x > 3: {others}")
 assert found == {"3.0": [1, 0, 1], "infinity": [1, 1, 1]}, found
+assert shown == {"3.0": "(nan, False)", "infinity": "(nan, True)"}, shown
 assert others == [1, 2, 0], others
 PYTHON
 cd "$folder"
