@@ -32,7 +32,7 @@ from valkey.asyncio.connection import AbstractConnection, Connection, Connection
 from valkey.exceptions import ResponseError, ValkeyError
 
 from asyncpq.errors import InvalidOptionError, StoreError
-from asyncpq.storage.addresses import connect, look_up
+from asyncpq.storage.threads import connect, look_up
 
 Reply = bytes | int | list[Any] | ResponseError | None
 """A server's reply. An error of the server is returned as a ResponseError, not raised."""

@@ -17,10 +17,10 @@ from asyncpq.cli.running import FINDINGS, to_any_reader
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, nearest, printable
+from asyncpq.reports.cures import WRITER_SETTINGS
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.report_objects import saving_text
 from asyncpq.reports.units import plural
-from asyncpq.reports.writer_settings import WRITER_SETTINGS
 
 _WRITERS: Final = (*(each.name for each in WRITER_SETTINGS if each.created_by), "asyncpq")
 _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan", "note": "dim"}

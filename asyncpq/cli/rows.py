@@ -18,7 +18,6 @@ import pyarrow as pa
 import typer
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.reports.json_values import json_text, json_values
 from asyncpq.reports.row_writers import (
     ArrowFileWriter,
     ArrowWriter,
@@ -28,6 +27,8 @@ from asyncpq.reports.row_writers import (
     ParquetWriter,
     RowWriter,
     is_number,
+    json_text,
+    json_values,
 )
 from asyncpq.reports.units import plural
 

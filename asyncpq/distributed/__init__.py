@@ -4,8 +4,8 @@ A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest 
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
 with rules of its own for columns and types, such as Spark, gives :func:`plan_tasks` a :class:`TaskScan` of its own.
 
-The way of a scan: ``scan_planning`` opens what must be opened, ``planned_files`` says which rows and metadata of a file
-a task gets, ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
+The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
+``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
 steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
 tasks write and the planner commits.
 """

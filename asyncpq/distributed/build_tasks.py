@@ -4,18 +4,24 @@ The planner runs the builder of :mod:`asyncpq.indexing.build.index_builder` with
 have the steps of ``build_steps``. An engine that moves rows between tasks, such as Spark, runs the steps itself
 (:class:`BuildSteps`). For any other, :class:`StoredSteps` makes tasks of them: tasks that read files leave their pieces
 in a work folder, where the tasks that write segments find them.
+
+The processes of a local build (:func:`worker_processes`) start anew and know nothing of this one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import shutil
 import tempfile
+import threading
 import uuid
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, Unpack
@@ -26,9 +32,8 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.distributed import build_steps
 from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
-from asyncpq.distributed.processes import worker_processes
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, named_error, run_on_worker
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError
+from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import ObjectBackend
 from asyncpq.indexing.build.build_executor import OnFileDone
@@ -494,3 +499,68 @@ async def build_in_processes(
     finally:
         # not in a thread, since none starts at exit; each round has removed its pieces already
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Task(Protocol):
+    def run(self) -> Any: ...
+
+
+#: Runs a task in a process; its result is that of ``task.run()``.
+RunsTask: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+_GRACE_S: Final = 3.0  # for tasks under way when their block is cancelled; they are killed then
+_pools: set[ProcessPoolExecutor] = set()  # whose blocks are entered
+
+
+@asynccontextmanager
+async def worker_processes(count: int) -> AsyncIterator[RunsTask]:
+    """Yield a function that runs a task in one of ``count`` processes and awaits its result. They end with the block,
+    soon also if it is cancelled, or are killed at the end of this process.
+
+    Raises:
+        UsageError: a process ended by itself: for lack of memory, or since it cannot import the script.
+    """
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+    _pools.add(pool)
+
+    async def run(task: _Task) -> Any:
+        try:
+            return await asyncio.wrap_future(pool.submit(_call, task))
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "a worker process ended before its task",
+                hint="A script needs `if __name__ == '__main__':` around its code, since workers import it. For lack of"
+                " memory, take fewer workers.",
+            ) from error
+
+    try:
+        yield run
+    finally:
+        ending = asyncio.ensure_future(asyncio.to_thread(pool.shutdown, cancel_futures=True))
+        await asyncio.wait([ending], timeout=_GRACE_S)
+        if not ending.done():
+            _kill(pool)
+        try:
+            await ending
+        except RuntimeError:  # at exit no thread starts, and the workers were killed
+            pool.shutdown(wait=False, cancel_futures=True)
+        _pools.discard(pool)
+
+
+def _call(task: _Task) -> Any:
+    return task.run()
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):  # noqa: SLF001  # public from Python 3.14 on: kill_workers
+        process.kill()
+
+
+def _kill_workers() -> None:
+    """Kill the workers of all blocks, for whose tasks the end of this process would wait."""
+    for pool in list(_pools):
+        _kill(pool)
+
+
+# before concurrent.futures waits for all tasks; functions of `atexit` run after that
+threading._register_atexit(_kill_workers)  # type: ignore[attr-defined]  # noqa: SLF001

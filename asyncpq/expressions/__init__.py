@@ -10,7 +10,6 @@ from asyncpq.expressions.builder import Column as Column
 from asyncpq.expressions.builder import col as col
 from asyncpq.expressions.builder import parse_filters as parse_filters
 from asyncpq.expressions.builder import parse_where as parse_where
-from asyncpq.expressions.functions import FunctionTest as FunctionTest
 from asyncpq.expressions.simplify import ValueRanges as ValueRanges
 from asyncpq.expressions.simplify import column_ranges as column_ranges
 from asyncpq.expressions.simplify import conjunction as conjunction
@@ -31,6 +30,7 @@ from asyncpq.expressions.tree import Comparison as Comparison
 from asyncpq.expressions.tree import Constant as Constant
 from asyncpq.expressions.tree import Contains as Contains
 from asyncpq.expressions.tree import Expression as Expression
+from asyncpq.expressions.tree import FunctionTest as FunctionTest
 from asyncpq.expressions.tree import Has as Has
 from asyncpq.expressions.tree import HasPhrase as HasPhrase
 from asyncpq.expressions.tree import HasTokens as HasTokens

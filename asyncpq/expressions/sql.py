@@ -9,11 +9,18 @@ for literals and nulls.
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which takes the
 column's type, as in SQL engines. ``DATE '...'``, ``CAST(... AS ...)`` and the like have a type. ``sql_operands.py``
 reads columns and literals.
+
+ANSI SQL's LIKE patterns have an escape character only if an ESCAPE clause names one. Those of :class:`tree.Like` have
+the backslash.
+
+A truncated time (``date_trunc``) is at least a literal where the time itself is at least the literal, rounded up to the
+unit. So each comparison is a range of the column, which bounds can answer. Times with an offset are truncated in UTC.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import operator
 import re
 from collections import Counter
@@ -26,8 +33,8 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import tree
 from asyncpq.expressions.builder import box_predicate
-from asyncpq.expressions.like_patterns import like
 from asyncpq.expressions.scalars import Scalar, Untyped
+from asyncpq.expressions.sql_literals import moment
 from asyncpq.expressions.sql_operands import (
     FORM,
     VARIANT_FORM,
@@ -45,7 +52,6 @@ from asyncpq.expressions.sql_operands import (
     refuse_column,
     with_parts,
 )
-from asyncpq.expressions.sql_truncation import compare_truncated, is_truncation
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression
 
@@ -468,3 +474,138 @@ _HINTS: Final = {
     "SimilarTo": "Write LIKE, starts_with() or contains().",
     "Exists": "Read the values of the subquery first, and write x IN (...).",
 }
+
+
+def like(column: str, pattern: str, escape: str | None) -> Expression:
+    """Return the predicate ``column LIKE pattern ESCAPE escape``; ``escape`` None means no ESCAPE clause. Raises
+    ValueError if the escape character is not followed by ``%``, ``_`` or itself."""
+    pieces = _pieces(pattern, escape)
+    texts = [text for text, wildcard in pieces if not wildcard]
+    if not any(wildcard for _, wildcard in pieces):
+        return tree.Comparison(column, "==", "".join(texts))
+    if not any("\\" in text for text in texts):
+        return tree.Like(column, _joined(pieces))
+    # pyarrow takes two backslashes for two characters in the patterns "a%", "%a" and "%a%", for one in all others
+    begins, ends = pieces[0] == ("%", True), pieces[-1] == ("%", True)
+    inner = pieces[begins : len(pieces) - ends]
+    if any(wildcard for _, wildcard in inner):
+        return tree.Like(column, _joined(pieces))
+    text = "".join(texts)
+    if begins and ends:
+        return tree.Contains(column, text)
+    if ends:
+        return tree.StartsWith(column, text)
+    longer = tree.Like(column, _joined([("_", True), *pieces]))
+    return tree.Or((tree.Comparison(column, "==", text), longer))
+
+
+def _pieces(pattern: str, escape: str | None) -> list[tuple[str, bool]]:
+    """Split the pattern into pairs: a character, and whether it is a wildcard. Several ``%`` in a row become one."""
+    pieces: list[tuple[str, bool]] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, "")
+            if escaped not in ("%", "_", escape):
+                wrong = f"is followed by {escaped!r}" if escaped else "ends the pattern"
+                raise ValueError(f"the escape character {escape!r} {wrong}; it must be followed by %, _ or itself")
+            pieces.append((escaped, False))
+        elif character != "%" or not pieces or pieces[-1] != ("%", True):
+            pieces.append((character, character in "%_"))
+    return pieces
+
+
+def _joined(pieces: list[tuple[str, bool]]) -> str:
+    return "".join([text if wildcard or text not in "%_\\" else f"\\{text}" for text, wildcard in pieces])
+
+
+_FORM: Final = "Write date_trunc('day', ts) = TIMESTAMP '2024-05-01 00:00:00', with a column and one literal."
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_DAYS: Final = {"DAY": 1, "WEEK": 7}
+_SECONDS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600}
+
+
+def is_truncation(node: Any) -> bool:
+    """Return whether a node is a call of date_trunc."""
+    return kind_of(node) == "DateTrunc" or (kind_of(node) == "Paren" and is_truncation(node.this))
+
+
+def compare_truncated(node: Any, op: tree.CompareOp, flipped: tree.CompareOp, left: Any, right: Any) -> Expression:
+    """Return the range of the column in which ``left op right`` is true; one of the two is a call of date_trunc, and
+    ``flipped`` is the operator with both sides exchanged. ``node`` is named in errors.
+
+    Raises ExpressionError if the other side is no literal of a time, or the unit is unknown.
+    """
+    if not is_truncation(left):
+        left, right, op = right, left, flipped
+    while kind_of(left) == "Paren":
+        left = left.this
+    unit = str(left.args["unit"].name).upper()
+    if left.args.get("zone") or unit not in {*_MONTHS, *_DAYS, *_SECONDS}:
+        known = ", ".join([*_SECONDS, *_DAYS, *_MONTHS]).lower()
+        refuse(node, "truncates to a unit that asyncpq does not know", f"Use one of {known}.")
+    column, value = operand_of(left.this), None if is_truncation(right) else operand_of(right)
+    if not isinstance(column, ColumnPath) or is_truncation(right) or isinstance(value, ColumnPath):
+        refuse(node, "does not compare a truncated column with a literal", _FORM)
+    if value is None:
+        return tree.Constant(None)
+    time, bound_of = _literal(node, value)
+    try:
+        below = _floor(time, unit)
+        above = _next(below, unit)
+    except (OverflowError, ValueError):
+        refuse(node, "truncates to a time beyond the years 1 to 9999", "Compare the column itself.")
+    first = below if below == time else above  # the least truncated time that is not less than the literal
+
+    def is_from(bound: dt.datetime) -> Expression:
+        return tree.Comparison(column.name, ">=", bound_of(bound))
+
+    def is_before(bound: dt.datetime) -> Expression:
+        return tree.Comparison(column.name, "<", bound_of(bound))
+
+    if op in ("==", "!="):
+        # false, or null for null, where no truncated time equals the literal
+        equal = tree.And((is_from(first), is_before(above)))
+        return equal if op == "==" else tree.Not(equal)
+    return {">=": is_from(first), ">": is_from(above), "<": is_before(first), "<=": is_before(above)}[op]
+
+
+def _literal(node: Any, value: Any) -> tuple[dt.datetime, Callable[[dt.datetime], Scalar]]:
+    """Return a literal as a time, and a function that makes literals of its kind of other times."""
+    if isinstance(value, Untyped) and not value.is_number:
+        try:
+            parsed = moment(value.text)
+        except ValueError as error:
+            refuse(node, f"is about no time: {error}", _FORM)
+        if isinstance(parsed, dt.datetime):
+            return parsed, _untyped
+    if isinstance(value, dt.datetime):
+        return value, lambda time: time
+    if isinstance(value, dt.date):  # a date, or a time at midnight, as the column has it
+        return dt.datetime(value.year, value.month, value.day), _untyped
+    refuse(node, "does not compare with a time in microseconds of the years 1 to 9999", _FORM)
+
+
+def _untyped(time: dt.datetime) -> Untyped:
+    midnight = time.tzinfo is None and time.time() == dt.time()
+    return Untyped(time.date().isoformat() if midnight else time.isoformat(" "), is_number=False)
+
+
+def _floor(time: dt.datetime, unit: str) -> dt.datetime:
+    if unit in _SECONDS:
+        inside = time - time.replace(hour=0, minute=0, second=0, microsecond=0)
+        return time - inside % dt.timedelta(seconds=_SECONDS[unit])
+    day = time.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit in _DAYS:
+        return day - dt.timedelta(days=day.weekday() if unit == "WEEK" else 0)
+    months = _MONTHS[unit]
+    return day.replace(month=(day.month - 1) // months * months + 1, day=1)
+
+
+def _next(time: dt.datetime, unit: str) -> dt.datetime:
+    if unit in _SECONDS:
+        return time + dt.timedelta(seconds=_SECONDS[unit])
+    if unit in _DAYS:
+        return time + dt.timedelta(days=_DAYS[unit])
+    years, month = divmod(time.month - 1 + _MONTHS[unit], 12)
+    return time.replace(year=time.year + years, month=month + 1)

@@ -624,3 +624,26 @@ def replace_atoms(expr: Expression, replace: Callable[[Atom], Expression]) -> Ex
         arg = replace_atoms(expr.arg, replace)
         return expr if arg is expr.arg else Not(arg)
     return expr if isinstance(expr, Constant) else replace(expr)  # type: ignore[arg-type]  # all others are atoms
+
+
+#: Functions of columns in conditions: ``lower(name) = 'a'``, ``name ILIKE 'a%'``, ``id % 10 = 3``.
+Function: TypeAlias = Literal["lower", "upper", "mod", "folded"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FunctionTest(DerivedTest):
+    """A comparison with a function of a column; null where the column is null.
+
+    ``lower`` and ``upper`` map each character of a text to one, as SQL engines do. ``folded`` is ``lower`` of the
+    column and of what it is compared with, for ILIKE. ``mod`` is the remainder of the division of an integer by
+    ``divisor``, with the integer's sign. Statistics cannot prune with it.
+    """
+
+    operator: ClassVar[str] = "function"
+    column: str
+    function: Function
+    divisor: int  # at least 1; 0 for other functions
+    test: Atom  # of a column that is named as the function is shown
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.function, self.divisor, self.test)

@@ -16,8 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from asyncpq.page_map import palette
-from asyncpq.page_map.layouts import transposed
-from asyncpq.page_map.picture_data import picture
+from asyncpq.page_map.picture_data import picture, transposed
 
 if TYPE_CHECKING:
     from asyncpq.page_map.picture_data import Document

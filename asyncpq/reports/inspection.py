@@ -6,31 +6,32 @@ and indexes that reads do not use. A column whose metadata cannot be read has ch
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import uuid
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import leaf_types
-from asyncpq.decoding.field_types import check_arrow_schema, file_schema
+from asyncpq.decoding.field_types import check_arrow_schema, field_types, file_schema
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.page_indexes import IndexedChunk, IndexRequest, PageIndexes, Place, indexed_chunk
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType
+from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType, unsupported
 from asyncpq.parquet.embedded_index import entries
-from asyncpq.parquet.logical_types import LogicalType, Repetition
+from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
-from asyncpq.reports.unreadable_columns import unreadable_columns
-from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
 
 _MAX_CHARACTERS: Final = 200  # of a value of the key-value metadata
@@ -234,8 +235,8 @@ def version_text(validator: Validator) -> str:
     return validator.etag or validator.version or f"{validator.size} bytes"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+def _cut(text: str, most: int = _MAX_CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class ChunkStops:
@@ -493,3 +494,86 @@ def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]
         indexes = [item.column_index for item in groups[0].sorting_columns]
         declared = [columns[index]["name"] for index in indexes if index < len(columns)]
     return sorted(sorted_names, key=lambda name: declared.index(name) if name in declared else len(declared))
+
+
+def unreadable_columns(version: FileVersion, chunks: Mapping[tuple[int, int], IndexedChunk]) -> dict[str, str]:
+    """Return the leaf columns that a read refuses as not supported, by dotted path, each with the reason.
+
+    ``chunks`` are those whose metadata can be read, by row group and leaf.
+    """
+    schema, reasons = version.metadata.schema, dict[str, str]()
+    try:
+        field_types(version, range(len(schema.fields)), frozenset())
+    except AsyncpqError:  # of some of the fields
+        for field in schema.fields:
+            try:
+                field_types(version, [field.index], frozenset())
+            except AsyncpqError as error:
+                leaves = schema.leaves[field.first_leaf : field.leaf_stop]
+                reasons.update({leaf.dotted: error.message for leaf in leaves})
+    for (_, ordinal), known in chunks.items():
+        chunk = known.chunk
+        encodings = {*chunk.encodings, *(item.encoding for item in chunk.encoding_stats or ())}
+        reason = unsupported(encodings, chunk.codec) if chunk.num_values else None
+        if reason is not None:
+            reasons.setdefault(schema.leaves[ordinal].dotted, f"it has {reason}")
+    return reasons
+
+
+_MAX_BOUND_CHARACTERS: Final = 80  # of a bound that is text
+_EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
+_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_INT96: Final = LogicalType(LogicalKind.TIMESTAMP, "us")
+_TEXTS: Final = (LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON)
+
+
+def value_text(value: Any, leaf: Leaf) -> str:
+    """Return a bound of ``leaf``'s statistics as text.
+
+    ``value`` is a bound as :mod:`asyncpq.parquet.statistics` decodes it. Dates, times and timestamps are ISO 8601, or
+    the stored number if they are outside of the calendar. Strings are cut after 80 characters; other bytes are
+    hexadecimal.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    logical = leaf.logical_type
+    if isinstance(value, bytes):
+        return _bytes_text(value, logical)
+    if leaf.physical_type is PhysicalType.INT96 and isinstance(value, int):
+        logical = _INT96
+    if logical is None or not isinstance(value, int):
+        return str(value)
+    if logical.kind is LogicalKind.DECIMAL:
+        return format(Decimal(value).scaleb(-(logical.scale or 0)), "f")
+    if logical.kind is LogicalKind.DATE:
+        return _date(value) or str(value)
+    if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP) and logical.unit is not None:
+        return _moment(value, logical, _PER_SECOND[logical.unit]) or str(value)
+    return str(value)
+
+
+def _bytes_text(value: bytes, logical: LogicalType | None) -> str:
+    if logical is not None and logical.kind in _TEXTS:
+        text = value.decode("utf-8", "backslashreplace")
+    elif logical is not None and logical.kind is LogicalKind.UUID and len(value) == 16:
+        text = str(uuid.UUID(bytes=value))
+    else:
+        text = f"0x{value.hex()}"
+    return _cut(text, _MAX_BOUND_CHARACTERS)
+
+
+def _date(days: int) -> str | None:
+    ordinal = _EPOCH_DAY + days
+    return dt.date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= dt.date.max.toordinal() else None
+
+
+def _moment(value: int, logical: LogicalType, per_second: int) -> str | None:
+    seconds, fraction = divmod(value, per_second)
+    days, seconds = divmod(seconds, 86_400)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if fraction:
+        clock += f".{fraction:0{len(str(per_second)) - 1}}".rstrip("0")
+    if logical.kind is LogicalKind.TIME:
+        return clock if days == 0 else None
+    date = _date(days)
+    return None if date is None else f"{date}T{clock}{'Z' if logical.is_adjusted_to_utc else ''}"

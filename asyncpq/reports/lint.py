@@ -28,14 +28,11 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, zones_of, zones_of_values
-from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as
-from asyncpq.reports.key_bounds import truncated
-from asyncpq.reports.lint_rules import RULES
-from asyncpq.reports.lint_subject import Subject, listed, unpriced
+from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, truncated, zones_of, zones_of_values
+from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as, unreadable_columns
+from asyncpq.reports.lint_rules import RULES, Subject, listed, unpriced
 from asyncpq.reports.lookup_cost import KeyZones, LookupModel
 from asyncpq.reports.units import plural, size_text
-from asyncpq.reports.unreadable_columns import unreadable_columns
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest

@@ -1,39 +1,172 @@
 """The rules of ``lint``. Each finds one property of a file's layout that makes lookups by a column slow.
 
 A rule yields a finding with the predicted saving: it changes the file's shape as the cure would, and compares the costs
-of a lookup before and after.
+of a lookup before and after. A finding is dropped if its cure saves less than 5 % of a lookup's time, no request, and
+less than a quarter of the bytes (less than half of them if the cure adds requests).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from asyncpq.options import KIB, MIB
+from asyncpq.parquet.column_chunk import Codec, ColumnChunk
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.parquet.writer_faults import WriterFaults
-from asyncpq.reports.cures import advice, pages, smaller_chunks, tail
+from asyncpq.reports.cures import (
+    CURES,
+    Snippets,
+    advice,
+    pages,
+    smaller_chunks,
+    tail,
+    with_dictionary_of,
+    with_own_setting,
+    without_dictionary,
+)
 from asyncpq.reports.documents import Cause
-from asyncpq.reports.encoding_rules import codecs, dictionaries, legacy_calendar, no_dictionary
 from asyncpq.reports.file_shapes import (
     GROUP_BYTES,
     GROUP_ROWS,
     PAGE_BYTES,
     PAGE_ROWS,
+    disbelieved,
     has_chunk_bounds,
     has_large_pages,
+    is_clustered_by_another,
     middle,
     page_count,
+    truncated,
     with_bloom_filters,
     with_pages,
+    with_plain_pages,
     with_row_groups,
+    with_smaller_pages,
+    without_statistics,
 )
-from asyncpq.reports.inspection import sorted_as
-from asyncpq.reports.key_bounds import disbelieved, is_clustered_by_another, truncated, without_statistics
-from asyncpq.reports.lint_subject import Subject, listed
-from asyncpq.reports.lookup_cost import KeyZones, Zone
+from asyncpq.reports.inspection import FileLayout, gave_up_dictionary, sorted_as
+from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape, Zone
+from asyncpq.reports.read_model import SLOW_CODECS
+
+_LEAST_SHARE: Final = 0.05  # of the seconds of a lookup, that a cure must save,
+_LEAST_BYTES_SHARE: Final = 0.25  # or of its bytes, if these are at least so many
+_LEAST_BYTES: Final = 64 * KIB
+
+
+@dataclass(slots=True)
+class Subject:
+    """The lookups by one column of one file, with the file's layout and the cost models that the rules of ``lint``
+    need."""
+
+    layout: FileLayout
+    leaf: Leaf
+    model: LookupModel
+    shape: Shape
+    keys: KeyZones  # zones of the key from the file's bounds, or from its values if these were read for lack of bounds
+    exact: KeyZones | None = None  # zones of the values, where they were read
+    ratios: Mapping[int, float] = field(default_factory=dict)  # by leaf, zstd's size of uncompressed pages over theirs
+    distinct: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by leaf: distinct values of so many rows
+    single_pages: bool = False  # chunks without an OffsetIndex are one page each
+    before: LookupCost = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = self.model.mean_cost(self.shape, self.keys)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The leaves that a lookup reads."""
+        return (self.model.key, *self.model.others)
+
+    def chunks(self, leaf: int) -> list[ColumnChunk]:
+        """Return a leaf's column chunks that can be read and have values."""
+        indexed = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
+        return [item.chunk for item in indexed if item is not None and item.chunk.num_values]
+
+    def name(self, leaf: int) -> str:
+        return self.layout.version.metadata.schema.leaves[leaf].dotted
+
+    def finding(
+        self,
+        rule: str,
+        title: str,
+        detail: str,
+        cure: str,
+        *,
+        shape: Shape | None = None,
+        keys: KeyZones | None = None,
+        model: LookupModel | None = None,
+        snippets: Snippets | None = None,
+    ) -> Iterator[Cause]:
+        """Yield the finding of the rule ``rule`` if its cure saves enough. ``shape``, ``keys`` and ``model``
+        describe the file and its lookups after the cure; None means that the cure does not change them. The other
+        arguments are fields of :class:`asyncpq.reports.documents.Cause`."""
+        after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
+        saved = self.before - after
+        share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
+        least_share = _LEAST_BYTES_SHARE if saved.requests > -0.5 else 2 * _LEAST_BYTES_SHARE
+        fewer = saved.num_bytes >= max(_LEAST_BYTES, least_share * self.before.num_bytes)
+        if share <= 0 or (share < _LEAST_SHARE and saved.requests < 0.5 and not fewer):
+            return
+        snippets = CURES[rule](self.leaf.dotted) if snippets is None else snippets
+        yield Cause(
+            id=rule,
+            severity=severity(share),
+            title=title,
+            detail=f"{detail} A lookup by {self.leaf.dotted} takes {cost_text(self.before)}; then {cost_text(after)}.",
+            saves_requests=round(saved.requests),
+            saves_bytes=round(saved.num_bytes),
+            saves_seconds=round(saved.seconds, 6),
+            column=self.leaf.dotted,
+            cure=cure,
+            snippets=with_own_setting(rule, snippets, self.layout.version.metadata.created_by),
+        )
+
+
+def unpriced(
+    rule: str,
+    severity: Literal["high", "medium", "low", "note"],
+    title: str,
+    detail: str,
+    cure: str,
+    *,
+    column: str | None = None,
+    snippets: Snippets | None = None,
+) -> Cause:
+    """Return a finding for whose cure no saving is predicted. The arguments are fields of
+    :class:`asyncpq.reports.documents.Cause`."""
+    return Cause(
+        id=rule,
+        severity=severity,
+        title=title,
+        detail=detail,
+        saves_requests=None,
+        saves_bytes=None,
+        saves_seconds=None,
+        column=column,
+        cure=cure,
+        snippets=snippets or {},
+    )
+
+
+def severity(share: float) -> Literal["high", "medium", "low"]:
+    """Return the severity of a finding whose cure saves the fraction ``share`` of a lookup's time."""
+    return "high" if share >= 0.4 else "medium" if share >= 0.15 else "low"
+
+
+def cost_text(cost: LookupCost) -> str:
+    """Return a cost as text: requests, bytes and seconds."""
+    return f"{cost.requests:.1f} requests and {cost.num_bytes:,.0f} bytes"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Join names with commas; after ``most`` names, say how many follow."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 
 _A_GOOD_WRITER: Final = "parquet-cpp-arrow version 26.0.0"
 
@@ -350,6 +483,142 @@ def wide_bounds(subject: Subject) -> Iterator[Cause]:
         "Truncate statistics to 64 bytes, or write none of columns with long values.",
         shape=replace(shape, size=shape.size - excess),
     )
+
+
+# -- dictionaries, compression and calendars ----------------------------------------------------------
+
+LARGE_DICTIONARY: Final = 64 * KIB
+_FIXED: Final = {
+    PhysicalType.INT32: 4,
+    PhysicalType.INT64: 8,
+    PhysicalType.INT96: 12,
+    PhysicalType.FLOAT: 4,
+    PhysicalType.DOUBLE: 8,
+}
+
+
+def dictionaries(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if a column's dictionary costs a lookup more bytes than it saves."""
+    large: dict[bool, list[int]] = {True: [], False: []}  # by whether the writer gave them up
+    for leaf in subject.leaves:
+        sizes = [group.chunks[leaf].dictionary_bytes for group in subject.shape.groups if group.chunks[leaf].offsets]
+        width = _plain_width(subject, leaf)
+        if sizes and width is not None and max(sizes) >= max(LARGE_DICTIONARY, 2 * PAGE_ROWS * width):
+            large[any(map(gave_up_dictionary, subject.chunks(leaf)))].append(leaf)
+    for given_up, leaves in large.items():
+        if leaves:
+            yield from _without_dictionaries(subject, leaves, given_up=given_up)
+
+
+def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: bool) -> Iterator[Cause]:
+    shape, names, size = subject.shape, [subject.name(leaf) for leaf in leaves], 0.0
+    for leaf in leaves:
+        width = _plain_width(subject, leaf) or 1.0
+        sizes = [group.chunks[leaf].dictionary_bytes for group in shape.groups if group.rows]
+        size += sum(sizes) / len(sizes)
+        shape = with_plain_pages(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
+    rule = "dictionary-fallback" if given_up else "huge-dictionary"
+    yield from subject.finding(
+        rule,
+        "dictionaries were given up half-way" if given_up else "dictionaries are large",
+        f"A lookup of one row reads the dictionary of {listed(names)} too: {size:,.0f} bytes.",
+        advice(rule, listed(names)),
+        shape=shape,
+        snippets=without_dictionary(names),
+    )
+
+
+def _plain_width(subject: Subject, leaf: int) -> float | None:
+    """Estimate the compressed bytes of one value without a dictionary; None if the file gives no clue."""
+    schema_leaf = subject.layout.version.metadata.schema.leaves[leaf]
+    chunks = subject.chunks(leaf)
+    size, plain = (
+        sum(chunk.total_compressed_size for chunk in chunks),
+        sum(chunk.total_uncompressed_size for chunk in chunks),
+    )
+    ratio = min(1.0, size / plain) if plain else 1.0
+    width: float | None = _FIXED.get(schema_leaf.physical_type)
+    if width is None and schema_leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        width = schema_leaf.element.type_length
+    if width is None:
+        bounds = [bound for (_, at), bound in subject.layout.bounds.items() if at == leaf]
+        lengths = [len(end) for bound in bounds for end in (bound.min, bound.max) if isinstance(end, bytes)]
+        width = 4 + sum(lengths) / len(lengths) if lengths else None
+    return None if width is None else width * ratio
+
+
+def no_dictionary(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if string columns with few distinct values have no dictionary."""
+    shape, few = subject.shape, list[int]()
+    for leaf, (distinct, rows) in subject.distinct.items():
+        pages = [group.chunks[leaf].offsets for group in subject.shape.groups]
+        sizes = [size for offsets in pages if offsets is not None for size in offsets.sizes]
+        width = _plain_width(subject, leaf)
+        if not sizes or width is None or distinct * 10 > rows or leaf not in subject.leaves:
+            continue
+        bits = max(1, (distinct - 1).bit_length())
+        ratio = (rows * bits / 8 + distinct * width) / max(1.0, sum(sizes) / len(sizes))
+        if ratio < 0.7:
+            few.append(leaf)
+            shape = with_smaller_pages(shape, leaf, ratio)
+    names = [subject.name(leaf) for leaf in few]
+    if few:
+        distinct, rows = subject.distinct[few[0]]
+        yield from subject.finding(
+            "no-dictionary",
+            "few values, and no dictionary",
+            f"{rows:,} rows of {names[0]} have {distinct:,} distinct values; its pages have no dictionary.",
+            f"Write {listed(names)} with a dictionary.",
+            shape=shape,
+            snippets=with_dictionary_of(names),
+        )
+
+
+def codecs(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if pages are uncompressed, or compressed with a slow codec."""
+    plain = [leaf for leaf in subject.leaves if subject.ratios.get(leaf, 1.0) < 0.8]
+    if plain:
+        shape = subject.shape
+        for leaf in plain:
+            shape = with_smaller_pages(shape, leaf, subject.ratios[leaf])
+        yield from subject.finding(
+            "uncompressed",
+            "pages are not compressed",
+            f"{listed([subject.name(leaf) for leaf in plain])}: zstd makes "
+            f"{sum(subject.ratios[leaf] for leaf in plain) / len(plain):.0%} of a page.",
+            "Compress with zstd.",
+            shape=shape,
+        )
+    slow = [leaf for leaf in subject.leaves if any(chunk.codec in SLOW_CODECS for chunk in subject.chunks(leaf))]
+    if slow:
+        names = {Codec(chunk.codec).name.lower() for leaf in slow for chunk in subject.chunks(leaf)}
+        yield unpriced(
+            "slow-codec",
+            "low",
+            "pages are compressed with a slow codec",
+            f"{', '.join(sorted(names))} takes two to three times longer to decode than zstd, at a similar "
+            "size. No saving is predicted: it is time of the CPU, which depends on the machine.",
+            advice("slow-codec"),
+            column=subject.leaf.dotted,
+            snippets=CURES["slow-codec"](subject.leaf.dotted),
+        )
+
+
+def legacy_calendar(subject: Subject) -> Iterator[Cause]:
+    """Yield a finding if the file has dates or timestamps in the calendar of old Spark versions."""
+    metadata = subject.layout.version.metadata
+    names = [metadata.schema.leaves[leaf].dotted for leaf in metadata.legacy_calendars()]
+    if names:
+        yield unpriced(
+            "legacy-calendar",
+            "low",
+            "dates are in the calendar of old Spark versions",
+            f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
+            "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
+            "Write the file again in today's calendar.",
+            column=subject.leaf.dotted,
+            snippets=CURES["legacy-calendar"](subject.leaf.dotted),
+        )
 
 
 Rule = Callable[[Subject], Iterator[Any]]

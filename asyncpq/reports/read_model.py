@@ -2,7 +2,8 @@
 
 The model sees a read as rounds of concurrent requests. The plan's prices (:mod:`asyncpq.objects.prices`) give the
 seconds of each round; where they were measured, these are scaled to the time that they took. Decoding, filter and
-planning take the seconds that were measured, in proportion to the work that is left.
+planning take the seconds that were measured, in proportion to the work that is left. The unit of work is the second of
+a common processor; only shares matter.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from asyncpq.metrics import RequestRecord
 from asyncpq.objects.prices import Prices
+from asyncpq.parquet.column_chunk import Codec
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.reports.cpu_work import decode_work, filter_work, planning_work
 from asyncpq.reports.story import ColumnRead, runs
 
 if TYPE_CHECKING:
     from asyncpq.expressions import Expression
     from asyncpq.reports.documents import Cause, TimeSplit
-    from asyncpq.reports.key_bounds import Weakness
+    from asyncpq.reports.file_shapes import Weakness
 
 #: Purposes of requests that come before data.
 METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "session", "validate"})
@@ -253,3 +254,57 @@ def fetched(column: ColumnRead) -> Sequence[int]:
 def wanted(column: ColumnRead) -> Sequence[int]:
     """Return the ordinals of the column's pages that hold matching rows."""
     return column.wanted
+
+
+SLOW_CODECS: Final = (Codec.GZIP, Codec.BROTLI)
+CODEC_BYTES_S: Final[dict[int, float]] = {  # decompressed
+    Codec.SNAPPY: 1.2e9, Codec.GZIP: 0.25e9, Codec.BROTLI: 0.3e9, Codec.ZSTD: 0.8e9, Codec.LZ4: 2e9, Codec.LZ4_RAW: 2e9,
+}  # fmt: skip
+_DECODED_BYTES_S: Final = 1.5e9
+_TEXT_S: Final = 8e-9  # of each value whose length differs
+_PAGE_S: Final = 100e-6
+_FILE_S: Final = 1e-3
+_FOOTER_BYTE_S: Final = 10e-9
+
+
+def decompression_work(column: ColumnRead, pages: Sequence[int]) -> float:
+    """Return the work of decompressing the pages with these ordinals."""
+    rate = CODEC_BYTES_S.get(column.codec)
+    return 0.0 if rate is None else column.plain * share_of(column, pages) / rate
+
+
+def decode_work(column: ColumnRead, pages: Sequence[int]) -> float:
+    """Return the work of decompressing and decoding the pages with these ordinals, and the dictionary."""
+    if not pages:
+        return 0.0
+    share = share_of(column, pages)
+    values = column.num_rows * share * _TEXT_S if column.has_texts else 0.0
+    return (
+        decompression_work(column, pages)
+        + dictionary_work(column)
+        + column.plain * share / _DECODED_BYTES_S
+        + values
+        + len(pages) * _PAGE_S
+    )
+
+
+def dictionary_work(column: ColumnRead) -> float:
+    """Return the work of decoding the column's dictionary."""
+    return column.dictionary * (column.plain / max(column.bytes, 1)) / (_DECODED_BYTES_S / 10)
+
+
+def planning_work(files: int, footer_bytes: int) -> float:
+    """Return the work of opening and planning so many files whose footers have so many bytes together."""
+    return files * _FILE_S + footer_bytes * _FOOTER_BYTE_S
+
+
+def filter_work(columns: Iterable[ColumnRead], pages_of: Callable[[ColumnRead], Sequence[int]]) -> float:
+    """Return the number of rows in the pages of the filter's columns."""
+    return sum([column.num_rows * share_of(column, pages_of(column)) for column in columns if column.predicate])
+
+
+def share_of(column: ColumnRead, pages: Sequence[int]) -> float:
+    """Return the share of the chunk's data that the pages with these ordinals have."""
+    if len(pages) == len(column.sizes):
+        return 1.0
+    return sum([column.sizes[page] for page in pages]) / max(sum(column.sizes), 1)

@@ -3,6 +3,10 @@
 Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
 Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time
 limit.
+
+adlfs and other filesystems swallow their cancellation while their host is silent: they catch it with other errors, and
+try again. So each call runs in a task of its own (``ForeignCalls``). Its waiter cancels that task, gives it a short
+time to end, and then leaves it.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
@@ -34,6 +38,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
     UsageError,
+    closed_while_reading,
 )
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.options import RetryOptions
@@ -52,13 +57,99 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.foreign_calls import ForeignCalls, end
-from asyncpq.storage.limits import Attempts, ConnectionLimiter
-from asyncpq.storage.listing_limits import ListingLimit
+from asyncpq.storage.limits import Attempts, ConnectionLimiter, ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget
-from asyncpq.storage.threads import Threads, results_of
+from asyncpq.storage.threads import CLOSE_S, Threads, results_of
 from asyncpq.storage.urls import RENEWAL, chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
+
+LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
+
+
+class ForeignCalls:
+    """Runs coroutines of one store's client, and ends the wait for them in bounded time. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Task[Any], asyncio.Future[None]] = {}  # of the calls that have not ended
+        self._closed = False
+
+    async def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        check: Callable[[], Awaitable[None]] | None = None,
+        check_s: float | None = None,
+    ) -> T:
+        """Run ``work`` as a task, and return its result. The waiter's cancellation cancels it, and is raised once it
+        has ended, after ``LEAVE_S`` seconds at the latest.
+
+        ``check`` is awaited after each ``check_s`` seconds of ``work``. An error that it raises ends ``work`` like a
+        cancellation.
+
+        Raises:
+            UsageError: the store was closed.
+            ConnectionAbortedError: the client cancelled its own call.
+        """
+        if self._closed:
+            work.close()
+            raise closed_while_reading()
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        _hide(task)  # the end of the loop cancels the waiter, which leaves the task
+        self._waiters[task] = ended = loop.create_future()
+        task.add_done_callback(self._end)
+        try:
+            while check is not None and not (await asyncio.wait((ended,), timeout=check_s))[0]:
+                await check()
+            await ended
+        except BaseException:
+            task.cancel()
+            await asyncio.wait((task,), timeout=LEAVE_S)
+            raise
+        if task.done() and not task.cancelled():
+            return task.result()
+        if self._closed:
+            raise closed_while_reading()
+        raise ConnectionAbortedError("the client cancelled its own call")
+
+    async def close(self) -> None:
+        """Cancel the calls, and end the waits for them. Idempotent. Calls that do not end within ``CLOSE_S`` seconds
+        are left."""
+        self._closed = True
+        tasks = list(self._waiters)
+        for task in tasks:
+            task.cancel()
+            self._wake(task)
+        await end(tasks)
+
+    def _wake(self, task: asyncio.Task[Any]) -> None:
+        waiter = self._waiters[task]
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._wake(task)
+        del self._waiters[task]
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not log it
+
+
+async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until tasks have ended, for at most ``CLOSE_S`` seconds. Those that are left hold neither the end of the
+    event loop nor that of the process."""
+    if not tasks:
+        return
+    _, left = await asyncio.wait(tasks, timeout=CLOSE_S)
+    for task in left:
+        _hide(task)
+
+
+def _hide(task: asyncio.Task[Any]) -> None:
+    """Keep ``asyncio.run`` from waiting for a task's end: it would wait for each task that it knows, and asyncio would
+    complain of one that is collected before its end."""
+    asyncio._unregister_task(task)  # documented, in "Extending"
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio does with its own
+
 
 T = TypeVar("T")
 _FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."

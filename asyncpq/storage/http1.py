@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from asyncpq.storage.addresses import Address, connect, look_up
+from asyncpq.storage.threads import Address, connect, look_up
 
 _MAX_LINE_BYTES = 8 * 1024
 # Bytes of a chunked body's lines: sizes with their extensions, and trailers. A chunk of one byte has 5 of them.

@@ -20,7 +20,7 @@ from asyncpq.errors import InvalidOptionError, InvalidResponseError, ObjectNotFo
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import FirstNames, ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
 from asyncpq.storage.http import HttpObject, HttpStore
-from asyncpq.storage.listing_limits import ListingLimit, PageSequence
+from asyncpq.storage.limits import ListingLimit, PageSequence
 from asyncpq.storage.responses import MAX_SIZE
 from asyncpq.storage.urls import safe_url, split_url, unknown_option, word_set
 

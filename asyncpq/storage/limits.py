@@ -1,22 +1,116 @@
-"""The limits that all requests of one store share: connections, and the timer of their timeouts.
+"""The limits that all requests of one store share, and those of its listings.
 
-``ConnectionLimiter`` grants connections, and lowers their number and the rate of a host's requests while it throttles;
-``Attempts`` says when a failed request is sent again; ``Watchdog`` cancels requests that stall.
+``ConnectionLimiter`` grants connections, and lowers their number and the rate of a host's requests (``Pace``) while it
+throttles; ``Attempts`` says when a failed request is sent again; ``Watchdog`` cancels requests that stall.
+
+A server may answer every page of a listing with a further one. ``PageSequence`` demands something new of each page, so
+the objects run out or exceed ``LimitOptions.max_listed_objects`` (``ListingLimit``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
+from dataclasses import field
 from heapq import heappop, heappush
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
-from asyncpq.errors import TransportError
+from asyncpq.errors import InvalidResponseError, ResourceLimitError, TransportError
 from asyncpq.options import RetryOptions
+from asyncpq.records import dataclass
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.pace import Pace
 from asyncpq.storage.retries import RetryableError, RetryBudget, delay_before_retry_s
 from asyncpq.storage.threads import work_owner
+
+#: The first rate of a store of which too few answers are known, in requests per second. Without any success the rate
+#: does not fall below it, so that an outage is told from throttling within seconds.
+FIRST_RATE = 10.0
+#: The rate does not fall below this one, or below the rate of successes if that is lower: the store allows that little.
+LEAST_RATE = 5.0
+#: A store that has served nothing for so many seconds may be down, so the rate is ``LEAST_RATE`` at least.
+OUTAGE_S = 5.0
+#: Seconds after the last throttled answer until requests begin at any rate again.
+QUIET_S = 10.0
+
+_DECREASE = 0.7  # of the rate, by a throttled answer
+_START_INCREASE = 2.0  # of the rate, by each success until the known limit is near: doubles it every 0.35 s
+_INCREASE = 0.1  # of the known limit, each second, near and above it; for low limits
+_LOW_INCREASE = 0.2  # ... up to one request per second
+_WINDOW_S = 1.0  # over which successes are counted
+
+
+class Pace:
+    """The rate at which requests may begin: additive increase, multiplicative decrease, with a slow start.
+
+    A count of connections cannot hold the rate of a store that answers in milliseconds and allows 50 requests a second.
+    ``rate`` is in requests per second, infinite if the store does not throttle. ``next_at`` is the time when the next
+    request may begin, ``served`` the number of successes so far, and ``slowed_at`` the time of the last decrease. Times
+    are those of the event loop, in seconds.
+    """
+
+    __slots__ = ("_before", "_count", "_near", "_served_then", "_since", "next_at", "rate", "served", "slowed_at")
+
+    def __init__(self) -> None:
+        self.rate: float = math.inf
+        self.next_at: float = -math.inf
+        self.served: int = 0
+        self._near = math.inf  # the rate up to which the increase is fast
+        self._served_then = 0  # ``served`` at the last decrease
+        self.slowed_at: float = -math.inf
+        self._since = -math.inf  # beginning of the window in which ``_count`` requests succeeded
+        self._count = 0
+        self._before = 0.0  # rate of successes in the window before
+
+    def slow_down(self, now: float) -> None:
+        """Lower the rate: the store throttled a request that was sent after the last decrease."""
+        if self.rate == math.inf:
+            self.rate = max(self._success_rate(now) * _DECREASE, FIRST_RATE)
+            self._near = math.inf
+        else:
+            decreased = self.rate * _DECREASE
+            if self.served > self._served_then:
+                self._near = self.rate = max(decreased, min(LEAST_RATE, self._success_rate(now)))
+            else:  # an outage, which says nothing about the limit
+                least = LEAST_RATE if now > self._since + OUTAGE_S else 0.0
+                self.rate = max(decreased, min(FIRST_RATE, self.rate), least)
+        self.slowed_at, self._served_then = now, self.served
+        self.next_at = now + 1.0 / self.rate
+
+    def succeeded(self, now: float) -> None:
+        """Count a success; raise the rate if it is limited."""
+        self.served += 1
+        elapsed = now - self._since
+        if elapsed >= _WINDOW_S:
+            self._before = self._count / elapsed
+            self._since, self._count = now, 0
+        self._count += 1
+        if self.rate < math.inf:
+            near = self._near
+            fast = self.rate < near
+            self.rate += _START_INCREASE if fast else max(min(1.0, near * _LOW_INCREASE), near * _INCREASE) / self.rate
+
+    def wait_s(self, now: float) -> float:
+        """Return how many seconds the next request has to wait; 0 or less for none."""
+        if now > self.slowed_at + QUIET_S:
+            self.end()
+        return self.next_at - now
+
+    def begin(self, now: float) -> None:
+        """Count a request that begins now."""
+        self.next_at = now + 1.0 / self.rate
+
+    def end(self) -> None:
+        """Let requests begin at any rate."""
+        self.rate = math.inf
+        self.next_at = -math.inf
+
+    def _success_rate(self, now: float) -> float:
+        """Return the successes per second, of this window or the one before."""
+        elapsed = now - self._since
+        before = self._before if elapsed < 2 * _WINDOW_S else 0.0
+        return max(before, self._count / max(elapsed, _WINDOW_S))
+
 
 T = TypeVar("T")
 
@@ -411,3 +505,77 @@ class Watch:
         self._expired = reason
         self._task.cancel()
         return math.inf
+
+
+_EMPTY_PAGES: Final = 100  # in a row, before a listing fails
+# After so many pages, they must have so many objects on average: stores return hundreds, and a few short pages
+_PAGES: Final = 1000
+_FEWEST_OBJECTS: Final = 10
+
+
+@dataclass(slots=True)
+class ListingLimit:
+    """Counts the objects of one listing. ``url`` is that of the listing, without secrets."""
+
+    url: str
+    most: int
+    _received: int = 0
+
+    def receive(self, num_objects: int) -> None:
+        """Count the objects and folders of one response. Raises ResourceLimitError once they are so many that the
+        listing must have more than ``most`` objects, though some come twice."""
+        self._received += num_objects
+        if self._received > 2 * self.most:
+            raise self._too_many()
+
+    def check(self, num_objects: int) -> None:
+        """Raise ResourceLimitError if the whole listing has more than ``most`` objects."""
+        if num_objects > self.most:
+            raise self._too_many()
+
+    def endless(self, why: str) -> InvalidResponseError:
+        """Return the error for a listing that does not end; ``why`` is the last part of its message."""
+        return InvalidResponseError(
+            f"the store's listing does not end: {why}",
+            url=self.url,
+            hint="Pass the urls of the files instead of a prefix.",
+        )
+
+    def _too_many(self) -> ResourceLimitError:
+        return ResourceLimitError(
+            f"the listing has more than {self.most} objects",
+            url=self.url,
+            hint="List a narrower prefix, or raise LimitOptions.max_listed_objects; each object takes about 300 bytes.",
+        )
+
+
+@dataclass(slots=True)
+class PageSequence:
+    """The pages of a listing that continue one another, each named by a token of the page before."""
+
+    limit: ListingLimit
+    _tokens: set[int] = field(default_factory=set)  # their hashes
+    _pages: int = 0
+    _objects: int = 0
+    _empty: int = 0  # in a row
+
+    def begin(self, token: str) -> None:
+        """Note the token of the first page, for listings whose first page has one."""
+        self._tokens.add(hash(token))
+
+    def follow(self, token: str, objects: Sequence[object], folders: Sequence[object] = ()) -> None:
+        """Count a page with ``objects`` and ``folders``, whose next page is named by ``token``.
+
+        Raises InvalidResponseError if the token came before, or the pages have next to nothing.
+        """
+        number = len(objects) + len(folders)
+        self._pages += 1
+        self._objects += number
+        self._empty = 0 if number else self._empty + 1
+        if hash(token) in self._tokens:
+            raise self.limit.endless("a page leads back to an earlier one")
+        if self._empty > _EMPTY_PAGES:
+            raise self.limit.endless(f"{self._empty} pages in a row are empty")
+        if self._pages > _PAGES and self._objects < _FEWEST_OBJECTS * self._pages:
+            raise self.limit.endless(f"{self._pages} pages have {self._objects} objects")
+        self._tokens.add(hash(token))

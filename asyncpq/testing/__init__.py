@@ -14,8 +14,7 @@ from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, Ser
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.faults import CATALOGUE, Fault, Scene
 from asyncpq.testing.object_server import ObjectServer
-from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
-from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
+from asyncpq.testing.store_contract import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.stores import (
     FaultStore,
     LatencyStore,

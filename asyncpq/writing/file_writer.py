@@ -1,12 +1,20 @@
 """Write Parquet files that need few requests to read: with page indexes, streamed to the store row group by row group.
 
 :class:`SortCheck` checks that rows have the order that the file declares.
+
+A lookup reads one page of a column and the chunk's dictionary. A dictionary of many values is longer than the page. If
+a dictionary exceeds 1 MiB, pyarrow stops using it in the middle of the chunk, and lookups read it for nothing. So
+:func:`short_dictionaries` chooses the leaves that have one.
+
+Parquet's min and max do not count NaN. For some readers, such as Spark, NaN is greater than all numbers. From the max
+of a page or row group they conclude that it has no greater values, and skip its NaN. So float columns with NaN have no
+bounds here, as in Spark's own files: neither statistics nor a column index.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from typing import Final
@@ -21,11 +29,54 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
+from asyncpq.parquet.thrift import FALSE, STOP, TRUE, CompactReader, CompactWriter
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
-from asyncpq.writing.dictionaries import short_dictionaries
-from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places, sorting
-from asyncpq.writing.nan_bounds import leaves_with_nan, without_bounds
+from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places, leaf_types, sorting
+
+_SLICE_ROWS: Final = 1 << 16  # counted at once; most columns of many values are known after the first slice
+_LENGTH_BYTES: Final = 4  # before each string in PLAIN
+
+
+def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tuple[str, ...]:
+    """Return the paths of the leaves of ``table``, one row group, that are better written with a dictionary: it is
+    shorter than the bytes that it saves in a page.
+
+    Args:
+        page_rows, page_bytes: most rows of a page, and most bytes of its values.
+    """
+    leaves = [leaf for column in table.combine_chunks().columns for leaf in leaf_arrays(_joined(column))]
+    paths = [path for path, _ in leaf_types(table.schema)]
+    short = dict.fromkeys(paths, True)
+    for path, leaf in zip(paths, leaves, strict=True):  # paths of names with dots may be equal
+        short[path] = short[path] and _is_short(leaf, page_rows, page_bytes)
+    return tuple(path for path, is_short in short.items() if is_short)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _is_short(leaf: pa.Array, page_rows: int, page_bytes: int) -> bool:
+    """Whether a dictionary of the leaf's values, plus a page of indices into it, takes no more bytes than a page of
+    the plain values."""
+    if pa.types.is_null(leaf.type) or pa.types.is_boolean(leaf.type):
+        return False
+    page = min(page_bytes, _plain_bytes(leaf) * min(1.0, page_rows / max(1, len(leaf))))
+    distinct = leaf.slice(0, 0)
+    for begin in range(0, len(leaf), _SLICE_ROWS):
+        distinct = pc.unique(pa.concat_arrays([distinct, pc.unique(leaf.slice(begin, _SLICE_ROWS))]))
+        if _plain_bytes(distinct) + page_rows * len(distinct).bit_length() / 8 > page:
+            return False
+    return True
+
+
+def _plain_bytes(values: pa.Array) -> int:
+    """Return the bytes that the values take in the encoding PLAIN."""
+    if values.type.num_buffers == 2:
+        return len(values) * int(values.type.bit_width) // 8
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)
 
 
 class SortCheck:
@@ -356,3 +407,130 @@ def _with_wkb(field: pa.Field) -> pa.Field:
     if isinstance(dtype, pa.ListType):
         return field.with_type(pa.list_(_with_wkb(dtype.value_field)))
     return field
+
+
+# Ids of fields in Parquet's Thrift structs.
+_ROW_GROUPS: Final = 4  # FileMetaData
+_COLUMNS: Final = 1  # RowGroup
+_META_DATA: Final = 3  # ColumnChunk
+_COLUMN_INDEX: Final = (6, 7)  # ColumnChunk: offset and length
+_STATISTICS: Final = 12  # ColumnMetaData
+_BOUNDS: Final = frozenset({1, 2, 5, 6, 7, 8})  # Statistics: least and greatest values, and whether they are exact
+
+
+def leaves_with_nan(table: pa.Table) -> frozenset[int]:
+    """Return the ordinals of the leaves, in Parquet's order, that hold NaN in at least one row."""
+    found: set[int] = set()
+    for chunk in table.combine_chunks().to_batches():
+        ordinal = 0
+        for column in chunk.columns:
+            for leaf in leaf_arrays(column):
+                if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(_wide(leaf))).as_py():
+                    found.add(ordinal)
+                ordinal += 1
+    return frozenset(found)
+
+
+def _wide(leaf: pa.Array) -> pa.Array:
+    return leaf.cast(pa.float32()) if pa.types.is_float16(leaf.type) else leaf
+
+
+def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the values of each leaf of ``array``, in Parquet's order; of a dictionary its distinct values."""
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        yield from leaf_arrays(array.storage)
+    elif pa.types.is_dictionary(dtype):
+        yield array.dictionary
+    elif pa.types.is_struct(dtype):
+        for child in array.flatten():
+            yield from leaf_arrays(child)
+    elif pa.types.is_map(dtype):
+        yield from leaf_arrays(array.keys)
+        yield from leaf_arrays(array.items)
+    elif pa.types.is_nested(dtype):
+        yield from leaf_arrays(array.flatten())
+    else:
+        yield array
+
+
+def without_bounds(footer: bytes, chunks: Set[tuple[int, int]]) -> bytes:
+    """Return ``footer``, a serialized ``FileMetaData``, without the bounds and column indexes of ``chunks``: pairs
+    of a row group's and a leaf's ordinal. Everything else stays the same, byte by byte where Thrift has only one
+    encoding."""
+
+    def chunk(reader: CompactReader, writer: CompactWriter) -> None:
+        for field, type_ in _fields(reader):
+            if field in _COLUMN_INDEX:
+                _skip(reader, type_)
+            elif field == _META_DATA:
+                writer.begin_struct(field)
+                _copy(reader, writer, _STATISTICS)
+                writer.end_struct()
+            else:
+                _copy_field(reader, writer, field, type_)
+
+    changed = {group for group, _ in chunks}
+    reader, writer = CompactReader(footer), CompactWriter()
+    for field, type_ in _fields(reader):
+        if field != _ROW_GROUPS:
+            _copy_field(reader, writer, field, type_)
+            continue
+        element, groups = reader.list_header()
+        writer.field_list(field, element, groups)
+        for group in range(groups):
+            writer.begin_element()
+            for inner, inner_type in _fields(reader):
+                if inner != _COLUMNS or group not in changed:
+                    _copy_field(reader, writer, inner, inner_type)
+                    continue
+                element, leaves = reader.list_header()
+                writer.field_list(inner, element, leaves)
+                for leaf in range(leaves):
+                    if (group, leaf) in chunks:
+                        writer.begin_element()
+                        chunk(reader, writer)
+                        writer.end_struct()
+                    else:
+                        start = reader.pos
+                        reader.skip_struct()
+                        writer.raw(footer[start : reader.pos])
+            writer.end_struct()
+    return writer.getvalue()
+
+
+def _fields(reader: CompactReader) -> Iterator[tuple[int, int]]:
+    """Yield the id and Thrift type of each field of a struct; the caller must read or skip the field's value."""
+    last = 0
+    while True:
+        type_, last = reader.field(last)
+        if type_ == STOP:
+            return
+        yield last, type_
+
+
+def _skip(reader: CompactReader, type_: int) -> None:
+    """Move past a field's value; a bool's is in the field's header."""
+    if type_ not in (TRUE, FALSE):
+        reader.skip(type_)
+
+
+def _copy_field(reader: CompactReader, writer: CompactWriter, field: int, type_: int) -> None:
+    start = reader.pos
+    _skip(reader, type_)
+    writer.field_raw(field, type_, reader.data[start : reader.pos])
+
+
+def _copy(reader: CompactReader, writer: CompactWriter, statistics: int) -> None:
+    """Copy the fields of a struct; the struct in its field ``statistics`` is copied without bounds."""
+    for field, type_ in _fields(reader):
+        if field != statistics:
+            _copy_field(reader, writer, field, type_)
+            continue
+        writer.begin_struct(field)
+        for inner, inner_type in _fields(reader):
+            if inner in _BOUNDS:
+                _skip(reader, inner_type)
+            else:
+                _copy_field(reader, writer, inner, inner_type)
+        writer.end_struct()

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import pickle
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import asyncpq
+from asyncpq import UsageError
 from asyncpq.distributed import BuildTask, build_index, build_steps, build_tasks, close_workers
-from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
+from asyncpq.distributed.build_tasks import worker_processes
+from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
 from asyncpq.indexing import Bounds, Footers, Keys, MemoryBackend, Text
 from asyncpq.options import BuildOptions
 from asyncpq.testing import ObjectServer
@@ -181,3 +187,23 @@ async def test_a_local_build_in_processes(tmp_path: Path, many_tasks: None) -> N
             await session.build_index(str(lake), KINDS, at=at, workers=0)
     found, problems = await open_index(at, same_ids=False)
     assert (found, problems) == await built_here(lake, str(tmp_path / "here"))
+
+
+class Dies:
+    """A task whose process ends."""
+
+    def run(self) -> None:
+        os._exit(1)
+
+
+async def test_a_process_that_ends_is_said() -> None:
+    async with worker_processes(1) as run:
+        with pytest.raises(UsageError, match="a worker process ended before its task"):
+            await run(Dies())
+
+
+async def test_a_cancelled_block_does_not_wait_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_tasks, "_GRACE_S", 0.1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5), worker_processes(1) as run:
+            await run(SimpleNamespace(run=partial(time.sleep, 1000)))

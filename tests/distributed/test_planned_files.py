@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField
-from asyncpq.distributed.planned_files import plan_unopened
+from asyncpq.distributed.scan_planning import plan_unopened
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.storage.base import Validator
 

@@ -623,7 +623,7 @@ SCRIPTS: Final[dict[str, Script]] = {
     """),
     "task in a worker process": Script("""
         import functools, types
-        from asyncpq.distributed.processes import worker_processes
+        from asyncpq.distributed.build_tasks import worker_processes
         async def main():
             with contextlib.suppress(asyncpq.UsageError):
                 async with worker_processes(1) as run:

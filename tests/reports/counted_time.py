@@ -8,8 +8,8 @@ from itertools import groupby
 
 from asyncpq.metrics import RequestRecord
 from asyncpq.reports import why
-from asyncpq.reports.cpu_work import decode_work, planning_work
 from asyncpq.reports.documents import TimeSplit
+from asyncpq.reports.read_model import decode_work, planning_work
 from asyncpq.reports.story import Story
 
 TIER_S = 0.02  # of each part from the disk or the shared cache

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.reports.cures import CURES
-from asyncpq.reports.key_bounds import truncated
-from asyncpq.reports.lint_rules import RULES
-from asyncpq.reports.lookup_cost import Zone
+from asyncpq.reports.file_shapes import truncated
+from asyncpq.reports.lint_rules import RULES, cost_text, listed, severity
+from asyncpq.reports.lookup_cost import LookupCost, Zone
 from tests.reports.lookups import encoded, finding, linted, measured, rules, trips
 
 
@@ -91,3 +91,14 @@ async def test_pages_whose_bounds_are_not_known() -> None:
     assert cause["saves_requests"] == pytest.approx(before.requests - after.requests, rel=0.2)
     assert cause["saves_bytes"] == pytest.approx(before.num_bytes - after.num_bytes, rel=0.2)
     assert "missing-bounds" not in rules(await linted(encoded(cured, **options), ["key"]))
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.9, "high"), (0.4, "high"), (0.2, "medium"), (0.05, "low"), (0, "low")])
+def test_severities(share: float, text: str) -> None:
+    assert severity(share) == text
+
+
+def test_texts() -> None:
+    assert cost_text(LookupCost(2.25, 1234567.4, 0.1)) == "2.2 requests and 1,234,567 bytes"
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"

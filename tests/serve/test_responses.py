@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.json_values import json_values
+from asyncpq.reports.row_writers import json_values
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.exchange import ServerExchange
 from asyncpq.serve.problems import Problem

@@ -21,9 +21,9 @@ from fsspec.registry import _registry
 
 import asyncpq
 from asyncpq.errors import DeadlineExceededError, TransportError, UsageError
-from asyncpq.storage import foreign_calls
+from asyncpq.storage import fsspec as fsspec_store
 from asyncpq.storage.base import Store
-from asyncpq.storage.foreign_calls import LEAVE_S, ForeignCalls
+from asyncpq.storage.fsspec import LEAVE_S, ForeignCalls
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 #: A call may take 0.3 s.
@@ -111,7 +111,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SilentThreads, "released", threading.Event())
     for name in ("silent", "stubborn", "late"):
         monkeypatch.setattr(Silent, name, getattr(Silent, name))
-    monkeypatch.setattr(foreign_calls, "CLOSE_S", 0.2)
+    monkeypatch.setattr(fsspec_store, "CLOSE_S", 0.2)
 
 
 ALL = frozenset({"info", "ls", "find", "cat_file"})

@@ -231,9 +231,9 @@ async def test_a_page_of_the_greatest_length(
     context = new_context()
     whole = await store.list_objects("s3://bucket/k", context=context)
     length = context.metrics.bytes_fetched
-    monkeypatch.setattr("asyncpq.storage.s3.direct_listing.PAGE_BYTES", length)
+    monkeypatch.setattr("asyncpq.storage.s3.listing_pages.PAGE_BYTES", length)
     assert await store.list_objects("s3://bucket/k", context=new_context()) == whole
-    monkeypatch.setattr("asyncpq.storage.s3.direct_listing.PAGE_BYTES", length - 1)
+    monkeypatch.setattr("asyncpq.storage.s3.listing_pages.PAGE_BYTES", length - 1)
     with pytest.raises(InvalidResponseError, match="or more"):
         await store.list_objects("s3://bucket/k", context=new_context())
 

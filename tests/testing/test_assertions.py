@@ -11,9 +11,7 @@ import asyncpq.testing
 from asyncpq.testing.assertions import equal
 
 
-@pytest.mark.parametrize(
-    "module", ["cache_contract", "catalog_contract", "backend_contract", "store_contract", "store_write_contract"]
-)
+@pytest.mark.parametrize("module", ["cache_contract", "catalog_contract", "backend_contract", "store_contract"])
 def test_a_check_that_fails_says_what(module: str) -> None:
     """No test runner explains an assertion of an installed package."""
     source = Path(asyncpq.testing.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")

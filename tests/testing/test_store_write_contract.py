@@ -1,4 +1,4 @@
-"""What every store that writes promises (asyncpq/testing/store_write_contract.py), asked of every store."""
+"""What every store that writes promises (asyncpq/testing/store_contract.py), asked of every store."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
-from asyncpq.writing.nan_bounds import leaves_with_nan, without_bounds
+from asyncpq.writing.file_writer import leaves_with_nan, without_bounds
 from tests.example_counts import examples
 
 _FLOATS = st.sampled_from([None, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan])

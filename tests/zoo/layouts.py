@@ -1,5 +1,5 @@
 """``make writers``: let each writer write a million rows with its defaults and with the setting of
-``asyncpq.reports.writer_settings``, look rows up in both files, and write the first part of docs/writers.md."""
+``asyncpq.reports.cures``, look rows up in both files, and write the first part of docs/writers.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from asyncpq.reports.writer_settings import WRITER_SETTINGS
+from asyncpq.reports.cures import WRITER_SETTINGS
 from tests.zoo.environments import (
     CargoEnvironment,
     Environment,

@@ -1,4 +1,4 @@
-"""Read the files of a build, and write their index rows as segments (``segment_writer.py``): the BuildExecutor.
+"""Read the files of a build, and write their index rows as segments (``sorting.py``): the BuildExecutor.
 
 :class:`LocalExecutor` reads files concurrently in this process.
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.build.segment_writer import SortedTables
+from asyncpq.indexing.build.sorting import SortedTables
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions

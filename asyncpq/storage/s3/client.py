@@ -31,9 +31,7 @@ from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, other_scheme, redirected
 from asyncpq.storage.retries import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3.config import is_directory_bucket
-from asyncpq.storage.s3.customer_key import HEADERS as CUSTOMER_HEADERS
-from asyncpq.storage.s3.customer_key import customer_key
+from asyncpq.storage.s3.config import CUSTOMER_KEY_HEADERS, customer_key, is_directory_bucket
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set
 
@@ -196,7 +194,7 @@ class S3Client(Unpicklable):
         if self._options.get("requester_pays") and not self.filesystem.anon:
             known |= {"x-amz-request-payer"}
         if customer_key(self._options) is not None:
-            known |= CUSTOMER_HEADERS
+            known |= CUSTOMER_KEY_HEADERS
         strange = sorted(set(headers) - known)
         if strange:
             return f"header {strange[0]}"

@@ -6,19 +6,21 @@ not listed here raises NeedsBotocoreError, as does each value whose meaning is n
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from asyncpq.errors import InvalidOptionError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
-from asyncpq.storage.s3.customer_key import customer_key
-from asyncpq.storage.s3.sigv4 import Credentials, Route
+from asyncpq.storage.s3.sigv4 import Credentials, LateHeaders, Route
 from asyncpq.storage.urls import mapping_option, word_set
 
 #: Options that do not change which requests are sent.
@@ -429,3 +431,37 @@ def is_proxied(url: str) -> bool:
 
     proxies = {} if proxy_bypass(urlsplit(url).netloc) else getproxies()
     return urlsplit(url).scheme in proxies or "all" in proxies
+
+
+_PREFIX: Final = "x-amz-server-side-encryption-customer-"
+CUSTOMER_KEY_HEADERS: Final = word_set(f"{_PREFIX}algorithm {_PREFIX}key {_PREFIX}key-md5")
+_KEY_OPTIONS: Final = word_set("SSECustomerAlgorithm SSECustomerKey")
+_LOOPBACK: Final = ("127.", "localhost", "[::1]")
+
+
+def customer_key(options: Mapping[str, Any]) -> LateHeaders | None:
+    """Return the headers with the customer's key in ``s3_additional_kwargs``, encoded as botocore does. None if it has
+    no key, or also other arguments, which asyncpq cannot send."""
+    given = options.get("s3_additional_kwargs")
+    if not isinstance(given, Mapping) or set(given) != _KEY_OPTIONS:
+        return None
+    key, algorithm = given["SSECustomerKey"], given["SSECustomerAlgorithm"]
+    if algorithm != "AES256" or not isinstance(key, (str, bytes)) or not key:
+        return None
+    secret = key.encode() if isinstance(key, str) else key
+    values = (algorithm, _text(secret), _text(hashlib.md5(secret, usedforsecurity=False).digest()))
+    return LateHeaders.of(dict(zip(sorted(CUSTOMER_KEY_HEADERS), values, strict=True)))
+
+
+def check_key_transport(route: Route, url: str) -> None:
+    """Raise InvalidOptionError if a key would be sent without TLS to another machine."""
+    if route.scheme != "https" and not route.host.startswith(_LOOPBACK):
+        raise InvalidOptionError(
+            "a customer's encryption key (SSECustomerKey) is not sent without TLS",
+            url=url,
+            hint="Use an https endpoint.",
+        )
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -41,12 +41,10 @@ from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
-    from asyncpq.storage.s3.direct_listing import S3List
-    from asyncpq.storage.s3.direct_writing import S3Write
     from asyncpq.storage.s3.express import BucketSessions
-    from asyncpq.storage.s3.listing_pages import ListPage, PageRequest
+    from asyncpq.storage.s3.listing_pages import ListPage, PageRequest, S3List
     from asyncpq.storage.s3.store import S3Object
-    from asyncpq.storage.s3.writer import WriteCall
+    from asyncpq.storage.s3.writer import S3Write, WriteCall
 
 ANSWER_BYTES = 64 * 1024  # longest accepted response to a write: those are short
 
@@ -125,13 +123,13 @@ class DirectBucket(Unpicklable):
 
     def list(self, listing: KeyListing, page: PageRequest) -> S3List:
         """Return the request for one page of a listing, for the transport to send."""
-        from asyncpq.storage.s3.direct_listing import S3List
+        from asyncpq.storage.s3.listing_pages import S3List
 
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 
     def write(self, key: str, call: WriteCall, url: str) -> S3Write:
         """Return the request that writes one key, for the transport to send."""
-        from asyncpq.storage.s3.direct_writing import S3Write
+        from asyncpq.storage.s3.writer import S3Write
 
         return S3Write(self, self.path(key), call, url)
 

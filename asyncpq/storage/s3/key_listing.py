@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from asyncpq.errors import InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.listing_limits import ListingLimit, PageSequence
+from asyncpq.storage.limits import ListingLimit, PageSequence
 from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest, kept_keys, row_of_key
 from asyncpq.storage.threads import results_of
 

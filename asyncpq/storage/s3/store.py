@@ -35,10 +35,9 @@ from asyncpq.storage.base import (
     http_date_s,
     time_of_probe,
 )
-from asyncpq.storage.listing_limits import ListingLimit
+from asyncpq.storage.limits import ListingLimit
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
-from asyncpq.storage.s3.config import is_directory_bucket
-from asyncpq.storage.s3.customer_key import check_transport, customer_key
+from asyncpq.storage.s3.config import check_key_transport, customer_key, is_directory_bucket
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
@@ -501,7 +500,7 @@ class S3Store(Unpicklable):
                     bucket = self._directory_bucket(self._wire, route, shown)
                 else:
                     if self._customer_key is not None:
-                        check_transport(route, shown)
+                        check_key_transport(route, shown)
                     bucket = DirectBucket(
                         wire=self._wire,
                         signers=self._signers,

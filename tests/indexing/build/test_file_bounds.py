@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.indexing.build.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
+from asyncpq.indexing.build.file_rows import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import is_indexable, normalised
 from asyncpq.objects.version import FileVersion

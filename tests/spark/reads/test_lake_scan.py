@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from asyncpq import col
-from asyncpq.distributed import packing, planned_files
+from asyncpq.distributed import packing, scan_planning
 from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.distributed.scan_tasks import decode_files, read_task, unpack_task
 from asyncpq.errors import (
@@ -127,7 +127,7 @@ def test_rows_of_which_all_match_are_read_without_an_index(server: ObjectServer)
 
 def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put("lake/t/0.parquet", content())
-    monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 100)
+    monkeypatch.setattr(scan_planning, "_MOST_FOOTER_BYTES", 100)
     found = on_another_worker(plan(col("id") == 12_345, on=settings(server), columns=["id"]))
     assert max(map(len, found.encoded())) < 3000
     server.log.clear()
@@ -154,7 +154,7 @@ def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: Expression | None, payloads: bool
 ) -> None:
     if not payloads:
-        monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 0)
+        monkeypatch.setattr(scan_planning, "_MOST_FOOTER_BYTES", 0)
     for name in "012":
         server.put(f"lake/t/{name}.parquet", content())
     found = plan(where, on=settings(server), columns=["id"], conf=ReadConf(ignore_missing_files=True))
@@ -192,7 +192,7 @@ def test_an_object_that_is_not_the_one_that_was_planned(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, change: str, payloads: bool
 ) -> None:
     if not payloads:
-        monkeypatch.setattr(planned_files, "_MOST_FOOTER_BYTES", 0)
+        monkeypatch.setattr(scan_planning, "_MOST_FOOTER_BYTES", 0)
     server.put("lake/t/0.parquet", content())
     server.put("lake/t/1.parquet", content())
     found = plan(on=settings(server), columns=["id"])

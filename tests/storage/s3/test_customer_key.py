@@ -10,7 +10,7 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import AsyncpqError, InvalidOptionError
-from asyncpq.storage.s3.customer_key import HEADERS, check_transport, customer_key
+from asyncpq.storage.s3.config import CUSTOMER_KEY_HEADERS, check_key_transport, customer_key
 from asyncpq.storage.s3.sigv4 import Route
 from asyncpq.testing import ObjectServer
 from tests.store_backends import DATA, new_context
@@ -29,7 +29,7 @@ def test_the_key_is_encoded(key: str | bytes) -> None:
     found = customer_key({"s3_additional_kwargs": {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}})
     assert found is not None
     assert dict(line.split(": ") for line in found.lines.split("\r\n") if line) == SENT
-    assert set(SENT) == HEADERS
+    assert set(SENT) == CUSTOMER_KEY_HEADERS
     assert KEY not in repr(found)
 
 
@@ -89,7 +89,7 @@ async def test_written_objects_are_encrypted_with_it(server: ObjectServer) -> No
 def test_it_is_not_sent_without_tls(scheme: str, host: str, is_allowed: bool) -> None:
     route = Route(scheme=scheme, host=host, prefix="/bucket/", region="us-east-1", endpoint_region=False)
     if is_allowed:
-        check_transport(route, "s3://bucket")
+        check_key_transport(route, "s3://bucket")
     else:
         with pytest.raises(InvalidOptionError, match="TLS"):
-            check_transport(route, "s3://bucket")
+            check_key_transport(route, "s3://bucket")

@@ -23,8 +23,7 @@ from asyncpq.indexing.kinds import Keys
 from asyncpq.storage.base import Store, WritableStore, writable
 from asyncpq.storage.s3.sigv4 import Credentials
 from asyncpq.testing import Answer, Fault, ObjectServer
-from asyncpq.testing.store_contract import DATA, STORE_CHECKS
-from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
+from asyncpq.testing.store_contract import DATA, STORE_CHECKS, STORE_WRITE_CHECKS
 from tests.directory_buckets import BUCKET, OWN_KEY, OWN_SECRET, OWN_TOKEN, DirectoryBuckets
 from tests.lakes import ROWS, file_bytes
 from tests.store_backends import new_context, open_test_store, shown

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import InvalidResponseError, ResourceLimitError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.listing_limits import ListingLimit
+from asyncpq.storage.limits import ListingLimit
 from asyncpq.storage.s3.key_listing import Alphabets, KeyPages, list_between, list_keys, list_wanted_keys, middle, skip
 from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest, parse_page
 from asyncpq.testing.answers import ServedObject, answer_list
