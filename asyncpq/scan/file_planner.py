@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -42,6 +43,7 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.quotes import hint_at_text
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -86,23 +88,18 @@ _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns
 class ScanPlanner:
     """Plans a request for one file, and plans again if the object has changed.
 
-    ``version`` is the version that the file's handle knows; ``adopt`` is called with the version of each plan, so that
-    the handle uses it too.
+    ``version`` is the version that the file's handle knows.
+
+    Attributes:
+        adopt: called with the version of each plan, unless it is the handle's, so that the handle uses it too.
     """
 
-    def __init__(
-        self,
-        source: ObjectSource,
-        request: ScanRequest,
-        version: FileVersion,
-        adopt: Callable[[FileVersion], None],
-        operation: Operation,
-    ) -> None:
+    def __init__(self, source: ObjectSource, request: ScanRequest, version: FileVersion, operation: Operation) -> None:
         self.source = source
         self.request: ScanRequest = request
         self.version: FileVersion | None = version
         self._adopted = version
-        self._adopt = adopt
+        self.adopt: Callable[[FileVersion], None] | None = None
         self.operation = operation
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
@@ -141,15 +138,14 @@ class ScanPlanner:
                 return plan
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
-        source, metrics = self.source, self.metrics
-        context = RequestContext(metrics, scan=scan, probation=scan)
+        source, metrics, began = self.source, self.metrics, time.monotonic()
         if self.version is None:
-            self.version = await source.version(context)
-        elif self.version.can_validate or self._relocated or self.request.view is not None:
-            pass  # the read's first GET validates it, or its page indexes were dropped, or its columns were matched
-        elif source.freshness.is_expired(self.version):
-            self.version = await self._anew(self.version, context)
+            self.version = await source.version(RequestContext(metrics, scan))
+        elif not self.version.can_validate and not self._relocated and self.request.view is None:
+            # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
+            self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
+        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
@@ -172,49 +168,26 @@ class ScanPlanner:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = request.access.resolve(row_group_layout(version))
-            read, prune = resolved.columns, self._prune
+            columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
-                read, prune = self._covered(version, read, self._where)
-            planner = PagePlanner(
-                source,
-                version,
-                RequestContext(metrics, scan, metrics.rounds + 1, "index", scan, context.began),
-                read,
-                rows,
-                self._where,
-                prune,
-                request.limit,
-                request.rows_only,
-                source.prices(),
-                self.files,
-            )
+                columns, prune = self._covered(version, columns, self._where)
+            planner = PagePlanner(read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files)
             plan = await planner.plan()
         except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's current version may well have that column or row
-                await source.ensure_fresh(version, context.step("validate", metrics.rounds + 1))
+                read.round = metrics.rounds + 1
+                await read.ensure_current()
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:
             self._adopted = version
-            self._adopt(version)
-        memory = source.runtime.memory.max_bytes
+            if self.adopt is not None:
+                self.adopt(version)
         num_bytes = plan.num_bytes()
         source.describe(metrics)
-        size = self.other_bytes + num_bytes
-        # so large a count or take would evict entries that lookups use
-        probation = scan or 0 < memory < size * 16
-        data_context = RequestContext(metrics, scan, metrics.rounds + 1, "data", probation, context.began)
-        file_scan = FileScan(
-            source,
-            version,
-            plan,
-            shape,
-            data_context,
-            admit=not probation or size < memory,
-            rows_only=request.rows_only,
-            read_bytes=size,
-        )
+        read.planned(self.other_bytes + num_bytes)
+        file_scan = FileScan(read, plan, shape, rows_only=request.rows_only)
         return ScanPlan(version, plan, num_bytes, shape, file_scan)
 
     @property
@@ -226,9 +199,11 @@ class ScanPlanner:
             or (request.access is not None and request.access.is_positional)
         )
 
-    async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the current version, since ``version`` has expired. Raises ObjectChangedError if the object has
-        another version and the request names row numbers or row groups."""
+    async def _renewed(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """Return ``version``, or the current one if it has expired. Raises ObjectChangedError if the object has another
+        version and the request names row numbers or row groups."""
+        if not self.source.freshness.is_expired(version):
+            return version
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
