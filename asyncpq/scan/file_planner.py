@@ -111,7 +111,7 @@ class ScanPlanner:
         self._simplified = where if plain else request.simple_where
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
-        self._prune = None if request.prune is None else simplify(request.prune)
+        self._prune = request.prune
         self._schema: pa.Schema | None = None
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
@@ -273,22 +273,31 @@ class ScanPlanner:
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
         """Resolve the columns and compile the filter for a dataset's columns. Columns that are constant in this file
         are replaced in the filter by their values."""
-        where, unresolved = self.request.where, self.request.unresolved
-        types = {} if where is None else view.types(columns(where))
-        if unresolved is not None:
-            where = self._with_literals(unresolved, types)
-        filter_ = None if where is None else compile_filter(where, types)
+        request, types = self.request, {}
+        where, bound = request.where, request.bound
+        filter_: Filter | None = None
+        if where is not None and bound is not None and bound.where is where and bound.schema is view.schema:
+            filter_, possible = bound.filter, bound.simple
+        elif where is not None:
+            types = view.types(columns(where))
+            if request.unresolved is not None:
+                where = self._with_literals(request.unresolved, types)
+            possible = where if self._simplified is None else self._simplified
+            filter_ = compile_filter(where, types)
+            possible = without_contradictions(possible, filter_.engine_atoms)
+            if possible != where and not isinstance(possible, Constant):
+                filter_ = compile_filter(possible, types)  # the whole one was compiled only to raise its errors
         self._where = self._simplified
-        if filter_ is not None and self._simplified is not None:
-            left = without_contradictions(self._simplified, filter_.engine_atoms)
-            self._where = fold_constants(left, lambda name: view.constant(version, name))
-            if self._where != where and not isinstance(self._where, Constant):
+        if filter_ is not None:
+            self._where = fold_constants(possible, lambda name: view.constant(version, name))
+            if self._where is not possible and not isinstance(self._where, Constant):
+                types = types or view.types(columns(self._where))
                 filter_ = compile_filter(self._where, types)
         if self._prune is not None:
             self._prune = fold_constants(self._prune, lambda name: view.constant(version, name))
         resolved = self._resolved(version)
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
-            filter_ = self._narrowed(version, resolved, filter_, types)
+            filter_ = self._narrowed(version, resolved, filter_, view)
         return resolved, filter_
 
     def _covered(
@@ -340,9 +349,7 @@ class ScanPlanner:
 
         return shredded_condition(test, top, schema, lambda leaf: row_group_zone(version, leaf).zones)
 
-    def _narrowed(
-        self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
-    ) -> Filter:
+    def _narrowed(self, version: FileVersion, resolved: Resolved, filter_: Filter, view: SchemaAdapter) -> Filter:
         """Return the filter without the keys that this file cannot contain: a lookup in a dataset may have thousands of
         keys."""
         if self._where is None or not self.source.runtime.options.read.trust_statistics:
@@ -355,7 +362,7 @@ class ScanPlanner:
         if left is self._where:
             return filter_
         self._where = left
-        return compile_filter(left, types)
+        return compile_filter(left, view.types(columns(left)))
 
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.runtime.options
