@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -19,19 +19,20 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import has_unreadable, output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
-from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
-from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
 from asyncpq.expressions import columns as columns_of
+from asyncpq.expressions import has_open_literals, parse_where
 from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.request import (
+    BoundPredicate,
     ScanRequest,
+    bind,
     column_names,
     dictionary_names,
     finish_lookup,
@@ -50,12 +51,6 @@ if TYPE_CHECKING:
     from asyncpq.typing import Predicate
 
 T = TypeVar("T")
-
-
-class BoundPredicate(NamedTuple):
-    """A predicate that fits the columns of one dataset; see :meth:`Dataset.bind`."""
-
-    expression: Expression | None
 
 
 Where: TypeAlias = "Predicate | BoundPredicate"
@@ -465,14 +460,16 @@ class Dataset(Unpicklable):
     def _request(
         self,
         columns: Sequence[str | int] | None,
-        where: Expression | None,
+        bound: BoundPredicate | None,
         limit: int | None,
         read_dictionary: Sequence[str],
         access: Mapping[str, AccessPlan] | None,
     ) -> ScanRequest:
+        where = None if bound is None else bound.where
         ask = ScanRequest(
             columns=column_names(columns),
             where=where,
+            bound=bound,
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
             by_file=_access(access),
@@ -494,37 +491,36 @@ class Dataset(Unpicklable):
         ask = await self._asked(columns, where)
         return ask, self._output(ask)
 
-    def bind(self, where: Predicate | None) -> BoundPredicate:
-        """Return a predicate that reads of this dataset take as ``where``, without checking and simplifying it again:
-        for a condition of many reads. Relative times are those of this call. Runs in any thread.
+    def bind(self, where: Predicate | None) -> BoundPredicate | None:
+        """Return a predicate that reads of this dataset take as ``where``, without checking, simplifying and compiling
+        it again: for a condition of many reads. Relative times are those of this call. Runs in any thread. None if
+        ``where`` is None.
 
         Raises:
             ColumnNotFoundError, PredicateTypeError, ExpressionError: the condition does not fit the columns.
         """
-        return BoundPredicate(self._predicate(where))
+        return self._predicate(where)
 
-    def _predicate(self, where: Where | None) -> Expression | None:
-        """Return ``where`` as an expression, relative times resolved to one instant; None if ``where`` is None."""
-        if where is None:
-            return None
-        if type(where) is BoundPredicate:
-            return where.expression
+    def _predicate(self, where: Where | None) -> BoundPredicate | None:
+        """Return ``where`` bound to the dataset's columns, relative times resolved to one instant; None if ``where`` is
+        None."""
+        if where is None or type(where) is BoundPredicate:
+            return where
         schema = self.schema
         if isinstance(where, ArrowExpression):
             from asyncpq.decoding.arrow_expressions import from_pyarrow
 
-            bound = from_pyarrow(where, schema)
+            parsed = from_pyarrow(where, schema)
         else:
-            bound = parse_where(where)
-        if has_open_literals(bound):
+            parsed = parse_where(where)
+        if has_open_literals(parsed):
             from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
 
-            bound = resolve_literals(bound, datetime.now(UTC), schema)
+            parsed = resolve_literals(parsed, datetime.now(UTC), schema)
         try:
-            compiled = compile_filter(bound, schema)
+            return bind(parsed, schema)
         except ColumnNotFoundError as error:
-            raise hint_at_text(error, bound) from error.__cause__
-        return without_contradictions(bound, compiled.engine_atoms)
+            raise hint_at_text(error, parsed) from error.__cause__
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
         """Return the Arrow schema of the result of the request ``ask``, with the key columns that it adds."""

@@ -478,8 +478,12 @@ class File(Unpicklable):
         return operation
 
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
-        operation = self._operation(name)
-        return ScanPlanner(self._source, request, self._version, self._adopt, operation)
+        return self._planner(request, self._operation(name))
+
+    def _planner(self, request: ScanRequest, operation: Operation) -> ScanPlanner:
+        planner = ScanPlanner(self._source, request, self._version, operation)
+        planner.adopt = self._adopt
+        return planner
 
     def _scan(
         self,
@@ -514,7 +518,7 @@ class File(Unpicklable):
     async def _collect(self, request: ScanRequest, operation: Operation) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
-        file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
+        file = OneFile(self._planner(request, operation), scan=False)
         with operation:
             async with runtime.deadline(url):
                 ((_, tables),) = await ScanExecutor(runtime, url, file).collect()

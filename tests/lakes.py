@@ -25,6 +25,7 @@ from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGra
 from asyncpq.indexing.manifest.manifest import Manifest, encode
 from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
@@ -178,10 +179,10 @@ async def indexed(
     for number, path in enumerate(paths):
         source = await open_source(session._runtime, f"{root}{path}")
         try:
-            context = RequestContext(asyncpq.ReadMetrics())
-            version = await load_version(source, context)
+            metrics = asyncpq.ReadMetrics()
+            version = await load_version(source, RequestContext(metrics))
             groups = tuple(group.num_rows for group in version.metadata.row_groups)
-            footers.append(await footer_rows(source, version, number, context))
+            footers.append(await footer_rows(ObjectRead(source, version, metrics), number))
             file = await session.open_file(f"{root}{path}")
             files.append(
                 BruteFile((await file.read()).cast(schema), groups, path, version.validator, path not in retired)
@@ -225,10 +226,11 @@ async def keep(session: asyncpq.Session, url: str) -> Kept:
     """What an index would keep of a file."""
     source = await open_source(session._runtime, url)
     try:
-        context = RequestContext(ReadMetrics())
-        version = await load_version(source, context)
-        footers = await footer_rows(source, version, FILE, context)
-        return Kept(footers, await pages_rows(source, version, FILE, context), version.validator)
+        metrics = ReadMetrics()
+        version = await load_version(source, RequestContext(metrics))
+        read = ObjectRead(source, version, metrics)
+        footers = await footer_rows(read, FILE)
+        return Kept(footers, await pages_rows(read, FILE), version.validator)
     finally:
         await source.handle.close()
 

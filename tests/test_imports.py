@@ -137,7 +137,7 @@ def test_doors_take_nothing_from_inside(room: str) -> None:
 def test_the_search_sees_what_a_door_takes(tmp_path: Path) -> None:
     door = tmp_path / "door.py"
     door.write_text(
-        "import asyncpq.objects.parts\n"
+        "import asyncpq.objects.object_read\n"
         "from asyncpq import File, objects\n"
         "from asyncpq.engine.foreign_predicates import translate\n"
         "from asyncpq.indexing import Keys, index\n"
@@ -145,7 +145,7 @@ def test_the_search_sees_what_a_door_takes(tmp_path: Path) -> None:
         "    from asyncpq.scan.plan import Plan\n"
     )
     assert _from_inside(door, "door") == {
-        ("asyncpq.objects.parts", ""),
+        ("asyncpq.objects.object_read", ""),
         ("asyncpq", "objects"),
         ("asyncpq.indexing", "index"),
         ("asyncpq.scan.plan", "Plan"),

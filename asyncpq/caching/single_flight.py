@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from asyncpq.errors import closed_while_reading
 from asyncpq.storage.threads import shared_context
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -99,6 +100,19 @@ class SingleFlight:
         """Return the running flight that fetches ``key``; None if there is none, or it has ended or is cancelled."""
         flight = self._flights.get(key)
         return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
+
+    def split(self, keys: Iterable[K]) -> tuple[dict[Flight[Any], list[K]], list[K]]:
+        """Divide ``keys`` into those of running flights, by flight, and the others."""
+        running: dict[Flight[Any], list[K]] = {}
+        others: list[K] = []
+        flights = self._flights
+        for key in keys:
+            flight = flights.get(key)
+            if flight is None or flight.task.done() or flight.task.cancelling():
+                others.append(key)
+            else:
+                running.setdefault(flight, []).append(key)
+        return running, others
 
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
         """Start ``fetch`` and return its flight, registered under all of ``keys``. The caller joins the flight before

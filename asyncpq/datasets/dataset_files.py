@@ -178,7 +178,7 @@ class DatasetFiles:
 
     async def _simplify(self) -> None:
         """Simplify the predicate once for all files."""
-        if self._ask.where is not None and self._ask.known_simple is None:
+        if self._ask.where is not None and self._ask.bound is None:
             self._ask = await self._runtime.off_loop(self._ask.simplified, predicate_steps(self._ask.where))
             if isinstance(self._requests, SameRequest):
                 self._requests = SameRequest(self._state, self._ask)

@@ -30,6 +30,7 @@ from asyncpq.errors import (
     stray_file,
 )
 from asyncpq.events import Operation
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource
@@ -109,7 +110,7 @@ class OpenedFile:
         try:
             opened = cls(number, file, source, operation)
             metrics, entry, listed = operation.metrics, file.entry, file.validator
-            context = RequestContext(metrics, scan=scan, probation=scan, round=metrics.rounds + 1)
+            context = RequestContext(metrics, scan=scan, round=metrics.rounds + 1)
             known = None  # the version from an index, which takes no request of the file
             if entry is not None and entry.known is not None:
                 known = await entry.known(operation)
@@ -224,11 +225,11 @@ class OpenedFile:
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found
         request = ask._replace(access=access, by_file=None, view=view)
-        self._preparation = ScanPlanner(self.source, request, version, lambda version: None, self.operation)
+        self._preparation = ScanPlanner(self.source, request, version, self.operation)
         self._preparation.indexed, self._preparation.other_bytes = found, other_bytes
         self._preparation.files = files
         self.plan = await self._preparation.prepare(scan=scan)
-        self.plan.file_scan.current |= self._is_current
+        self.plan.file_scan.read.current |= self._is_current
         return self.plan.fetch_plan.num_bytes()
 
     def _rows_by_index(self) -> AccessPlan | None:
@@ -292,12 +293,12 @@ class OpenedFile:
         """
         if self.plan is not None:
             self.plan.file_scan.check_complete()
-            if self.plan.file_scan.current:
+            if self.plan.file_scan.read.current:
                 return
-        if not self._is_current and not self.source.freshness.is_fresh(self.version):
+        if not self._is_current:
             self._is_current = True  # so that the store is asked only once
-            context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
-            await self.source.ensure_fresh(self.version, context)
+            metrics = self.operation.metrics
+            await ObjectRead(self.source, self.version, metrics, round=metrics.rounds + 1).ensure_current()
 
     async def changed(self) -> None:
         """Remove the version from every cache, since the object was replaced by another version."""

@@ -88,7 +88,7 @@ class RuntimeReader:
             version = await load_version(source, self._context())
             request = ScanRequest(columns=columns, where=where)
             operation = self._operation.inner("read", source.handle.url)
-            planner = ScanPlanner(source, request, version, lambda version: None, operation)
+            planner = ScanPlanner(source, request, version, operation)
             async with Scan(planner, batch_size=_ALL_ROWS, limit=None) as scan:
                 batches, budget = list[pa.RecordBatch](), MetadataBudget(version.size, self.limits)
                 async for batch in scan:
@@ -116,7 +116,7 @@ class RuntimeReader:
 
             def planner(request: ScanRequest) -> ScanPlanner:
                 operation = self._operation.inner("scan", source.handle.url)
-                return ScanPlanner(source, request, version, lambda version: None, operation)
+                return ScanPlanner(source, request, version, operation)
 
             groups = version.metadata.row_groups
             rows = RowRanges.all(version.metadata.num_rows)

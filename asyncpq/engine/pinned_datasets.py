@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from asyncpq.dataset import BoundPredicate, Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
-from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.request import BoundPredicate, ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.threads import results_of
 

@@ -20,9 +20,9 @@ from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
 from asyncpq.objects.coalesce import ByteRange, coalesce
-from asyncpq.objects.parts import fetch_parts, share_parts
+from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.read_plan import BloomReport
-from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.objects.source import Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.bloom_filter import (
     BLOCK_BYTES,
@@ -38,7 +38,6 @@ from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.bloom_hashes import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.base import RequestContext
 
 
 class ChunkFilter:
@@ -181,26 +180,17 @@ class RowGroupFilters:
     ``probes``: the conditions of the query, as hashes to look up. ``places``: the filters' positions, by column name.
     """
 
-    def __init__(
-        self,
-        source: ObjectSource,
-        version: FileVersion,
-        probes: Probes,
-        places: Mapping[str, FilterPlaces],
-        context: RequestContext,
-    ) -> None:
-        self._source = source
-        self._version = version
+    def __init__(self, read: FileRead, probes: Probes, places: Mapping[str, FilterPlaces]) -> None:
+        self._read = read
         self._probes = probes
         self._hashes = hashes_by_column(probes)
         self._places = places
-        self._context = context
-        self._prices = source.prices()
+        self._prices = read.prices
         self._filters: dict[tuple[int, str], ChunkFilter | None] = {}
         self.dropped: set[int] = set()  # ordinals of the row groups ruled out so far
         for column in self._hashes:
             if places[column].misplaced:
-                context.metrics.fall_back(
+                read.metrics.fall_back(
                     f"{column}: a bloom filter is said to be outside the file's data; the bloom filter is not used"
                 )
 
@@ -259,14 +249,14 @@ class RowGroupFilters:
         filter_: ChunkFilter | None = None
         span = self._places[column].spans.get(ordinal)
         if span is not None:
-            filter_ = self._source.runtime.memory.get(_kept(self._version, span[0]))
+            filter_ = self._read.source.runtime.memory.get(_kept(self._read.version, span[0]))
             if filter_ is None:
-                self._context.metrics.cache_misses += 1
-                filter_ = ChunkFilter(*span, self._version.footer_start)
+                self._read.metrics.cache_misses += 1
+                filter_ = ChunkFilter(*span, self._read.version.footer_start)
             else:
-                self._context.metrics.cache_hits += 1
+                self._read.metrics.cache_hits += 1
             if filter_.reason is not None:
-                self._context.metrics.fall_back(f"{column}: {filter_.reason}")
+                self._read.metrics.fall_back(f"{column}: {filter_.reason}")
         self._filters[place] = filter_
         return filter_
 
@@ -279,11 +269,9 @@ class RowGroupFilters:
     async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
         """Fetch the byte ranges of each filter, all in one round. Each filter then has more blocks, or the reason why
         it cannot be used."""
-        source, version, context = self._source, self._version, self._context
+        read, version, metrics = self._read, self._read.version, self._read.metrics
         keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
-        metrics = context.metrics
-        step = context.step("bloom", metrics.rounds + 1)
-        found = await fetch_parts(source, version, list(keys.values()), step)
+        found = await read.fetch(list(keys.values()), "bloom", metrics.rounds + 1)
         data, sent = found.data, set(found.asked)
         good = True
         for filter_, column, parts in wanted:
@@ -294,13 +282,13 @@ class RowGroupFilters:
                 filter_.reason = f"{error.message}; the bloom filter is not used"
                 metrics.fall_back(f"{column}: {filter_.reason}")
                 good = False
-            source.runtime.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
+            read.source.runtime.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
         if good:
-            share_parts(source, version, found)
+            read.share(found)
 
     def _tail_start(self) -> int:
-        tail: Tail | None = self._source.runtime.memory.get(self._version.tail_key)
-        return self._version.size if tail is None else tail.start
+        tail: Tail | None = self._read.source.runtime.memory.get(self._read.version.tail_key)
+        return self._read.version.size if tail is None else tail.start
 
     # -- costs ----------------------------------------------------------------------------
 
@@ -313,7 +301,7 @@ class RowGroupFilters:
         The estimate assumes that each value is equally likely to be in any one of the row groups, or in none. The
         saving is the share of ``stakes`` (bytes by row group) that lies in row groups without any of the values.
         """
-        options = self._source.runtime.options
+        options = self._read.source.runtime.options
         if options.requests.bloom_filters == "always":
             return True
         tail_start = self._tail_start()
@@ -337,30 +325,24 @@ class RowGroupFilters:
         return (
             probes * 2 * self._prices.round_bytes >= size
             and probes > 0
-            and size <= self._source.runtime.memory.max_bytes // _MEMORY_SHARE
+            and size <= self._read.source.runtime.memory.max_bytes // _MEMORY_SHARE
         )
 
 
-def row_group_filters(
-    source: ObjectSource,
-    version: FileVersion,
-    prune: Expression | None,
-    leaves: Mapping[str, Leaf],
-    context: RequestContext,
-) -> RowGroupFilters | None:
+def row_group_filters(read: FileRead, prune: Expression | None, leaves: Mapping[str, Leaf]) -> RowGroupFilters | None:
     """Return the Bloom filters that may rule out row groups for the predicate ``prune``; None if no such filter exists
     or the options disable Bloom filters.
 
     Args:
         leaves: the columns of ``prune`` that are leaf columns, keyed by name.
     """
-    options = source.runtime.options
+    version, options = read.version, read.source.runtime.options
     if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
         return None
     places = {name: _places_of(version, leaf) for name, leaf in leaves.items()}
     for name, found in places.items():
         if found.wrong is not None:
-            context.metrics.fall_back(f"{name}: {found.wrong}; they are not used")
+            read.metrics.fall_back(f"{name}: {found.wrong}; they are not used")
     known = {name: leaves[name] for name, found in places.items() if found.spans}
     if not known:
         return None
@@ -369,7 +351,7 @@ def row_group_filters(
     calendars = version.metadata.calendars
     rebased = {name: calendars[leaf.index] for name, leaf in known.items() if leaf.index in calendars}
     probes = compile_probes(prune, known, max_values=most, calendars=rebased)
-    return None if probes is None else RowGroupFilters(source, version, probes, places, context)
+    return None if probes is None else RowGroupFilters(read, probes, places)
 
 
 def may_have_filters(version: FileVersion, leaves: Iterable[Leaf]) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import NotParquetError, ObjectChangedError
-from asyncpq.objects.parts import fetch_parts, share_parts
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import ObjectVersion
 from asyncpq.storage.base import RequestContext, Validator
@@ -37,7 +37,8 @@ async def present_version(source: ObjectSource, context: RequestContext) -> Obje
             if source.freshness.pointer() is None:
                 source.freshness.keep(pointer)
             try:
-                await source.ensure_fresh(version, context)
+                read = ObjectRead(source, version, context.metrics, round=context.round, began=context.began)
+                await read.ensure_current()
             except ObjectChangedError:
                 await source.forget(version)
             else:
@@ -79,8 +80,9 @@ async def read_ranges(
     heads = [_head(part, tail) for part in cut]
     keys = {part: version.key("range", *part) for part in (*heads,) if part[0] < part[1]}
     total = sum([stop - start for start, stop in keys])
+    read = ObjectRead(source, version, context.metrics, admit=False, num_bytes=total, began=context.began)
     try:
-        parts = await fetch_parts(source, version, list(keys.values()), context, admit=False, read_bytes=total)
+        parts = await read.fetch(list(keys.values()), "data", context.round)
     except ObjectChangedError:
         await source.forget(version)
         raise
@@ -88,7 +90,7 @@ async def read_ranges(
     if fetched and version.can_validate:
         memory = source.runtime.memory
         memory.put_many(fetched, scan=total * _MEMORY_SHARE > memory.max_bytes)
-        share_parts(source, version, parts, read_bytes=total)
+        read.share(parts)
     found = {part: fetched.get(key) or bytes(parts.data[key]) for part, key in keys.items()}
     return [_joined(found.get(head, b""), tail, part, head) for part, head in zip(cut, heads, strict=True)]
 

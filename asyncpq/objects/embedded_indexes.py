@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
 from asyncpq.events import Operation
-from asyncpq.objects.parts import discard_parts, fetch_parts, share_parts
+from asyncpq.objects.object_read import FileRead, ObjectRead
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
@@ -29,20 +30,22 @@ async def load_embedded_index(
         StoreError, ObjectChangedError: the store failed, or the object keeps changing.
     """
     metrics = operation.metrics
-    context = RequestContext(metrics)
     known: FileVersion | None = None if source.freshness.is_expired(version) else version
     while True:
+        began = time.monotonic()
         try:
             if known is None:
-                known = await source.version(context)
+                known = await source.version(RequestContext(metrics))
             source.describe(metrics)
+            read = ObjectRead(source, known, metrics, began=began)
             try:
-                index, validated = await _embedded_index(source, known, name, context)
+                index = await _embedded_index(read, name)
             except FormatError as error:  # the current version may well be sound
-                await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
+                read.round = metrics.rounds + 1
+                await read.ensure_current()
                 raise error.locate(url=known.url) from error.__cause__
-            if not validated:
-                await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
+            read.round = metrics.rounds + 1
+            await read.ensure_current()
             return known, index
         except ObjectChangedError:
             if not await source.restarts(known, operation):
@@ -50,21 +53,18 @@ async def load_embedded_index(
             known = None
 
 
-async def _embedded_index(
-    source: ObjectSource, version: FileVersion, name: str, context: RequestContext
-) -> tuple[EmbeddedIndex | None, bool]:
-    """Return the embedded index ``name`` of ``version``, None if it has none; and whether the response that brought it
-    validated ``version``."""
-    runtime = source.runtime
+async def _embedded_index(read: FileRead, name: str) -> EmbeddedIndex | None:
+    """Return the embedded index ``name``; None if the file has none."""
+    runtime, version, metrics = read.source.runtime, read.version, read.metrics
     entry = decode_entry(name, version.metadata.key_value_metadata)
     if entry is None:
-        return None, False
+        return None
     length, key = entry.length, version.key("embedded_index", entry.offset, entry.stop)
     known = runtime.memory.get(key)
     if isinstance(known, EmbeddedIndex) and known.name == name:
-        context.metrics.cache_hits += 1
-        return known, False
-    check_place(entry, version.footer_start, await _chunk_spans(source, version))
+        metrics.cache_hits += 1
+        return known
+    check_place(entry, version.footer_start, await _chunk_spans(read))
     most = runtime.options.limits.max_decoded_bytes
     if length > most:
         raise ResourceLimitError(
@@ -72,31 +72,31 @@ async def _embedded_index(
             hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
         )
     if not length:
-        return check_data(entry, b""), False
+        return check_data(entry, b"")
     runtime.budget.take(length)  # granted at once, even over the budget; other reads wait for these bytes
     try:
-        step = context.step("index", context.metrics.rounds + 1)
-        parts = await fetch_parts(source, version, [key], step, read_bytes=length)
+        read.num_bytes = length
+        parts = await read.fetch([key], "index", metrics.rounds + 1)
         check = partial(check_data, entry, parts.data[key])
         try:
             index = check() if length <= _INLINE_BYTES else await runtime.in_thread(check)
         except CorruptIndexError:
-            discard_parts(source, version, [key])
+            read.discard([key])
             raise
     finally:
         runtime.budget.release(length)
     runtime.memory.put(key, index, length, scan=length * _MEMORY_SHARE > runtime.memory.max_bytes)
-    share_parts(source, version, parts, read_bytes=length)
-    return index, parts.validated
+    read.share(parts)
+    return index
 
 
-async def _chunk_spans(source: ObjectSource, version: FileVersion) -> Sequence[tuple[int, int]]:
-    metadata = version.metadata
+async def _chunk_spans(read: FileRead) -> Sequence[tuple[int, int]]:
+    version, metadata = read.version, read.version.metadata
 
     def spans() -> Sequence[tuple[int, int]]:
         return version.derived(("chunk spans",), partial(chunk_spans, metadata), _weight)
 
-    return await source.runtime.off_loop(spans, len(metadata.row_groups) * len(metadata.schema.leaves))
+    return await read.source.runtime.off_loop(spans, len(metadata.row_groups) * len(metadata.schema.leaves))
 
 
 def _weight(spans: Sequence[tuple[int, int]]) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from asyncpq.metrics import RequestRecord
 from asyncpq.objects.prices import LARGE_BYTES, MANY_REQUESTS, Measured
 from asyncpq.objects.source import ObjectSource
-from asyncpq.storage.base import RequestContext
 
 
 class MeasuredRound:
@@ -15,15 +15,17 @@ class MeasuredRound:
     its server, until it is closed.
 
     Args:
+        log: has the requests of the read.
         sizes: bytes of the ranges, of which those longer than ``part_bytes`` take several requests.
-        context: logs the requests.
     """
 
     __slots__ = ("_began", "_burst", "_log", "_logged", "_num_bytes", "_requests", "_source")
 
-    def __init__(self, source: ObjectSource, sizes: Sequence[int], part_bytes: int, context: RequestContext) -> None:
+    def __init__(
+        self, source: ObjectSource, log: Sequence[RequestRecord], sizes: Sequence[int], part_bytes: int
+    ) -> None:
         self._source = source
-        self._log = context.metrics.log
+        self._log = log
         self._logged = len(self._log)
         self._num_bytes = sum(sizes)
         self._requests = sum([-(-size // part_bytes) for size in sizes])

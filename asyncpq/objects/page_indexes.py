@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from asyncpq.caching.entry_format import ContentKey, PartKind
 from asyncpq.errors import FormatError
-from asyncpq.objects.parts import fetch_parts, share_parts
+from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.read_plan import ChunkSpan
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import WRONG_UNCOMPRESSED_SIZE
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces
@@ -33,7 +32,6 @@ from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.zone_maps import PageZones
 from asyncpq.records import dataclass
-from asyncpq.storage.base import RequestContext
 
 
 class IndexRequest(NamedTuple):
@@ -75,9 +73,7 @@ class PageIndexes:
     """The page indexes that a read uses, keyed by (row group, leaf column). Absent and unusable indexes are
     left out."""
 
-    source: ObjectSource
-    version: FileVersion
-    context: RequestContext
+    read: FileRead
     offsets: dict[Place, OffsetIndex] = field(default_factory=dict)  # page locations
     learnt: set[Place] = field(default_factory=set)  # those that the chunk itself gave when it was read, not an index
     zones: dict[Place, PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
@@ -89,19 +85,19 @@ class PageIndexes:
         A chunk without an OffsetIndex gets no bounds either, since bounds apply to pages. Each missing or unusable
         index is recorded in the metrics' ``fallbacks``.
         """
-        runtime, steps = self.source.runtime, len(requests)
-        if made := self.version.made:
+        read, steps = self.read, len(requests)
+        runtime, made = read.source.runtime, read.version.made
+        if made:
             places = [(request.row_group, request.leaf) for request in requests]
             steps += sum([len(made[place].offsets) for place in places if place in made]) // _BYTES_A_STEP
         look_up = partial(self._look_up, requests)
         missing, bounded = look_up() if steps <= INLINE_STEPS else await runtime.in_thread(look_up)
         if missing:
             keys = list(dict.fromkeys([key for _, key, _ in missing]))
-            parts = await fetch_parts(self.source, self.version, keys, self.context.step("index", self.context.round))
+            parts = await read.fetch(keys, "index", read.metrics.rounds + 1)
             steps += sum(map(len, parts.data.values())) // _BYTES_A_STEP
             if await runtime.off_loop(partial(self._decode, missing, parts.data), steps):
-                share_parts(self.source, self.version, parts)
-        made = self.version.made
+                read.share(parts)
         if made and bounded:
             wanted = [made[place] for request, _, _ in bounded if (place := (request.row_group, request.leaf)) in made]
             steps += sum([len(index.bounds or b"") for index in wanted]) // _BYTES_A_STEP
@@ -123,19 +119,19 @@ class PageIndexes:
     ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:
         """Use the page indexes that are in memory. Return two lists: the indexes to fetch, with their keys; and the
         requests whose bounds are not parsed yet, each with what memory has under the bounds' key (None if nothing)."""
-        metrics = self.context.metrics
+        version, metrics = self.read.version, self.read.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
-        chunks: Mapping[tuple[int, int], IndexedChunk] = self.version.chunks
+        chunks: Mapping[tuple[int, int], IndexedChunk] = version.chunks
         for request in requests:
             place = (request.row_group, request.leaf)
-            chunk = chunks.get(place) or indexed_chunk(self.version, *place)
+            chunk = chunks.get(place) or indexed_chunk(version, *place)
             wanted.append((request, chunk))
             self.spans[place] = chunk
             keys.append(chunk.locations)
             if request.bounds and chunk.bounds is not None:
                 keys.append(chunk.bounds)
-        known = iter(self.source.runtime.memory.get_many(keys))
+        known = iter(self.read.source.runtime.memory.get_many(keys))
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
         bounded: list[tuple[IndexRequest, IndexedChunk, Any]] = []
         for request, chunk in wanted:
@@ -160,7 +156,7 @@ class PageIndexes:
     def _bound(self, request: IndexRequest, chunk: IndexedChunk, known: Any) -> None:
         """Use the bounds of a chunk that were not parsed at first. ``known``: what memory had under the key of its
         ColumnIndex."""
-        place, metrics = (request.row_group, request.leaf), self.context.metrics
+        place, metrics = (request.row_group, request.leaf), self.read.metrics
         if chunk.bounds is None:
             self._use_made_zones(request, chunk)
             return
@@ -183,7 +179,7 @@ class PageIndexes:
         ``missing``, is fetched. ``parsed``: what memory has under the locations' key, which is no OffsetIndex of the
         chunk's own."""
         place = (request.row_group, request.leaf)
-        if chunk.has_index and parsed is None and place not in self.version.made:
+        if chunk.has_index and parsed is None and place not in self.read.version.made:
             missing.append((request, chunk.locations, chunk.chunk))
             return True
         return self._use_learnt(request, chunk, parsed)
@@ -191,9 +187,9 @@ class PageIndexes:
     def _use_learnt(self, request: IndexRequest, chunk: IndexedChunk, parsed: Any) -> bool:
         """Use page locations from an earlier read or from an external index, and return True. If there are none, record
         that whole chunks are read, and return False."""
-        place, version, metrics = (request.row_group, request.leaf), self.version, self.context.metrics
+        place, version, metrics = (request.row_group, request.leaf), self.read.version, self.read.metrics
         key = _learnt_key(version, chunk)
-        learnt = self.source.runtime.memory.get(key) if chunk.has_index else parsed
+        learnt = self.read.source.runtime.memory.get(key) if chunk.has_index else parsed
         if learnt is None and place in version.made:
             try:
                 learnt = _offset_index(version.made[place].offsets, chunk.chunk, self._num_rows(request))
@@ -201,7 +197,7 @@ class PageIndexes:
                 metrics.fall_back(f"{self._name(request)}: {error.message}; the index is not used")
                 del version.made[place]
             else:
-                self.source.runtime.memory.put(key, learnt, learnt.weight)
+                self.read.source.runtime.memory.put(key, learnt, learnt.weight)
         if learnt is None:
             split = chunk.chunk.offset_index_range is not None
             why = "its writer may split rows between pages" if split else "no OffsetIndex"
@@ -216,21 +212,21 @@ class PageIndexes:
     def _use_made_zones(self, request: IndexRequest, chunk: IndexedChunk) -> None:
         """Use the chunk's page bounds from an external index, if it has them; otherwise record that pages are not
         pruned."""
-        place, memory = (request.row_group, request.leaf), self.source.runtime.memory
-        made = self.version.made.get(place)
+        place, memory = (request.row_group, request.leaf), self.read.source.runtime.memory
+        made = self.read.version.made.get(place)
         zones: PageZones | None = None
         if made is not None and made.bounds is not None and place in self.offsets:
-            key = self.version.key("learnt_bounds", chunk.start, chunk.stop)
+            key = self.read.version.key("learnt_bounds", chunk.start, chunk.stop)
             zones = memory.get(key)
             if zones is None:
                 try:
                     zones = self._page_zones(made.bounds, request, ColumnOrder.TYPE_ORDER)
                 except FormatError:
-                    self.version.made[place] = made._replace(bounds=None)
+                    self.read.version.made[place] = made._replace(bounds=None)
                 else:
                     memory.put(key, zones, zones.weight)
         if zones is None:
-            self.context.metrics.fall_back(f"{self._name(request)}: no ColumnIndex, its pages are not pruned")
+            self.read.metrics.fall_back(f"{self._name(request)}: no ColumnIndex, its pages are not pruned")
         else:
             self.zones[place] = zones
 
@@ -238,7 +234,7 @@ class PageIndexes:
         self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]], data: Mapping[ContentKey, bytes]
     ) -> bool:
         """Decode the fetched indexes and keep them in memory; return whether all are usable."""
-        context, memory, good = self.context, self.source.runtime.memory, True
+        metrics, memory, good = self.read.metrics, self.read.source.runtime.memory, True
         # locations come first: bounds are counted against them
         for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
             place = (request.row_group, request.leaf)
@@ -254,7 +250,7 @@ class PageIndexes:
                     continue
             except FormatError as error:
                 reason = f"{self._name(request)}: {error.message}; the index is not used"
-                context.metrics.fall_back(reason)
+                metrics.fall_back(reason)
                 memory.put(key, Unusable(reason), len(reason))
                 good = False
             else:
@@ -264,7 +260,7 @@ class PageIndexes:
     def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
         """Decode a ColumnIndex to the page bounds that it proves. ``made_in``: the order of the bounds of an external
         index; None for the file's own ColumnIndex."""
-        metadata, column_order = self.version.metadata, made_in
+        metadata, column_order = self.read.version.metadata, made_in
         leaf, num_rows = metadata.schema.leaves[request.leaf], self._num_rows(request)
         offsets = self.offsets[request.row_group, request.leaf]
         if column_order is None and metadata.column_orders:
@@ -283,10 +279,10 @@ class PageIndexes:
         return PageZones(leaf, order, bounds, offsets, num_rows)
 
     def _num_rows(self, request: IndexRequest) -> int:
-        return self.version.metadata.row_groups[request.row_group].num_rows
+        return self.read.version.metadata.row_groups[request.row_group].num_rows
 
     def _name(self, request: IndexRequest) -> str:
-        return self.version.metadata.schema.leaves[request.leaf].dotted
+        return self.read.version.metadata.schema.leaves[request.leaf].dotted
 
 
 def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
@@ -317,14 +313,15 @@ def _learnt_key(version: FileVersion, chunk: IndexedChunk) -> ContentKey:
     return version.key("learnt", chunk.start, chunk.stop) if chunk.has_index else chunk.locations
 
 
-def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int) -> None:
+def drop_locations(read: FileRead, row_group: int, leaf: int) -> None:
     """Stop using page locations for a chunk, whatever their source: its pages are not at the given offsets."""
+    version = read.version
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
     learnt = _learnt_key(version, known)
     version.chunks[row_group, leaf] = known._replace(chunk=chunk, has_index=False, locations=learnt, bounds=None)
     version.made.pop((row_group, leaf), None)
-    source.runtime.memory.discard(learnt)
+    read.source.runtime.memory.discard(learnt)
     version.drop(leaf, "its OffsetIndex is not that of its pages")
 
 
@@ -344,13 +341,13 @@ def own_offset_index(version: FileVersion, chunk: ColumnChunk | IndexPlaces, lea
     return None if wrong is not None else chunk.offset_index_range
 
 
-def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
+def learn_locations(read: FileRead, row_group: int, leaf: int, index: OffsetIndex) -> None:
     """Keep the page locations of a chunk that was read whole because it had no usable OffsetIndex.
 
     Args:
         index: the locations in the form of an OffsetIndex; every page begins with the first value of a row.
     """
-    memory = source.runtime.memory
+    version, memory = read.version, read.source.runtime.memory
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk
     if known.has_index and not isinstance(memory.get(known.locations), Unusable):

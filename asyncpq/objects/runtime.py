@@ -234,9 +234,11 @@ class Runtime:
 
     def check(self) -> None:
         """Raise UsageError unless the session is open, and the caller runs in its event loop and process."""
-        if self._life.closed:
+        life = self._life
+        if life.closed:
             raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
-        if self._life.loop is not _running_loop() or self._life.process != os.getpid():
+        loop = asyncio._get_running_loop() or _running_loop()  # noqa: SLF001
+        if life.loop is not loop or life.process != os.getpid():
             raise UsageError(
                 "a Session belongs to the event loop and process it was entered in"
                 if self._life.loop is not None

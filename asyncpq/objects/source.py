@@ -13,7 +13,6 @@ from functools import partial
 from typing import NamedTuple
 
 from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey, version_digest
-from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import (
     AsyncpqError,
@@ -114,13 +113,14 @@ class ObjectSource:
         self._namespace = namespace
         self._decryption = decryption
         self._once = once
-        self._initial_prices = runtime.price_book.initial if is_here(handle) else None  # nothing is learnt of those
+        self.is_here: bool = is_here(handle)
+        self._initial_prices = runtime.price_book.initial if self.is_here else None  # nothing is learnt of those
         # parts that are read with a user's own keys are not shared
-        shared = decryption is None and not once and not is_here(handle)
-        self._tiers = runtime.tiers if runtime.tiers and shared else None
+        shared = decryption is None and not once and not self.is_here
+        self.tiers: Tiers | None = runtime.tiers if runtime.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
-        self.freshness: Freshness = Freshness(runtime, self._pointer_key, policy, self._tiers, version_check(handle))
+        self.freshness: Freshness = Freshness(runtime, self._pointer_key, policy, self.tiers, version_check(handle))
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class ObjectSource:
 
         A version that this session has seen replaced is not used, though a tier may still have it.
         """
-        tiers, asked = self._tiers, time.monotonic()
+        tiers, asked = self.tiers, time.monotonic()
         if tiers is None:
             return None
         known = self.freshness.pointer()
@@ -273,8 +273,8 @@ class ObjectSource:
         """Return the cached pointer to the object's version, from memory or else from a further tier. None if there is
         none, or the session has seen that version replaced."""
         pointer = self.freshness.pointer()
-        if pointer is None and self._tiers is not None:
-            pointer = await self._tiers.get_pointer(self._pointer_key)
+        if pointer is None and self.tiers is not None:
+            pointer = await self.tiers.get_pointer(self._pointer_key)
         return None if pointer is None or self.freshness.is_outdated(pointer.validator) else pointer
 
     def object_version(self, validator: Validator, observed_at: float | None = None) -> ObjectVersion:
@@ -411,24 +411,7 @@ class ObjectSource:
     def tiers_of(self, version: ObjectVersion) -> Tiers | None:
         """Return the cache tiers outside this process to use for ``version``; None if there are none, or the store
         cannot tell this version from the next."""
-        return self._tiers if self._tiers is not None and version.can_validate else None
-
-    def start_validation(self, version: ObjectVersion, context: RequestContext) -> Flight[None]:
-        """Start :meth:`validate`, or join one that began after this read. The caller waits for it with
-        :func:`validation_ended`."""
-        key = ("validate", version.digest)
-        flight: Flight[None] | None = self.runtime.flights.get(key)
-        if flight is None or flight.began < context.began:
-            own = RequestContext(context.metrics, round=context.round)  # no scan's: it is small, and waited for
-            flight = self.runtime.flights.start((key,), partial(self.validate, version, own))
-        flight.join()
-        return flight
-
-    async def ensure_fresh(self, version: ObjectVersion, context: RequestContext) -> None:
-        """Validate ``version`` if the cache policy requires it. Raises ObjectChangedError if the object has another
-        version."""
-        if not self.freshness.is_fresh(version):
-            await validation_ended(self.start_validation(version, context), context.metrics)
+        return self.tiers if self.tiers is not None and version.can_validate else None
 
     async def validate(self, version: ObjectVersion, context: RequestContext) -> None:
         """Check with one conditional GET of a few bytes that the object still has ``version``. Raises
@@ -469,17 +452,6 @@ class ObjectSource:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
         if self._initial_prices is None:
             self.runtime.price_book.learn(self.handle.server or self._protocol, measured)
-
-
-async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:
-    """Wait for the end of a validation that :meth:`ObjectSource.start_validation` returned, then leave its flight.
-    Raises its error."""
-    metrics.wait_begins()
-    try:
-        await validation.wait()
-    finally:
-        metrics.wait_ends()
-        validation.leave()
 
 
 def _needed_tail(version: FileVersion) -> int:

@@ -23,6 +23,7 @@ from asyncpq.decoding.field_types import check_arrow_schema, field_types, file_s
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.page_indexes import IndexedChunk, IndexRequest, PageIndexes, Place, indexed_chunk
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -53,7 +54,7 @@ async def report_on(
             source.describe(metrics)
             await check_arrow_schema(known, source.runtime, operation)
             report = await make(known)
-            await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
+            await ObjectRead(source, known, metrics, round=metrics.rounds + 1).ensure_current()
             return known, report
         except ObjectChangedError:
             if not await source.restarts(known, operation):
@@ -107,7 +108,7 @@ def layout_in_memory(source: ObjectSource, version: FileVersion, leaves: Collect
 
 
 def _unread_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> FileLayout:
-    return FileLayout(source, version, metrics, PageIndexes(source, version, RequestContext(metrics, probation=True)))
+    return FileLayout(source, version, metrics, PageIndexes(ObjectRead(source, version, metrics, probation=True)))
 
 
 def _index_requests(layout: FileLayout) -> list[IndexRequest]:
@@ -121,7 +122,6 @@ async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadM
     layout = _unread_layout(source, version, metrics)
     await source.runtime.in_thread(partial(_read_chunks, layout))
     if pages:
-        layout.indexes.context.round = metrics.rounds + 1
         wanted = _index_requests(layout)
         if wanted:
             await layout.indexes.fetch(wanted)

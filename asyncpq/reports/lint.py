@@ -230,7 +230,7 @@ async def _readable_rows(
     part = operation.part(source.handle.url, operation.metrics.rounds)
     part.metrics.fall_back_all(operation.metrics.fallbacks)  # what was told of the file is not told again
     request = ScanRequest(columns=list(columns), access=access)
-    file = OneFile(ScanPlanner(source, request, version, lambda version: None, part), scan=False)
+    file = OneFile(ScanPlanner(source, request, version, part), scan=False)
     try:
         ((_, tables),) = await ScanExecutor(source.runtime, source.handle.url, file).collect()
     except FormatError as error:
@@ -260,7 +260,7 @@ async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
         stop = min(stop, start + _SAMPLE_BYTES)
         if stop - start < 1024:
             continue
-        context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
+        context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data")
         sample = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
         ratios[leaf] = len(compressor.compress(bytes(sample.data))) / (stop - start)
     return ratios
@@ -273,7 +273,7 @@ async def _has_single_pages(layout: FileLayout, operation: Operation) -> bool:
     if chunk is None or not chunk.num_values:
         return False
     source, version, metrics = layout.source, layout.version, operation.metrics
-    context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
+    context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data")
     start, stop = chunk.data_page_offset, min(chunk.stop, chunk.data_page_offset + _HEADER_BYTES)
     head = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
     try:

@@ -137,8 +137,8 @@ class OneFile:
         """Check that all planned rows were read, and that the file still has its version."""
         if self.plan is not None:
             self.plan.file_scan.check_complete()
-            if not self.plan.file_scan.current:
-                await self.plan.file_scan.ensure_current()
+            if not self.plan.file_scan.read.current:
+                await self.plan.file_scan.read.ensure_current()
 
     async def renewed(self) -> bool:
         """Return False: the scan has one named file, so no newer listing can replace it."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -42,6 +43,7 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.quotes import hint_at_text
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -86,23 +88,18 @@ _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns
 class ScanPlanner:
     """Plans a request for one file, and plans again if the object has changed.
 
-    ``version`` is the version that the file's handle knows; ``adopt`` is called with the version of each plan, so that
-    the handle uses it too.
+    ``version`` is the version that the file's handle knows.
+
+    Attributes:
+        adopt: called with the version of each plan, unless it is the handle's, so that the handle uses it too.
     """
 
-    def __init__(
-        self,
-        source: ObjectSource,
-        request: ScanRequest,
-        version: FileVersion,
-        adopt: Callable[[FileVersion], None],
-        operation: Operation,
-    ) -> None:
+    def __init__(self, source: ObjectSource, request: ScanRequest, version: FileVersion, operation: Operation) -> None:
         self.source = source
         self.request: ScanRequest = request
         self.version: FileVersion | None = version
         self._adopted = version
-        self._adopt = adopt
+        self.adopt: Callable[[FileVersion], None] | None = None
         self.operation = operation
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
@@ -114,7 +111,7 @@ class ScanPlanner:
         self._simplified = where if plain else request.simple_where
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
-        self._prune = None if request.prune is None else simplify(request.prune)
+        self._prune = request.prune
         self._schema: pa.Schema | None = None
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
@@ -141,15 +138,14 @@ class ScanPlanner:
                 return plan
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
-        source, metrics = self.source, self.metrics
-        context = RequestContext(metrics, scan=scan, probation=scan)
+        source, metrics, began = self.source, self.metrics, time.monotonic()
         if self.version is None:
-            self.version = await source.version(context)
-        elif self.version.can_validate or self._relocated or self.request.view is not None:
-            pass  # the read's first GET validates it, or its page indexes were dropped, or its columns were matched
-        elif source.freshness.is_expired(self.version):
-            self.version = await self._anew(self.version, context)
+            self.version = await source.version(RequestContext(metrics, scan))
+        elif not self.version.can_validate and not self._relocated and self.request.view is None:
+            # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
+            self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
+        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
@@ -172,49 +168,26 @@ class ScanPlanner:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = request.access.resolve(row_group_layout(version))
-            read, prune = resolved.columns, self._prune
+            columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
-                read, prune = self._covered(version, read, self._where)
-            planner = PagePlanner(
-                source,
-                version,
-                RequestContext(metrics, scan, metrics.rounds + 1, "index", scan, context.began),
-                read,
-                rows,
-                self._where,
-                prune,
-                request.limit,
-                request.rows_only,
-                source.prices(),
-                self.files,
-            )
+                columns, prune = self._covered(version, columns, self._where)
+            planner = PagePlanner(read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files)
             plan = await planner.plan()
         except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's current version may well have that column or row
-                await source.ensure_fresh(version, context.step("validate", metrics.rounds + 1))
+                read.round = metrics.rounds + 1
+                await read.ensure_current()
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:
             self._adopted = version
-            self._adopt(version)
-        memory = source.runtime.memory.max_bytes
+            if self.adopt is not None:
+                self.adopt(version)
         num_bytes = plan.num_bytes()
         source.describe(metrics)
-        size = self.other_bytes + num_bytes
-        # so large a count or take would evict entries that lookups use
-        probation = scan or 0 < memory < size * 16
-        data_context = RequestContext(metrics, scan, metrics.rounds + 1, "data", probation, context.began)
-        file_scan = FileScan(
-            source,
-            version,
-            plan,
-            shape,
-            data_context,
-            admit=not probation or size < memory,
-            rows_only=request.rows_only,
-            read_bytes=size,
-        )
+        read.planned(self.other_bytes + num_bytes)
+        file_scan = FileScan(read, plan, shape, rows_only=request.rows_only)
         return ScanPlan(version, plan, num_bytes, shape, file_scan)
 
     @property
@@ -226,9 +199,11 @@ class ScanPlanner:
             or (request.access is not None and request.access.is_positional)
         )
 
-    async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the current version, since ``version`` has expired. Raises ObjectChangedError if the object has
-        another version and the request names row numbers or row groups."""
+    async def _renewed(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """Return ``version``, or the current one if it has expired. Raises ObjectChangedError if the object has another
+        version and the request names row numbers or row groups."""
+        if not self.source.freshness.is_expired(version):
+            return version
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
@@ -298,22 +273,31 @@ class ScanPlanner:
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
         """Resolve the columns and compile the filter for a dataset's columns. Columns that are constant in this file
         are replaced in the filter by their values."""
-        where, unresolved = self.request.where, self.request.unresolved
-        types = {} if where is None else view.types(columns(where))
-        if unresolved is not None:
-            where = self._with_literals(unresolved, types)
-        filter_ = None if where is None else compile_filter(where, types)
+        request, types = self.request, {}
+        where, bound = request.where, request.bound
+        filter_: Filter | None = None
+        if where is not None and bound is not None and bound.where is where and bound.schema is view.schema:
+            filter_, possible = bound.filter, bound.simple
+        elif where is not None:
+            types = view.types(columns(where))
+            if request.unresolved is not None:
+                where = self._with_literals(request.unresolved, types)
+            possible = where if self._simplified is None else self._simplified
+            filter_ = compile_filter(where, types)
+            possible = without_contradictions(possible, filter_.engine_atoms)
+            if possible != where and not isinstance(possible, Constant):
+                filter_ = compile_filter(possible, types)  # the whole one was compiled only to raise its errors
         self._where = self._simplified
-        if filter_ is not None and self._simplified is not None:
-            left = without_contradictions(self._simplified, filter_.engine_atoms)
-            self._where = fold_constants(left, lambda name: view.constant(version, name))
-            if self._where != where and not isinstance(self._where, Constant):
+        if filter_ is not None:
+            self._where = fold_constants(possible, lambda name: view.constant(version, name))
+            if self._where is not possible and not isinstance(self._where, Constant):
+                types = types or view.types(columns(self._where))
                 filter_ = compile_filter(self._where, types)
         if self._prune is not None:
             self._prune = fold_constants(self._prune, lambda name: view.constant(version, name))
         resolved = self._resolved(version)
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
-            filter_ = self._narrowed(version, resolved, filter_, types)
+            filter_ = self._narrowed(version, resolved, filter_, view)
         return resolved, filter_
 
     def _covered(
@@ -365,9 +349,7 @@ class ScanPlanner:
 
         return shredded_condition(test, top, schema, lambda leaf: row_group_zone(version, leaf).zones)
 
-    def _narrowed(
-        self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
-    ) -> Filter:
+    def _narrowed(self, version: FileVersion, resolved: Resolved, filter_: Filter, view: SchemaAdapter) -> Filter:
         """Return the filter without the keys that this file cannot contain: a lookup in a dataset may have thousands of
         keys."""
         if self._where is None or not self.source.runtime.options.read.trust_statistics:
@@ -380,7 +362,7 @@ class ScanPlanner:
         if left is self._where:
             return filter_
         self._where = left
-        return compile_filter(left, types)
+        return compile_filter(left, view.types(columns(left)))
 
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.runtime.options

@@ -17,20 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.caching.entry_format import ContentKey
-from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.decoded_size import ExpectedBytes
 from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader, SharedAllowance
 from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.objects.object_read import PARTS_A_STEP, FileRead, Parts
 from asyncpq.objects.page_indexes import drop_locations, learn_locations
-from asyncpq.objects.parts import PARTS_A_STEP, Parts, discard_parts, fetch_parts
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.objects.source import ObjectSource, validation_ended
-from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.scan.page_keeper import PageKeeper
-from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
     from asyncpq.scan.early_decoding import Arrived, EarlyDecoding
@@ -72,42 +68,17 @@ class _Decoded(NamedTuple):
 
 
 class FileScan:
-    """Fetches and decodes the units of a plan.
+    """Fetches and decodes the units of a plan, which ``read`` gets from the object. With ``rows_only``, matching rows
+    are counted, and no output columns are decoded."""
 
-    Args:
-        context: counts the requests; has the round of the first data request.
-        admit: keep fetched pages in memory.
-        read_bytes: the bytes that the whole call reads; cache tiers outside this process do not keep too large reads.
-        rows_only: count matching rows, and decode no output columns.
-    """
-
-    def __init__(
-        self,
-        source: ObjectSource,
-        version: FileVersion,
-        plan: FetchPlan,
-        shape: QueryShape,
-        context: RequestContext,
-        *,
-        admit: bool,
-        rows_only: bool = False,
-        read_bytes: int = 0,
-    ) -> None:
+    def __init__(self, read: FileRead, plan: FetchPlan, shape: QueryShape, *, rows_only: bool = False) -> None:
+        self.read = read
         self.plan = plan
-        self.version = version
-        self.context = context
-        # whether the version is known to be the object's, as far as the cache policy asks
-        self.current: bool = source.freshness.policy.kind == "immutable"
         self.rows_matched: int = plan.rows_known  # rows that came out so far
         self._rows_seen = 0
-        self._source = source
         self._shape = shape
-        self._admit = admit
         self._rows_only = rows_only
-        self._read_bytes = read_bytes
-        self._keeper = PageKeeper(
-            source, version, shape, context, admit=admit, rows_only=rows_only, read_bytes=read_bytes
-        )
+        self._keeper = PageKeeper(read, shape, rows_only=rows_only)
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._whole = False
@@ -120,7 +91,7 @@ class FileScan:
         num_chunks = 0
         for group in self.plan.row_groups:
             num_chunks += len(group.columns)
-        return cut() if num_chunks <= INLINE_STEPS else await self._source.runtime.in_thread(cut)
+        return cut() if num_chunks <= INLINE_STEPS else await self.read.source.runtime.in_thread(cut)
 
     def _cut(self, unit_bytes: int) -> list[Unit]:
         units = self.plan.units(unit_bytes)
@@ -130,27 +101,19 @@ class FileScan:
                     self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
         return units
 
-    async def fetch(self, items: Sequence[Item], round_: int, early: EarlyDecoding[_Decoded] | None = None) -> Fetched:
-        """Fetch ``items`` from caches and store. All cache misses are requested in one round, which counts as number
-        ``round_``. ``early`` decodes them as they come."""
-        context = self.context
-        make = partial(self.version.keys, items)
+    async def fetch(
+        self, items: Sequence[Item], early: EarlyDecoding[_Decoded] | None = None, *, late: bool = False
+    ) -> Fetched:
+        """Fetch ``items`` from caches and store. All cache misses are requested in one round: the read's second round
+        for data if ``late``, else its first. ``early`` decodes them as they come."""
+        read = self.read
+        make = partial(read.version.keys, items)
         few = len(items) <= INLINE_STEPS * PARTS_A_STEP
-        keys = make() if few else await self._source.runtime.in_thread(make)
+        keys = make() if few else await read.source.runtime.in_thread(make)
         if early is not None:
             early.name(keys)
-        parts = await fetch_parts(
-            self._source,
-            self.version,
-            keys,
-            context if round_ == context.round else context.step("data", round_),
-            admit=self._admit,
-            decoded=self._keeper.use_decoded,
-            read_bytes=self._read_bytes,
-            prices=self.plan.prices,
-            arrivals=early,
-        )
-        self.current |= parts.validated
+        round_, decoded = read.round + late, self._keeper.use_decoded
+        parts = await read.fetch(keys, "data", round_, decoded=decoded, arrivals=early)
         self._keeper.new.update(parts.asked)
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
@@ -159,11 +122,11 @@ class FileScan:
         must be run in order."""
         (first, *others) = unit.pieces
         if not others:
-            return await self.decode(unit, await self.fetch(first.items, self.context.round))
+            return await self.decode(unit, await self.fetch(first.items))
         items = [item for piece in unit.pieces for item in piece.items]
         early = self._early(unit)
         try:
-            fetched = await self.fetch(items, self.context.round, early)
+            fetched = await self.fetch(items, early)
             return await self.decode(unit, fetched, early)
         finally:
             if early is not None:
@@ -171,7 +134,7 @@ class FileScan:
 
     def _early(self, unit: Unit) -> EarlyDecoding[_Decoded] | None:
         """Return what decodes the pieces of ``unit`` while it is fetched; None if they are decoded together."""
-        limits = self._source.runtime.options.limits
+        limits = self.read.source.runtime.options.limits
         threads = limits.decode_threads
         if self.plan.late or not self._whole or not 0 < threads <= len(unit.pieces):
             return None
@@ -180,7 +143,7 @@ class FileScan:
 
         def decode(piece: RowGroupPiece, arrived: Arrived) -> Coroutine[Any, Any, _Decoded]:
             allowance = SharedAllowance(self._shape.limits, threads)
-            return self._source.runtime.in_thread(lambda: self._finish(self._match(piece, arrived, allowance), {}))
+            return self.read.source.runtime.in_thread(lambda: self._finish(self._match(piece, arrived, allowance), {}))
 
         from asyncpq.scan.early_decoding import EarlyDecoding  # few reads need it
 
@@ -195,24 +158,25 @@ class FileScan:
         beside the decoding, and the rows are returned after its response. Raises ObjectChangedError if the object has
         another version now. ``early`` has begun to decode it, if parts of it were fetched.
         """
-        validation = None if self.current else self._start_validation()
+        read = self.read
+        validation = None if read.current else read.start_validation()
         started = time.perf_counter()
         try:
             tables = await self._decode(unit, fetched, early)
         except AsyncpqError as error:
             self._discard(error, fetched)
-            raise error.locate(url=self.version.url) from error.__cause__
+            raise error.locate(url=read.version.url) from error.__cause__
         finally:
-            metrics = self.context.metrics
+            metrics = read.metrics
             metrics.decode_s += time.perf_counter() - started
             if metrics.trace is not None:
                 seconds, now = time.perf_counter() - started, time.monotonic()
                 metrics.trace.decoded.append((now - seconds, now))
             if validation is not None:
-                await validation_ended(validation, self.context.metrics)
-        self.current = True
-        if self._keeper.has_tiers:
-            self._keeper.share(fetched.parts)
+                await read.validation_ended(validation)
+        read.current = True
+        if read.tiers is not None:
+            read.share(fetched.parts, scan=read.scan)
             self._keeper.share_proven()
         return tables
 
@@ -224,11 +188,11 @@ class FileScan:
             if error.dropped:
                 error.hint = "The column's page index is not used any more: ask again."
         if isinstance(error, CorruptFileError):
-            discard_parts(self._source, self.version, [*fetched.keys, *self._keeper.unproven_keys()])
+            self.read.discard([*fetched.keys, *self._keeper.unproven_keys()])
 
     def _drop_locations(self, column: str | None) -> bool:
         """Stop using the OffsetIndexes of a column; return whether this scan used any."""
-        schema = self.version.metadata.schema
+        schema = self.read.version.metadata.schema
         found = [
             (group.ordinal, planned.chunk.leaf)
             for group in self.plan.row_groups
@@ -237,19 +201,8 @@ class FileScan:
             and column in (schema.leaves[planned.chunk.leaf].dotted, schema.fields[planned.field].name)
         ]
         for row_group, leaf in found:
-            drop_locations(self._source, self.version, row_group, leaf)
+            drop_locations(self.read, row_group, leaf)
         return bool(found)
-
-    def _start_validation(self) -> Flight[None] | None:
-        if self._source.freshness.is_fresh(self.version):
-            return None
-        return self._source.start_validation(self.version, self.context)
-
-    async def ensure_current(self) -> None:
-        """Validate the version, if the cache policy requires it and no response of this scan has validated it."""
-        if not self.current:
-            await self._source.ensure_fresh(self.version, self.context)
-        self.current = True
 
     async def _decode(self, unit: Unit, fetched: Fetched, early: EarlyDecoding[_Decoded] | None) -> list[pa.Table]:
         if early is not None and early.has_begun:
@@ -260,23 +213,23 @@ class FileScan:
         for (_, _, matched, _), table, pages in decoded:
             self._rows_seen += matched.seen
             self.rows_matched += matched.num_rows
-            self.context.metrics.rows_scanned += matched.seen
-            self.context.metrics.pages_read += pages
+            self.read.metrics.rows_scanned += matched.seen
+            self.read.metrics.pages_read += pages
             if table is not None:
                 tables.append(table)
-        if (trace := self.context.metrics.trace) is not None:
+        if (trace := self.read.metrics.trace) is not None:
             for (piece, _, matched, _), _, _ in decoded:
-                trace.matched.append((self.version.url, piece.row_group.ordinal, list(matched.matching_rows())))
-        if self.version.drops or self.version.metadata.dropped:
+                trace.matched.append((self.read.version.url, piece.row_group.ordinal, list(matched.matching_rows())))
+        if self.read.version.drops or self.read.version.metadata.dropped:
             for piece in unit.pieces:
                 leaves = [column.chunk.leaf for column in piece.row_group.columns]
-                self.context.metrics.fall_back_all(self.version.dropped(leaves))
+                self.read.metrics.fall_back_all(self.read.version.dropped(leaves))
         return tables
 
     async def _decode_fetched(self, unit: Unit, fetched: Fetched) -> list[_Decoded]:
         """Decode a unit all of whose parts have come: on the event loop if they are few, else in threads. Late columns
         are fetched in between."""
-        runtime, late = self._source.runtime, self.plan.late
+        runtime, late = self.read.source.runtime, self.plan.late
         limits = runtime.options.limits
         size = _num_bytes(fetched)
         threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
@@ -298,8 +251,7 @@ class FileScan:
             except AsyncpqError as error:
                 self._discard(error, rest)
                 raise
-            if self._keeper.has_tiers:
-                self._keeper.share(rest.parts)
+            self.read.share(rest.parts, scan=self.read.scan)
             return [next(emitted) if isinstance(step, _Match) else step for step in steps]
         if few:
             return await self._decode_few(unit, fetched, room)
@@ -310,14 +262,14 @@ class FileScan:
         if not items:
             return NOTHING
         asked = time.perf_counter()
-        rest = await self.fetch(items, self.context.round + 1)
-        self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
+        rest = await self.fetch(items, late=True)
+        self.read.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
         return rest
 
     def _is_few(self, matches: Sequence[_Match], rest: Fetched, room: int) -> bool:
         """Return whether ``rest``, the fetched late columns, can be decoded on the event loop: it is small, and decodes
         to fewer than ``room`` bytes."""
-        limit = self._source.runtime.options.limits.inline_decode_bytes
+        limit = self.read.source.runtime.options.limits.inline_decode_bytes
         if len(rest.keys) > _INLINE_PARTS or _num_bytes(rest) >= limit:
             return False
         values = iter(rest.values)
@@ -329,7 +281,7 @@ class FileScan:
     async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int, *, small: bool) -> list[_Decoded]:
         """Decode the output's columns for all matches, in up to ``threads`` threads; ``rest`` are the fetched late
         columns. If ``small``, one thread's work is done on the event loop."""
-        runtime = self._source.runtime
+        runtime = self.read.source.runtime
         arrived = zip(rest.keys, rest.values, strict=True)
         works: list[Callable[[], object]] = [
             partial(self._keeper.add, match.reader, match.late, [*islice(arrived, len(match.late))])
@@ -363,7 +315,7 @@ class FileScan:
         lock, up to 5 ms while the event loop is busy. Of 64 lookups at once, those that met a new dictionary took 350
         ms to decode.)
         """
-        expected, runtime = self._expected_bytes(unit, fetched), self._source.runtime
+        expected, runtime = self._expected_bytes(unit, fetched), self.read.source.runtime
         if expected.size + expected.spread < room:
             return self._decode_all(unit, fetched)
         if expected.size >= room:
@@ -387,7 +339,8 @@ class FileScan:
         planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
         if self._rows_seen != planned:
             raise CorruptFileError(
-                f"the file's pages have {self._rows_seen} rows, but its metadata say {planned}", url=self.version.url
+                f"the file's pages have {self._rows_seen} rows, but its metadata say {planned}",
+                url=self.read.version.url,
             )
 
     # -- in a thread ------------------------------------------------------------------------------
@@ -443,7 +396,7 @@ class FileScan:
             self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
         if piece.last:
             for leaf, index in reader.locations() if reader.sources.streamed else ():
-                learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
+                learn_locations(self.read, piece.row_group.ordinal, leaf, index)
             self._readers.pop(piece.row_group.ordinal, None)
         return _Decoded(match, table, reader.take_pages_decoded())
 
@@ -451,8 +404,8 @@ class FileScan:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
             reader = self._readers[plan.ordinal] = self._keeper.reader(plan)
-            if self.context.metrics.trace is not None:
-                reader.filtered = self.context.metrics.trace.filtered
+            if self.read.metrics.trace is not None:
+                reader.filtered = self.read.metrics.trace.filtered
             if self._future_items:
                 reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader

@@ -18,12 +18,9 @@ from typing import NamedTuple
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import QueryShape, RowGroupReader
+from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import indexed_chunk
-from asyncpq.objects.parts import Parts, share_pages, share_parts
 from asyncpq.objects.read_plan import Item, RowGroupPlan
-from asyncpq.objects.source import ObjectSource
-from asyncpq.objects.version import FileVersion
-from asyncpq.storage.base import RequestContext
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
 
@@ -45,37 +42,21 @@ class PageKeeper:
     decoded.
     """
 
-    def __init__(
-        self,
-        source: ObjectSource,
-        version: FileVersion,
-        shape: QueryShape,
-        context: RequestContext,
-        *,
-        admit: bool,
-        rows_only: bool,
-        read_bytes: int,
-    ) -> None:
+    def __init__(self, read: FileRead, shape: QueryShape, *, rows_only: bool) -> None:
         self.use_decoded: bool = not shape.extensions
         self.new: set[ContentKey] = set()  # parts that no cache had
         self.unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
-        self._source = source
-        self._version = version
+        self._read = read
         self._shape = shape
-        self._context = context
-        self._memory = source.runtime.memory
-        self._admit = admit
+        self._memory = memory = read.source.runtime.memory
         self._rows_only = rows_only
-        self._read_bytes = read_bytes
         # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
         # decoded pages are several times larger: one read would evict all other entries.
         self._may_decode = shape.limits.verify_crc and self.use_decoded
-        self._decoded_room = self._memory.max_bytes // 16 if admit and self._may_decode else 0
-        self._is_small = read_bytes * 64 < self._memory.max_bytes
-        self._leaves_parts = read_bytes * 16 < self._memory.max_bytes
-        tiers = source.tiers_of(version)
-        self.has_tiers: bool = tiers is not None
-        self._shares = tiers is not None and tiers.take(read_bytes)
+        self._decoded_room = memory.max_bytes // 16 if read.admit and self._may_decode else 0
+        self._is_small = read.num_bytes * 64 < memory.max_bytes
+        self._leaves_parts = read.num_bytes * 16 < memory.max_bytes
+        self._shares = read.tiers is not None and read.tiers.take(read.num_bytes)
         self._keeping: set[int] = set()  # ordinals of the row groups whose pages are kept decoded
         self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
@@ -88,9 +69,9 @@ class PageKeeper:
         if self._decoded_room > 0 and (self._is_small or again or _is_wide(plan)):
             keep = self._keep
             self._keeping.add(plan.ordinal)
-        admits = self._admit and (self._leaves_parts or plan.filtered)
+        admits = self._read.admit and (self._leaves_parts or plan.filtered)
         keep_part = partial(self._keep_part, plan, admits) if (admits or self._shares) and self._may_decode else None
-        return RowGroupReader(self._version, plan, self._shape, keep=keep, keep_part=keep_part)
+        return RowGroupReader(self._read.version, plan, self._shape, keep=keep, keep_part=keep_part)
 
     def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterable[tuple[ContentKey, object]]) -> None:
         """Pass what was fetched for ``items`` to ``reader``, and choose what to keep. ``arrived`` has the cache key and
@@ -114,11 +95,11 @@ class PageKeeper:
         """Pass a fetched dictionary page to ``reader``, and put the dictionary into memory: decoded, if it can be."""
         made = reader.add_dictionary(item, page)
         if made is None:
-            if self._admit:
-                self._memory.put(key, page, len(page), scan=self._context.probation)
+            if self._read.admit:
+                self._memory.put(key, page, len(page), scan=self._read.probation)
         elif self._may_decode:
             weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
-            probation = self._context.probation and weight > _SMALL_DICTIONARY
+            probation = self._read.probation and weight > _SMALL_DICTIONARY
             self._memory.put(key, made, weight, scan=probation)
 
     def _room(self) -> bool:
@@ -132,13 +113,13 @@ class PageKeeper:
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None and self._decoded_room >= (weight := array.weight):
             self._decoded_room -= weight
-            self._memory.put(key, array, weight, scan=self._context.probation)
+            self._memory.put(key, array, weight, scan=self._read.probation)
 
     def _keep_part(self, plan: RowGroupPlan, admits: bool, row_group: int, leaf: int, page: ChunkPage) -> None:
         """Put a page, or a decoded dictionary, of a chunk that was fetched whole into memory if ``admits``, and note it
         as not yet proven."""
         made = page.dictionary
-        key = self._version.key("page" if made is None else "dictionary", page.start, page.stop)
+        key = self._read.version.key("page" if made is None else "dictionary", page.start, page.stop)
         known = self._memory.get(key, scan=True) is not None
         if admits and not known:
             if made is None:
@@ -150,7 +131,7 @@ class PageKeeper:
             and not known
             and not (plan.filtered or self._rows_only)
             and plan.rows.num_rows == plan.num_rows
-            and indexed_chunk(self._version, row_group, leaf).has_index
+            and indexed_chunk(self._read.version, row_group, leaf).has_index
         )
         unproven = _Unproven(key, page.stop_row, bytes(page.data) if found_again else None)
         self.unproven.setdefault(row_group, []).append(unproven)
@@ -167,14 +148,10 @@ class PageKeeper:
         """Return the keys of pages that may be damaged."""
         return [page.key for pages in self.unproven.values() for page in pages]
 
-    def share(self, parts: Parts) -> None:
-        """Write the fetched ``parts``, which were decoded without an error, to the cache tiers outside this process."""
-        share_parts(self._source, self._version, parts, read_bytes=self._read_bytes, scan=self._context.scan)
-
     def share_proven(self) -> None:
         """Write the pages that proved to be good, and are not yet written, to the cache tiers outside this process."""
         pages = dict([self._proven.popitem() for _ in range(len(self._proven))])  # others are proven meanwhile
-        share_pages(self._source, self._version, pages, read_bytes=self._read_bytes, scan=self._context.scan)
+        self._read.share_pages(pages, scan=self._read.scan)
 
 
 def _is_wide(plan: RowGroupPlan) -> bool:

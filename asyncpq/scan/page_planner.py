@@ -21,6 +21,7 @@ from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
 from asyncpq.expressions.analysis import Truth, texts_needed
 from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
+from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, indexed_chunk
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import (
@@ -36,7 +37,6 @@ from asyncpq.objects.read_plan import (
     skips_pages,
 )
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
@@ -48,7 +48,6 @@ from asyncpq.pruning.zones import KnownValues, rows_where
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.scan.request import predicate_steps
-from asyncpq.storage.base import RequestContext
 
 
 def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) -> None:
@@ -78,21 +77,18 @@ class PagePlanner:
     ``where`` also satisfies ``prune``, whose form may let statistics exclude more rows.
     """
 
-    source: ObjectSource
-    version: FileVersion
-    context: RequestContext
+    read: FileRead
     columns: ReadColumns  # those to return, and those of ``where``
     rows: ResolvedAccess  # those that may be read, by row group
     where: Expression | None
     prune: Expression | None
     limit: int | None
     rows_only: bool  # matching rows are counted, those that are proven to match from statistics alone
-    prices: Prices  # of requests and bytes, the same for the whole plan
     files: int = 1  # similar ones that the same call reads, this one included
 
     async def plan(self) -> FetchPlan:
         """Return the plan of what to fetch. Fetches the page indexes and Bloom filters that may help."""
-        version, metrics = self.version, self.context.metrics
+        read, version, metrics = self.read, self.read.version, self.read.metrics
         if version.decryption is not None:
             metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
         if isinstance(self.where, Constant) and self.where.value is True:
@@ -100,14 +96,14 @@ class PagePlanner:
         pruned_before = isinstance(self.prune, Constant)
         if self.prune is None or self.where is None:
             self.prune = self.where
-        in_thread = self.source.runtime.in_thread
+        in_thread = read.source.runtime.in_thread
         steps = 0 if type(self.prune) is Comparison else predicate_steps(self.prune)
         num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded) + steps
         kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
         proven, rows_known = _NONE, 0
         # The keys of a lookup hardly ever match all rows of a row group, so lookups skip this search.
-        if statistics is not None and self.prune is self.where and (self.context.scan or self.rows_only):
+        if statistics is not None and self.prune is self.where and (read.scan or self.rows_only):
             proven = statistics.all_match
         if proven is not _NONE and proven:
             metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
@@ -138,31 +134,31 @@ class PagePlanner:
         make_report = partial(self._report, groups, kept.num_rows, bloom)
         report = make_report() if num_chunks <= INLINE_STEPS else await in_thread(make_report)
         if version.has_grown:
-            self.source.keep(version)
+            read.source.keep(version)
         learnt = _learnt(groups, indexes) if indexes.learnt else ()
         estimates = partial(self._estimates, groups)
-        return FetchPlan(tuple(groups), late, self.prices, estimates, report, statistics, bloom, learnt, rows_known)
+        return FetchPlan(tuple(groups), late, read.prices, estimates, report, statistics, bloom, learnt, rows_known)
 
     def _refuse_overlaps(self, groups: list[RowGroupPlan]) -> None:
         """Do what :func:`refuse_overlaps` does. For a single row group the check is made once, and then remembered."""
         place = (groups[0].ordinal, groups[0].filtered) if len(groups) == 1 else None
         if place not in self.columns.apart:
-            refuse_overlaps(groups, self.version.metadata.schema.leaves)
+            refuse_overlaps(groups, self.read.version.metadata.schema.leaves)
             if place is not None:
                 self.columns.apart.add(place)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
         """Return the ordinals of the row groups that may have matching rows, and how statistics pruned; None if they
         were not used."""
-        metrics, num_groups = self.context.metrics, len(self.version.metadata.row_groups)
+        metrics, num_groups = self.read.metrics, len(self.read.version.metadata.row_groups)
         metrics.row_groups_total = num_groups
         if isinstance(self.where, Constant):  # false or null: no row matches
             return RowRanges.empty(), None
         accessed = self.rows.ordinals if self.rows.selected else self.rows.scanned
         if self.prune is None:
             return accessed, None
-        trust = self.source.runtime.options.read.trust_statistics
-        zones = (self.columns.zones or row_group_zones(self.version, self.columns)) if trust else {}
+        trust = self.read.source.runtime.options.read.trust_statistics
+        zones = (self.columns.zones or row_group_zones(self.read.version, self.columns)) if trust else {}
         verdict = RowGroupPruning(self.prune, zones, num_groups)
         if verdict.kept.num_rows == num_groups:
             for reason in verdict.reasons:
@@ -171,12 +167,12 @@ class PagePlanner:
 
     def _filters(self) -> RowGroupFilters | None:
         """Return the Bloom filters that may rule out row groups; None if no such filter exists."""
-        version, columns = self.version, self.columns
+        columns = self.columns
         if columns.with_filters is None:
-            columns.with_filters = may_have_filters(version, columns.bounded.values())
+            columns.with_filters = may_have_filters(self.read.version, columns.bounded.values())
         if not columns.with_filters:
             return None
-        return row_group_filters(self.source, version, self.prune, columns.bounded, self.context)
+        return row_group_filters(self.read, self.prune, columns.bounded)
 
     async def _fetch_indexes(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
@@ -187,13 +183,13 @@ class PagePlanner:
         ``pruned_before``: an index of the dataset has applied the filter to pages, so the bounds of pages are not
         needed.
         """
-        indexes = PageIndexes(self.source, self.version, self.context)
+        indexes = PageIndexes(self.read)
         where, columns = self.where, self.columns
         if where is None and self.limit is None and not self.rows.selected:
             return indexes
         wanted: list[IndexRequest] = []
         bounded: set[int] = set()
-        if where is not None and not pruned_before and self.source.runtime.options.read.trust_statistics:
+        if where is not None and not pruned_before and self.read.source.runtime.options.read.trust_statistics:
             bounded = columns.bounded_leaves
         for ordinal, rows, filtered in candidates:
             if filtered:
@@ -219,9 +215,9 @@ class PagePlanner:
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
         """Return whether it is worth reading a row group page by page to get only ``rows``; the filter does not apply
         to them."""
-        chunks = (indexed_chunk(self.version, ordinal, item.leaf) for item in self.columns.unfiltered)
-        num_rows = self.version.metadata.row_groups[ordinal].num_rows
-        return skips_pages(rows, num_rows, chunks, self.prices.gap_bytes)
+        chunks = (indexed_chunk(self.read.version, ordinal, item.leaf) for item in self.columns.unfiltered)
+        num_rows = self.read.version.metadata.row_groups[ordinal].num_rows
+        return skips_pages(rows, num_rows, chunks, self.read.prices.gap_bytes)
 
     def _row_group_plans(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes, values: KnownValues | None
@@ -231,7 +227,7 @@ class PagePlanner:
         groups: list[RowGroupPlan] = []
         texts: dict[int, tuple[bytes, ...]] | None = None
         for ordinal, rows, filtered in candidates:
-            num_rows = self.version.metadata.row_groups[ordinal].num_rows
+            num_rows = self.read.version.metadata.row_groups[ordinal].num_rows
             if self.prune is not None and indexes.zones:
                 zones: dict[str, PageZones] = {}
                 for name, bounded in self.columns.bounded.items():
@@ -246,7 +242,7 @@ class PagePlanner:
                 texts = self._texts()
             plans: list[ColumnPlan] = []
             for leaf, field, predicate, repeated in self.columns.leaves if filtered else self.columns.unfiltered:
-                span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf)
+                span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.read.version, ordinal, leaf)
                 offsets = indexes.offsets.get((ordinal, leaf))
                 needed = texts.get(leaf, ()) if texts and predicate else ()
                 plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated, needed))
@@ -268,11 +264,11 @@ class PagePlanner:
     def _late(self, groups: list[RowGroupPlan]) -> bool:
         """Return whether to fetch the filter's columns first and the others late. This costs one more round, and saves
         the pages of other columns that have no matching row."""
-        requests, leaves, prices = self.source.runtime.options.requests, self.columns.leaves, self.prices
+        options, leaves, prices = self.read.source.runtime.options, self.columns.leaves, self.read.prices
         if not leaves or not leaves[0].predicate or leaves[-1].predicate:
             return False  # the filter's stand first
-        if requests.late_materialization != "auto":
-            return requests.late_materialization == "always"
+        if options.requests.late_materialization != "auto":
+            return options.requests.late_materialization == "always"
         # A second round saves at most the cost of the other columns' own round, so most lookups need no estimate.
         num_bytes = num_ranges = 0
         for group in groups:
@@ -293,9 +289,9 @@ class PagePlanner:
 
     def _estimates(self, groups: Sequence[RowGroupPlan]) -> Estimates:
         """Estimate how long reading ``groups`` takes with each strategy: one round, two rounds, whole chunks."""
-        limits = self.source.runtime.options.limits
+        limits = self.read.source.runtime.options.limits
         size = sum([column.num_bytes for group in groups for column in group.columns])
-        units = -(-size // limits.unit_bytes) if self.context.scan or size > limits.round_bytes else 1
+        units = -(-size // limits.unit_bytes) if self.read.scan or size > limits.round_bytes else 1
         prices, matches = self._share()
         # A unit without a matching row fetches no late columns, and some units wait for theirs at the same time.
         waiting = units if matches is None else min(units, ceil(matches))
@@ -305,12 +301,14 @@ class PagePlanner:
         """Return the prices for this file beside the call's other files, and how many rows are expected to match in it
         (None if unknown). Looked-up values may be in any of the files."""
         matches = _expected_matches(self.where)
-        return (self.prices, None) if matches is None else (self.prices.shared(self.files), matches / self.files)
+        return (
+            (self.read.prices, None) if matches is None else (self.read.prices.shared(self.files), matches / self.files)
+        )
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
         """Return how many row groups, pages and rows pruning kept. ``kept``: the number of row groups after statistics.
         Raises CorruptFileError if chunks of the read share bytes."""
-        if not self.version.padded_chunks:
+        if not self.read.version.padded_chunks:
             self._refuse_overlaps(groups)
         pages = pages_kept = rows_kept = 0
         for group in groups:
@@ -319,7 +317,7 @@ class PagePlanner:
                 if column.offsets is not None:
                     pages += len(column.offsets.offsets)
                     pages_kept += len(column.pages)
-        version, rows, metrics = self.version, self.rows, self.context.metrics
+        version, rows, metrics = self.read.version, self.rows, self.read.metrics
         if version.drops or version.metadata.dropped:
             metrics.fall_back_all(version.dropped([item.leaf for item in self.columns.leaves]))
         metrics.row_groups_by_bloom = 0 if bloom is None else bloom.dropped.num_rows

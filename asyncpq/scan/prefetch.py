@@ -144,9 +144,9 @@ class Pipeline:
     async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
         items = [item for piece in unit.pieces for item in piece.items]
-        fetched = await scan.fetch(items, scan.context.round)
-        if not scan.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
-            await scan.ensure_current()
+        fetched = await scan.fetch(items)
+        if not scan.read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
+            await scan.read.ensure_current()
         if previous is not None and not await _may_follow(previous, job):
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError

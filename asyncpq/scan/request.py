@@ -13,7 +13,7 @@ import pyarrow as pa
 from asyncpq.checkpoints import paused, pieces
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
-from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.filter import Filter, compile_filter
 from asyncpq.decoding.paths import struct_path
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError, RowIndexError
@@ -30,6 +30,7 @@ from asyncpq.expressions import (
     has_open_literals,
     parse_where,
     simplify,
+    without_contradictions,
 )
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.objects.runtime import Runtime
@@ -167,6 +168,32 @@ _LITERALS_A_STEP = 64
 _UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
 
 
+class BoundPredicate(NamedTuple):
+    """A predicate with what is made of it once, for all files and reads that use it. Made by :func:`bind`."""
+
+    where: Expression  # without branches that contradict themselves
+    simple: Expression  # ``where``, simplified
+    schema: pa.Schema | None = None  # the columns that ``filter`` is compiled for
+    filter: Filter | None = None  # of ``simple``
+
+    def __reduce__(self) -> tuple[type[BoundPredicate], tuple[Expression, Expression]]:
+        """Pickle without the filter, which holds functions."""
+        return BoundPredicate, (self.where, self.simple)
+
+
+def bind(where: Expression, schema: pa.Schema) -> BoundPredicate:
+    """Check that a predicate fits the columns of ``schema``; simplify and compile it. Raises the errors of
+    :func:`asyncpq.decoding.filter.compile_filter`."""
+    compiled = compile_filter(where, schema)
+    possible = without_contradictions(where, compiled.engine_atoms)
+    simple = simplify(possible)
+    if simple is not possible:
+        simple = without_contradictions(simple, compiled.engine_atoms)
+    if simple != where:
+        compiled = compile_filter(simple, schema)  # the whole one was compiled only to raise its errors
+    return BoundPredicate(possible, simple, schema, compiled)
+
+
 class ScanRequest(NamedTuple):
     """The checked arguments of a read of one file or of a dataset, before names are resolved to columns."""
 
@@ -178,7 +205,8 @@ class ScanRequest(NamedTuple):
     unbound: pc.Expression | None = None
     # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None
     unresolved: Expression | None = None
-    prune: Expression | None = None  # a sharper predicate to prune by, implied by ``where``; or None
+    # a sharper predicate to prune by, implied by ``where`` and simplified; or None
+    prune: Expression | None = None
     access: AccessPlan | None = None  # rows of the file that may be read; None for all
     # of a dataset, rows that may be read by url of the file; other files are not read. None for all.
     by_file: Mapping[str, AccessPlan] | None = None
@@ -189,14 +217,14 @@ class ScanRequest(NamedTuple):
     # the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made for one
     # version: no other is read.
     view: SchemaAdapter | None = None
-    known_simple: tuple[Expression, Expression] | None = None  # a predicate and its simple form, which files share
+    bound: BoundPredicate | None = None  # of a dataset, what all files share of the predicate
 
     @property
     def simple_where(self) -> Expression | None:
         """The predicate, simplified."""
-        known, where = self.known_simple, self.where
-        if known is not None and known[0] is where:
-            return known[1]
+        bound, where = self.bound, self.where
+        if bound is not None and bound.where is where:
+            return bound.simple
         return None if where is None else simplify(where)
 
     @property
@@ -207,12 +235,12 @@ class ScanRequest(NamedTuple):
     @property
     def simple_pruning(self) -> Expression | None:
         """The predicate to prune by, simplified."""
-        return self.simple_where if self.prune is None else simplify(self.prune)
+        return self.simple_where if self.prune is None else self.prune
 
     def simplified(self) -> ScanRequest:
         """Return the same request, whose copies need not simplify the predicate again."""
         where, simple = self.where, self.simple_where
-        return self if where is None or simple is None else self._replace(known_simple=(where, simple))
+        return self if where is None or simple is None else self._replace(bound=BoundPredicate(where, simple))
 
     @property
     def matches_nothing(self) -> bool:
@@ -286,7 +314,7 @@ class LookupKeys:
         # every matching row satisfies it
         self.where: Expression | And = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
         if not self.exact and count <= _MAX_PAIRS_PRUNED:
-            self.prune = self._any_pair()
+            self.prune = simplify(self._any_pair())
 
     @property
     def predicate(self) -> Expression:

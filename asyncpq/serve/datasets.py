@@ -92,7 +92,7 @@ class RequestedRows(NamedTuple):
     ``is_stable``: they depend only on the files, not on the current time.
     """
 
-    predicate: BoundPredicate
+    predicate: BoundPredicate | None
     is_stable: bool
 
 

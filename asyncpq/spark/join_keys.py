@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions
 from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
-from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Or, is_nan
+from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Or, is_nan, simplify
 from asyncpq.expressions.scalars import Scalar, as_scalar
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
@@ -282,7 +282,7 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
     for begin in range(0, len(keys[0]), MOST_TUPLES):
         positions = range(begin, min(begin + MOST_TUPLES, len(keys[0])))
         tuples = tuple(rows_in(place, place + 1) for place in positions)
-        prune = tuples[0] if len(tuples) == 1 else Or(tuples)
+        prune = simplify(tuples[0] if len(tuples) == 1 else Or(tuples))
         yield positions, KeyPredicate(rows_in(positions.start, positions.stop), prune)
 
 

@@ -151,14 +151,13 @@ class RequestContext:
     scan: bool = False  # scans leave some connections to lookups
     round: int = 1  # dependency step, for the request log
     purpose: Purpose = "data"
-    probation: bool = False  # cache what it fetches on probation, so that it evicts nothing that lookups use
     #: time.monotonic() at the start of the read; responses to earlier requests do not validate for it.
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
         """Return a copy of the context for a request with another purpose, or in another round (``round_``), of the
         same read."""
-        return RequestContext(self.metrics, self.scan, round_, purpose, self.probation, self.began)
+        return RequestContext(self.metrics, self.scan, round_, purpose, self.began)
 
 
 class StoredObject(Protocol):

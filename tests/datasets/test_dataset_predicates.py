@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +13,10 @@ import pytest
 
 import asyncpq
 from asyncpq import col, now
+from asyncpq.decoding.filter import FilterCompiler
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError
-from asyncpq.expressions import Expression
+from asyncpq.expressions import Expression, simplify
+from asyncpq.indexing import Bounds, Footers
 
 FILES = 4
 
@@ -82,3 +86,56 @@ async def test_times_relative_to_now(folder: Path) -> None:
         assert plan.where is not None
         assert {file.where for file in plan.files} == {plan.where}
         assert "now" not in plan.where
+
+
+class Works:
+    """Counts how often predicates are simplified and compiled, as a profile function of :mod:`sys`."""
+
+    def __init__(self) -> None:
+        self.simplified = self.compiled = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            outermost = frame.f_back is None or frame.f_back.f_globals is not frame.f_globals
+            self.simplified += frame.f_code is simplify.__code__ and outermost
+            self.compiled += frame.f_code is FilterCompiler.compile.__code__
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        (col("a").is_in([5, 15, 25, 35]), 4),
+        ((col("a") >= 5) & (col("a") < 35), 30),
+        ((col("a") >= 5) & ((col("a") < 31) | col("a").is_null()), 26),
+    ],
+    ids=str,
+)
+async def test_a_predicate_is_worked_on_once_for_all_files(folder: Path, where: Expression, rows: int) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(str(folder), [Bounds("a"), Footers()])
+        dataset = await session.open_dataset(str(folder))
+        works = Works()
+        sys.setprofile(works)
+        try:
+            table = await dataset.read(["at"], where)
+        finally:
+            sys.setprofile(None)
+        assert table.num_rows == rows
+        assert dataset.metrics.files_read == FILES
+        assert (works.simplified, works.compiled) == (1, 1)
+
+
+async def test_the_keys_of_a_lookup_are_worked_on_once_for_all_files(tmp_path: Path) -> None:
+    for number in range(FILES):
+        rows = range(number * 10, number * 10 + 10)
+        pq.write_table(pa.table({"a": rows, "b": [2 * row for row in rows]}), tmp_path / f"{number}.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        works = Works()
+        sys.setprofile(works)
+        try:
+            table = await dataset.lookup({"a": [5, 15, 25, 35], "b": [10, 30, 50, 0]}, columns=["a"])
+        finally:
+            sys.setprofile(None)
+        assert table["a"].to_pylist() == [5, 15, 25]
+        assert (works.simplified, works.compiled) == (2, 1), "the predicate, and the sharper one to prune by"

@@ -1,4 +1,4 @@
-"""Reads Parquet files with Spark, for test_parts.py: ``python embedded_spark_reader.py PATH...``.
+"""Reads Parquet files with Spark, for test_object_read.py: ``python embedded_spark_reader.py PATH...``.
 
 It runs in a process of its own, as whoever starts a JVM does not get rid of it. Prints a line of JSON for each file.
 """

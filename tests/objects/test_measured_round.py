@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.measured_round import MeasuredRound
 from asyncpq.objects.prices import Burst, Measured, PriceBook
 from asyncpq.options import MIB, LimitOptions, RequestOptions
-from asyncpq.storage.base import RequestContext
 
 
 class _Source:
@@ -27,7 +25,7 @@ class _Source:
 
 
 def _round(source: Any, sizes: list[int]) -> MeasuredRound:
-    return MeasuredRound(source, sizes, 8 * MIB, RequestContext(ReadMetrics(), purpose="data"))
+    return MeasuredRound(source, [], sizes, 8 * MIB)
 
 
 def test_small_rounds_count_alone_and_large_ones_together() -> None:

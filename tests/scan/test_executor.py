@@ -28,9 +28,8 @@ class MadeScan:
     rows: Sequence[int | AsyncpqError]
     num_bytes: int
     runs: list[str]
-    current: bool = True
     rows_matched: int = 0
-    context: Any = field(default_factory=lambda: SimpleNamespace(round=1, metrics=ReadMetrics()))
+    read: Any = field(default_factory=lambda: SimpleNamespace(current=True, metrics=ReadMetrics()))
 
     async def units(self, unit_bytes: int | None) -> list[Any]:
         numbers = range(len(self.rows))
@@ -44,7 +43,7 @@ class MadeScan:
         self.runs.append("at once")
         return await self.decode(unit, unit.pieces[0].items)
 
-    async def fetch(self, items: list[int], round_: int) -> list[int]:
+    async def fetch(self, items: list[int]) -> list[int]:
         await asyncio.sleep(0)
         return items
 

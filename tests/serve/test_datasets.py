@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.dataset import BoundPredicate, Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.expressions import And, parse_where
 from asyncpq.indexing import Bounds, Footers, Keys
+from asyncpq.scan.request import BoundPredicate
 from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits, parse_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, requested_rows
 from asyncpq.serve.problems import Problem
@@ -103,7 +104,7 @@ async def test_a_condition_is_bound_once_unless_the_token_adds_to_it(
     bound: list[object] = []
     bind = Dataset.bind
 
-    def counted(dataset: Dataset, where: Any) -> BoundPredicate:
+    def counted(dataset: Dataset, where: Any) -> BoundPredicate | None:
         bound.append(where)
         return bind(dataset, where)
 
@@ -120,7 +121,8 @@ async def test_a_condition_is_bound_once_unless_the_token_adds_to_it(
             bound.clear()
             found = requested_rows(dataset, RowsRequest(verb="scan", where=where), Grant(rows=rows), Limits())
             assert bound == expected
-            assert found.predicate == bind(dataset, expected[-1])
+            wanted = bind(dataset, expected[-1])
+            assert (found.predicate and found.predicate.where) == (wanted and wanted.where)
 
 
 async def test_relative_times_make_an_answer_unstable(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class SegmentFile:
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
         request = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
-        planner = ScanPlanner(self.source, request, self.version, lambda version: None, self.operation)
+        planner = ScanPlanner(self.source, request, self.version, self.operation)
         # Pages are not kept: whole chunks come, and no lookup asks for one page
         planner.other_bytes = self.source.runtime.memory.max_bytes
         file = OneFile(planner, scan=False)

@@ -56,10 +56,9 @@ from asyncpq.indexing.key_encoding import (
     width_of,
 )
 from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.objects.object_read import FileRead, ObjectRead
 from asyncpq.objects.page_indexes import index_keys
-from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.runtime import Runtime
-from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
@@ -173,14 +172,14 @@ class FileCollector:
 
     async def _tables(self, opened: OpenedFile, file: int) -> dict[IndexTable, pa.Table]:
         version, metrics, wanted = opened.version, opened.operation.metrics, self._wanted
-        context = RequestContext(metrics, scan=True, probation=True, round=metrics.rounds + 1)
+        read = ObjectRead(opened.source, version, metrics, scan=True, probation=True)
         tables: dict[IndexTable, pa.Table] = {}
         bounded: list[IndexTable] = []
         for index_table in wanted.tables:
             if index_table.kind == "footers":
-                tables[index_table] = await footer_rows(opened.source, version, file, context)
+                tables[index_table] = await footer_rows(read, file)
             elif index_table.kind == "pages":
-                tables[index_table] = await pages_rows(opened.source, version, file, context)
+                tables[index_table] = await pages_rows(read, file)
             elif index_table.kind == "bounds":
                 bounded.append(index_table)
         if bounded:
@@ -251,16 +250,17 @@ def _files_row(
     return pa.Table.from_arrays(batch.columns, schema=TABLE_SCHEMAS["files"])
 
 
-async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
+async def footer_rows(read: FileRead, file: int) -> pa.Table:
     """Return one file's rows of the index table "footers", sorted. The file's page indexes are fetched with coalesced
     GETs. A file with encryption has no rows, since its content must not be stored in plain text.
     """
+    version = read.version
     if version.decryption is not None:
         return payload_table("footers", [])
-    small, in_thread = is_small(version), source.runtime.in_thread
+    small, in_thread = is_small(version), read.source.runtime.in_thread
     keys = await in_thread(partial(_all_index_keys, version), small=small)
     wanted = list(dict.fromkeys(key for leaf_keys in keys.values() for key in leaf_keys))
-    data = (await fetch_parts(source, version, wanted, context.step("index", context.round))).data if wanted else {}
+    data = (await read.fetch(wanted, "index", read.metrics.rounds + 1)).data if wanted else {}
     return await in_thread(partial(_footer_table, version, file, keys, data), small=small)
 
 

@@ -29,8 +29,8 @@ from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import NANOSECONDS
 from asyncpq.indexing.entry_encoding import encode_made, payload_table
 from asyncpq.indexing.index_model import file_key
+from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import index_keys
-from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.parquet.chunk_pages import PageWalker
@@ -47,7 +47,6 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, Comparable, SortOrder, boundary_order, encode_value, order_of
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.base import RequestContext
 
 _TRUNCATED_BYTES: Final = 64  # longer strings are truncated; a maximum is rounded up
 _DAY_MILLISECONDS: Final = 86_400_000
@@ -210,16 +209,15 @@ class _Chunk(NamedTuple):
     key: ContentKey
 
 
-async def pages_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
+async def pages_rows(read: FileRead, file: int) -> pa.Table:
     """Return one file's rows of the index table "pages", sorted: one for each leaf that has a column chunk without a
     usable page index. ``file`` is the file's id. Chunks that cannot be decoded, or whose pages cannot be located,
     get no index."""
     made: dict[int, dict[int, MadeIndex]] = {}
-    round_ = context.round
+    source, version = read.source, read.version
     lacking = await source.runtime.in_thread(partial(_lacking, version))
     for batch in _batches(lacking):
-        parts = await fetch_parts(source, version, [item.key for item in batch], context.step("data", round_))
-        round_ += 1
+        parts = await read.fetch([item.key for item in batch], "data", read.metrics.rounds + 1)
         made_indexes = await source.runtime.in_thread(partial(_make_all, source, version, batch, parts.data))
         for item, index in made_indexes:
             made.setdefault(item.leaf, {})[item.row_group] = index

@@ -29,7 +29,7 @@ from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.distributed import check_planned_rows, file_sets
 from asyncpq.events import Operation
-from asyncpq.expressions import Atom, Expression, columns, implied
+from asyncpq.expressions import Atom, Expression, columns, implied, simplify
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
@@ -297,8 +297,9 @@ class SparkRequests:
             return request
         types = pa.schema([(field.name, field.type) for field in own.fields])
         where, prune = (condition_on(expr, self._schema, types, self.conf) for expr in (request.where, request.prune))
+        prune = None if where is None or prune is None else simplify(prune)
         same = where == request.where and prune == request.prune
-        return request if same else request._replace(where=where, prune=None if where is None else prune)
+        return request if same else request._replace(where=where, prune=prune)
 
 
 def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnColumns:
@@ -391,7 +392,7 @@ class SparkFiles:
 
     def _request(self, request: ScanRequest) -> ScanRequest:
         where, prune = self._asked(request.where), self._asked(request.prune)
-        return request._replace(where=where, prune=None if where is None else prune)
+        return request._replace(where=where, prune=None if where is None or prune is None else simplify(prune))
 
     def _asked(self, where: Expression | None) -> Expression | None:
         """Return the part of the condition ``where`` that ``source`` can evaluate with its own partition values and

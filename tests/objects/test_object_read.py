@@ -25,8 +25,8 @@ from asyncpq import col
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.opening import open_source
-from asyncpq.objects.parts import fetch_parts
 from asyncpq.parquet.embedded_index import EmbeddedIndex
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import Fault, ObjectServer
@@ -115,18 +115,18 @@ async def test_long_ranges_come_in_parts(server: ObjectServer) -> None:
 
         runtime = s._runtime
         source = await open_source(runtime, URL)
-        context = RequestContext(ReadMetrics())
-        version = await source.version(context)
+        metrics = ReadMetrics()
+        version = await source.version(RequestContext(metrics))
         edges = [4, 5, 1000, 70_000, 70_001, 140_000, 200_000]
         keys = [version.key("page", start, stop) for start, stop in itertools.pairwise(edges)]
         held = pa.total_allocated_bytes()
-        parts = await fetch_parts(source, version, keys, context)
+        parts = await ObjectRead(source, version, metrics).fetch(keys, "data", 2)
         assert [bytes(part) for part in parts.data.values()] == [DATA[key.start : key.stop] for key in keys]
         assert [runtime.memory.get(key) for key in keys] == list(parts.data.values())
         assert pa.total_allocated_bytes() == held, "pages in memory keep no response alive"
 
         keys = [version.key("page", start, start + 10_000) for start in range(200_001, 250_000, 10_000)]
-        parts = await fetch_parts(source, version, keys, context, admit=False)
+        parts = await ObjectRead(source, version, metrics, admit=False).fetch(keys, "data", 3)
         assert [bytes(part) for part in parts.data.values()] == [DATA[key.start : key.stop] for key in keys]
         assert all(isinstance(part, memoryview) for part in parts.data.values()), "what is used once is not copied"
         assert not any(runtime.memory.get_many(keys))
