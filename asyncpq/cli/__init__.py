@@ -1,20 +1,23 @@
 """The command line ``asyncpq``, with typer and rich (extra ``cli``).
 
 A command comes in; tables, documents, progress and pages go out. ``command_table.py`` lists the commands; each group of
-commands has a module, which ``commands.py`` loads when one of them runs. ``help_page.py`` writes the first page of the
-help, without typer. ``session_arguments.py`` makes the session of a command from the options that all commands share,
+commands has a module, which is loaded when one of them runs. ``parameters.py`` reads command lines that are complete
+and right; ``commands.py`` gives all others to typer, which takes long to load. ``help_page.py`` writes the first page
+of the help. ``session_arguments.py`` makes the session of a command from the options that all commands share,
 and opens the file or dataset at a url. ``arguments.py`` parses columns and keys. ``running.py`` runs a command and
 turns an error into one line and an exit code. ``rows.py`` writes rows, ``output.py`` documents.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 
 def main() -> None:
     """Run the command line with the arguments of the process, and end the process."""
+    gc.disable()  # until a command runs: what is loaded until then stays
     _open_closed_streams()
     code: object = 0
     try:
@@ -33,6 +36,7 @@ def main() -> None:
         if error.filename is not None:
             raise
         code = _cannot_write(error)
+    gc.enable()
     try:
         sys.stdout.flush()
     except OSError as error:  # Python's own last flush would end the process with code 120
@@ -80,9 +84,29 @@ def _run(arguments: list[str]) -> None:
 
         print_help_page()
         sys.exit(0 if arguments else 2)
+    if not completes and _run_complete(arguments):
+        return
     from asyncpq.cli.commands import app
 
     app()
+
+
+def _run_complete(words: list[str]) -> bool:
+    """Run the command that a complete and right command line names; return whether it is one."""
+    from asyncpq.cli.parameters import complete_call
+
+    debug = words[:1] == ["--debug"]
+    call = complete_call(words[1:] if debug else words)
+    if call is None:
+        return False
+    from asyncpq.cli.running import PROCESS, CommandExit
+
+    PROCESS.debug = debug
+    try:
+        call()
+    except CommandExit as end:
+        sys.exit(end.code)
+    return True
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:

@@ -6,60 +6,54 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pyarrow as pa
-import typer
 
+from asyncpq.cli.parameters import Option
 from asyncpq.engine.shown_rows import key_value
 from asyncpq.errors import InvalidOptionError
 
 
-def _url(context: typer.Context) -> str | None:
-    """Return the url of a command line that is not complete: its last option lacks its value, so that typer leaves the
-    url among the arguments that it could not assign."""
-    return context.params.get("url") or next(iter(context.args), None)
-
-
-def _column_lists(context: typer.Context, incomplete: str) -> list[str]:
+def _column_lists(url: str | None, incomplete: str) -> list[str]:
     """Complete the last name of ``--columns a,b,``."""
     from asyncpq.cli.completion import column_lists
 
-    return column_lists(_url(context), incomplete)
+    return column_lists(url, incomplete)
 
 
-def _keys(context: typer.Context, incomplete: str) -> list[str]:
+def _keys(url: str | None, incomplete: str) -> list[str]:
     """Complete the name of a ``--key``."""
     from asyncpq.cli.completion import keys
 
-    return keys(_url(context), incomplete)
+    return keys(url, incomplete)
 
 
 Keys = Annotated[
     list[str],
-    typer.Option(
+    Option(
         "--key",
         metavar="NAME=VALUE",
         help="A key column and its value, such as id=42. Again for the same column: one of several values; "
         "for other columns: values that belong together.",
         show_default=False,
-        autocompletion=_keys,
+        completes=_keys,
     ),
 ]
 OptionalKeys = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--key",
         metavar="NAME=VALUE",
         help="Look up a key, such as id=42; as in asyncpq lookup.",
         show_default=False,
-        autocompletion=_keys,
+        completes=_keys,
     ),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--columns",
         metavar="A,B,...",
         help="Names of columns, with commas between them. All without it.",
-        autocompletion=_column_lists,
+        completes=_column_lists,
     ),
 ]
 

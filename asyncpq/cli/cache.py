@@ -4,62 +4,51 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
 from asyncpq.cli.inspect import Format, ReportFormat
-from asyncpq.cli.output import write_document
-from asyncpq.cli.running import Application, run
+from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.parameters import Group, Option
+from asyncpq.cli.running import run
 from asyncpq.engine.caches import CacheEntries, cache_entries
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.reports.units import size_text
 
-app: Application = Application(
-    name="cache", help="Show or clear the caches on disk and in a server.", no_args_is_help=True
-)
+GROUP = Group("cache", "Show or clear the caches on disk and in a server.")
 
 _Disk = Annotated[
-    str | None, typer.Option("--disk-cache", metavar="FOLDER", help="Folder of a cache on disk.", show_default=False)
+    str | None, Option("--disk-cache", metavar="FOLDER", help="Folder of a cache on disk.", show_default=False)
 ]
 _Shared = Annotated[
-    str | None, typer.Option("--shared", metavar="URL", help="Url of a Valkey or Redis server.", show_default=False)
+    str | None, Option("--shared", metavar="URL", help="Url of a Valkey or Redis server.", show_default=False)
 ]
-_Prefix = Annotated[str, typer.Option("--prefix", help="What the keys of the cache in the server begin with.")]
+_Prefix = Annotated[str, Option("--prefix", help="What the keys of the cache in the server begin with.")]
 _PREFIX = SharedCacheOptions(url="valkey://").prefix
 
 
-@app.command()
+@GROUP.command
 def show(
-    context: typer.Context,
-    disk_cache: _Disk = None,
-    shared: _Shared = None,
-    prefix: _Prefix = _PREFIX,
-    format_: ReportFormat = Format.TABLE,
+    disk_cache: _Disk = None, shared: _Shared = None, prefix: _Prefix = _PREFIX, format_: ReportFormat = Format.TABLE
 ) -> None:
     """Show how many entries a cache has, and their size."""
-    usage = run(context.obj, _usage(disk_cache, shared, prefix, clear=False))
+    usage = run(_usage(disk_cache, shared, prefix, clear=False))
     if format_ is Format.JSON:
         write_document(usage)
     else:
         size = "" if usage["bytes"] is None else f", {size_text(usage['bytes'])}"
-        typer.echo(f"{usage['place']}: {_entries(usage['entries'])}{size}")
+        write_line(f"{usage['place']}: {_entries(usage['entries'])}{size}")
 
 
-@app.command()
+@GROUP.command
 def clear(
-    context: typer.Context,
-    disk_cache: _Disk = None,
-    shared: _Shared = None,
-    prefix: _Prefix = _PREFIX,
-    format_: ReportFormat = Format.TABLE,
+    disk_cache: _Disk = None, shared: _Shared = None, prefix: _Prefix = _PREFIX, format_: ReportFormat = Format.TABLE
 ) -> None:
     """Remove all entries of a cache, and nothing else. Programs that use it go on, and fetch again."""
-    usage = run(context.obj, _usage(disk_cache, shared, prefix, clear=True))
+    usage = run(_usage(disk_cache, shared, prefix, clear=True))
     if format_ is Format.JSON:
         write_document(usage)
     else:
-        typer.echo(f"{usage['place']}: {_entries(usage['removed'] or 0)} removed")
+        write_line(f"{usage['place']}: {_entries(usage['removed'] or 0)} removed")
 
 
 async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bool) -> CacheUsage:

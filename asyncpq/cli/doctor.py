@@ -6,12 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
-import typer
-
 from asyncpq import Dataset, Session
 from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
+from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
 from asyncpq.cli.session_arguments import opened, with_session
 from asyncpq.cli.tables import names_table
@@ -40,12 +39,11 @@ _CODES: Final = {
 async def doctor(
     session: Session,
     url: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="An object, or files of which the first is taken.", show_default=False),
+        str | None, Argument(metavar="URL", help="An object, or files of which the first is taken.", show_default=False)
     ] = None,
     write_test: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--write-test",
             help="Also try whether the store refuses to create an existing object, which commits of indexes need: "
             "create an object of a random name and delete it.",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
-import typer
-
 from asyncpq import Session
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
-from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED, Application, fail, interruptible, to_any_reader
+from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.parameters import Argument, Group, Option
+from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any_reader
 from asyncpq.cli.session_arguments import open_existing_index, with_session
 from asyncpq.cli.tables import target_of
 from asyncpq.engine.work import watched
@@ -23,7 +23,7 @@ from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, In
 from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.units import plural, size_text
 
-app: Application = Application(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
+GROUP = Group("index", "Build and keep an index beside the files.")
 
 _KINDS: Final[dict[str, Any]] = {
     "bounds": Bounds,
@@ -39,13 +39,11 @@ _DURATION: Final = re.compile(r"(\d+)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 _Lake = Annotated[
-    str, typer.Argument(metavar="URL", help="A prefix, pattern or table, whose index it is.", show_default=False)
+    str, Argument(metavar="URL", help="A prefix, pattern or table, whose index it is.", show_default=False)
 ]
 _At = Annotated[
     str | None,
-    typer.Option(
-        "--at", metavar="URL", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False
-    ),
+    Option("--at", metavar="URL", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False),
 ]
 
 
@@ -76,14 +74,14 @@ def parse_kind(text: str) -> IndexKind:
     return kind
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def build(
     session: Session,
     url: _Lake,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--kind",
             "-k",
             metavar="KIND",
@@ -103,7 +101,7 @@ async def build(
     _print_build(index, format_)
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def refresh(session: Session, url: _Lake, at: _At = None, format_: ReportFormat = Format.TABLE) -> None:
     """Read files that are new or were replaced since the index was built, and commit the changes."""
@@ -113,14 +111,14 @@ async def refresh(session: Session, url: _Lake, at: _At = None, format_: ReportF
     _print_build(index, format_)
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def show(
     session: Session,
     url: _Lake,
     at: _At = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="List the files too, and say how they differ from the index.")
+        bool, Option("--stale", help="List the files too, and say how they differ from the index.")
     ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -157,15 +155,15 @@ async def show(
         _show(document)
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def verify(
     session: Session,
     url: _Lake,
     at: _At = None,
-    sample: Annotated[int, typer.Option("--sample", help="Files to compare.")] = 10,
-    rows: Annotated[int, typer.Option("--rows", help="Rows to look up, for each file and kind.")] = 100,
-    seed: Annotated[int | None, typer.Option("--seed", help="Choose the same files again.", show_default=False)] = None,
+    sample: Annotated[int, Option("--sample", help="Files to compare.")] = 10,
+    rows: Annotated[int, Option("--rows", help="Rows to look up, for each file and kind.")] = 100,
+    seed: Annotated[int | None, Option("--seed", help="Choose the same files again.", show_default=False)] = None,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Compare the index with a random sample of the files. The exit code is 1 if it is wrong."""
@@ -182,10 +180,10 @@ async def verify(
             print_facts(out, [("wrong", problem) for problem in verified.problems])
             out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
     if verified.problems:
-        raise typer.Exit(FAILED)
+        raise CommandExit(FAILED)
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def compact(session: Session, url: _Lake, at: _At = None, format_: ReportFormat = Format.TABLE) -> None:
     """Merge the segments of many refreshes. The old ones stay until a vacuum."""
@@ -196,18 +194,16 @@ async def compact(session: Session, url: _Lake, at: _At = None, format_: ReportF
     )
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def vacuum(
     session: Session,
     url: _Lake,
     at: _At = None,
-    keep: Annotated[int, typer.Option("--keep", help="Newest snapshots that stay.")] = 10,
+    keep: Annotated[int, Option("--keep", help="Newest snapshots that stay.")] = 10,
     older_than: Annotated[
         str,
-        typer.Option(
-            "--older-than", metavar="TIME", help="Snapshots that readers may use stay for this time: 90m, 12h, 7d."
-        ),
+        Option("--older-than", metavar="TIME", help="Snapshots that readers may use stay for this time: 90m, 12h, 7d."),
     ] = "7d",
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -232,28 +228,32 @@ async def vacuum(
     )
 
 
-@app.command()
+@GROUP.command
 @with_session
 async def drop(
     session: Session,
     url: _Lake,
     at: _At = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove the index. The files stay."""
     index = await open_existing_index(session, url, at)
     if not yes and not _agrees(f"Remove the index at {index.url}?"):
         fail("the index stays", FAILED)
     await index.drop()
-    typer.echo(f"removed the index at {index.url}", err=True)
+    write_line(f"removed the index at {index.url}", err=True)
 
 
 def _agrees(question: str) -> bool:
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:  # the input has ended
-        typer.echo(err=True)
-        fail("the index stays, since there is no answer. Add --yes, which removes it without asking.", FAILED)
+    while True:
+        sys.stderr.write(f"{question} [y/N]: ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:  # the input has ended
+            write_line("", err=True)
+            fail("the index stays, since there is no answer. Add --yes, which removes it without asking.", FAILED)
+        if (word := answer.strip().lower()) in ("y", "yes", "n", "no", ""):
+            return word in ("y", "yes")
 
 
 # -- what is printed ----------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Final, Literal
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from asyncpq import File, Session
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
 from asyncpq.cli.output import write_document
+from asyncpq.cli.parameters import Option
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
@@ -54,7 +54,7 @@ class Order(enum.StrEnum):
     SIZE = "size"
 
 
-ReportFormat = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
+ReportFormat = Annotated[Format, Option("--format", help="A table for people, or one JSON document.")]
 
 
 @with_session
@@ -63,18 +63,16 @@ async def inspect(
     url: Url,
     pages: Annotated[
         str | None,
-        typer.Option(
-            "--pages", metavar="COLUMN", help="List the pages of a column, with their bounds.", show_default=False
-        ),
+        Option("--pages", metavar="COLUMN", help="List the pages of a column, with their bounds.", show_default=False),
     ] = None,
     no_pages: Annotated[
-        bool, typer.Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")
+        bool, Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")
     ] = False,
     sort: Annotated[
-        Order, typer.Option("--sort", help="Order of columns: as in the file, or the largest first.")
+        Order, Option("--sort", help="Order of columns: as in the file, or the largest first.")
     ] = Order.FILE,
     all_rows: Annotated[
-        bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
+        bool, Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
     ] = False,
     index: IndexUrl = None,
     version: VersionName = None,

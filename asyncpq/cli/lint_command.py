@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -13,7 +12,8 @@ from asyncpq import Session
 from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FINDINGS, to_any_reader
+from asyncpq.cli.parameters import Option
+from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.errors import InvalidOptionError, nearest, printable
@@ -32,7 +32,7 @@ async def lint(
     url: Url,
     column: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--column",
             metavar="NAME",
             help="A column that lookups are by; may be given again. Without it, columns that the file is sorted by or "
@@ -42,7 +42,7 @@ async def lint(
     ] = None,
     writer: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--writer",
             metavar="NAME",
             help="Show the cures of this writer alone: pyarrow, spark, duckdb, polars, delta-rs, asyncpq, or the one "
@@ -54,7 +54,7 @@ async def lint(
     version: VersionName = None,
     at: AtTime = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="End with exit code 5 if there are findings other than notes.")
+        bool, Option("--strict", help="End with exit code 5 if there are findings other than notes.")
     ] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -71,7 +71,7 @@ async def lint(
         else:
             _show(console(), document, writer)
     if strict and any(cause["severity"] != "note" for cause in document["findings"]):
-        raise typer.Exit(FINDINGS)
+        raise CommandExit(FINDINGS)
 
 
 def _show(out: Console, document: Lint, writers: list[str] | None) -> None:

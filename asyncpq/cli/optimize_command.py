@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal, cast
 
-import typer
-
 from asyncpq import BloomFilter, Session, WriteOptions
 from asyncpq.cli.figures import console, count_text, print_facts
 from asyncpq.cli.index_commands import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
+from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
 from asyncpq.cli.session_arguments import Url, with_session
 from asyncpq.cli.tables import target_of
@@ -30,57 +29,46 @@ def _names(text: str | None) -> list[str]:
 async def optimize(
     session: Session,
     url: Url,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Url of a new folder.", show_default=False)],
+    target: Annotated[str, Argument(metavar="TARGET", help="Url of a new folder.", show_default=False)],
     sort_by: Annotated[
         str | None,
-        typer.Option("--sort-by", metavar="A,B,...", help="Columns by which rows are sorted: a,b.", show_default=False),
+        Option("--sort-by", metavar="A,B,...", help="Columns by which rows are sorted: a,b.", show_default=False),
     ] = None,
     zorder_by: Annotated[
-        str | None,
-        typer.Option("--zorder-by", metavar="A,B,...", help="2 to 8 columns of ranges: a,b.", show_default=False),
+        str | None, Option("--zorder-by", metavar="A,B,...", help="2 to 8 columns of ranges: a,b.", show_default=False)
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B,...", help="Columns to write: a,b. Default: all.", show_default=False),
+        Option("--columns", metavar="A,B,...", help="Columns to write: a,b. Default: all.", show_default=False),
     ] = None,
     where: Annotated[
-        str | None,
-        typer.Option("--where", metavar="SQL", help="Condition of the rows to write, in SQL.", show_default=False),
+        str | None, Option("--where", metavar="SQL", help="Condition of the rows to write, in SQL.", show_default=False)
     ] = None,
     bloom: Annotated[
         str | None,
-        typer.Option(
-            "--bloom", metavar="A,B,...", help="Columns of lookups that are not sorted: a,b.", show_default=False
-        ),
+        Option("--bloom", metavar="A,B,...", help="Columns of lookups that are not sorted: a,b.", show_default=False),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kind", "-k", metavar="KIND", help="Kind of the new index, as of index build.", show_default=False
-        ),
+        Option("--kind", "-k", metavar="KIND", help="Kind of the new index, as of index build.", show_default=False),
     ] = None,
-    compression: Annotated[str, typer.Option("--compression", metavar="CODEC", help="Codec.")] = _LAYOUT.compression,
+    compression: Annotated[str, Option("--compression", metavar="CODEC", help="Codec.")] = _LAYOUT.compression,
     compression_level: Annotated[
-        int | None, typer.Option("--compression-level", help="Level of the codec.", show_default=False)
+        int | None, Option("--compression-level", help="Level of the codec.", show_default=False)
     ] = None,
-    page_rows: Annotated[int, typer.Option("--page-rows", help="Rows of a page.")] = _LAYOUT.page_rows,
-    page_bytes: Annotated[int, typer.Option("--page-bytes", help="Bytes of a page, encoded.")] = _LAYOUT.page_bytes,
-    row_group_rows: Annotated[
-        int, typer.Option("--row-group-rows", help="Rows of a row group.")
-    ] = _LAYOUT.row_group_rows,
+    page_rows: Annotated[int, Option("--page-rows", help="Rows of a page.")] = _LAYOUT.page_rows,
+    page_bytes: Annotated[int, Option("--page-bytes", help="Bytes of a page, encoded.")] = _LAYOUT.page_bytes,
+    row_group_rows: Annotated[int, Option("--row-group-rows", help="Rows of a row group.")] = _LAYOUT.row_group_rows,
     row_group_bytes: Annotated[
-        int, typer.Option("--row-group-bytes", help="Bytes of a row group, in memory.")
+        int, Option("--row-group-bytes", help="Bytes of a row group, in memory.")
     ] = _LAYOUT.row_group_bytes,
-    file_bytes: Annotated[int, typer.Option("--file-bytes", help="Bytes of a file.")] = _LAYOUT.file_bytes,
+    file_bytes: Annotated[int, Option("--file-bytes", help="Bytes of a file.")] = _LAYOUT.file_bytes,
     publish: Annotated[
-        str, typer.Option("--publish", help='"plain": readers may list the folder. "index": by its index alone.')
+        str, Option("--publish", help='"plain": readers may list the folder. "index": by its index alone.')
     ] = "plain",
-    memory: Annotated[
-        int, typer.Option("--memory-mib", help="Memory for sorting; more goes to local files.", min=1)
-    ] = 256,
+    memory: Annotated[int, Option("--memory-mib", help="Memory for sorting; more goes to local files.", min=1)] = 256,
     folder: Annotated[
-        str | None,
-        typer.Option("--temporary-folder", metavar="FOLDER", help="Folder of local files.", show_default=False),
+        str | None, Option("--temporary-folder", metavar="FOLDER", help="Folder of local files.", show_default=False)
     ] = None,
     format_: ReportFormat = Format.TABLE,
 ) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from asyncpq.cli.output import write_line
+from asyncpq.cli.parameters import Option
 from asyncpq.page_map import render, render_png, render_svg
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 _PANEL = "Page map"
 Html = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--html", metavar="FILE", help="Write the page map: one page, for any browser.", show_default=False,
         dir_okay=False, rich_help_panel=_PANEL,
     ),
 ]  # fmt: skip
 Svg = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--svg", metavar="FILE", help="Write the page map as a picture.", show_default=False,
         dir_okay=False, rich_help_panel=_PANEL,
     ),
 ]  # fmt: skip
 Png = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--png", metavar="FILE", help="Write that picture as a PNG (extra 'png').", show_default=False,
         dir_okay=False, rich_help_panel=_PANEL,
     ),
@@ -62,7 +62,7 @@ def write_pictures(document: Document, html: Path | None, svg: Path | None, png:
     for path, content in contents:
         if path is not None:
             _write(path, content())
-            typer.echo(f"page map: {path}", err=True)
+            write_line(f"page map: {path}", err=True)
 
 
 def _write(path: Path, content: bytes) -> None:

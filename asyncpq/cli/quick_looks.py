@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat, print_file_facts
 from asyncpq.cli.output import write_document
+from asyncpq.cli.parameters import Option
 from asyncpq.cli.reads import Where, write_scan
 from asyncpq.cli.rows import Output, RowFormatOption
 from asyncpq.cli.session_arguments import Url, only_file, opened, with_session
@@ -45,7 +44,7 @@ async def schema(
 async def head(
     session: Session,
     url: Url,
-    rows: Annotated[int, typer.Option("-n", "--rows", metavar="N", help="How many rows.", min=0)] = _HEAD_ROWS,
+    rows: Annotated[int, Option("-n", "--rows", metavar="N", help="How many rows.", min=0)] = _HEAD_ROWS,
     columns: Columns = None,
     where: Where = None,
     version: VersionName = None,

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
-from asyncpq.cli.output import write_document
+from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
 from asyncpq.cli.session_arguments import IndexUrl, Url, only_file, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
@@ -32,7 +31,7 @@ _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
 
 Where = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--where", metavar="SQL", help="The condition after WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
     ),
 ]
@@ -51,9 +50,7 @@ async def query(
     url: Url,
     columns: Columns = None,
     where: Where = None,
-    limit: Annotated[
-        int | None, typer.Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)
-    ] = None,
+    limit: Annotated[int | None, Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)] = None,
     index: IndexUrl = None,
     version: VersionName = None,
     at: AtTime = None,
@@ -80,7 +77,7 @@ async def write_scan(
     version: TableVersion | None = None,
 ) -> None:
     """Read the rows that match ``where``, at most ``limit`` of them, and write them. The arguments are those of
-    ``asyncpq query``, as typer reads them."""
+    ``asyncpq query``, as the command line has them."""
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
     with _progress(session, form, output) as bars:
@@ -127,7 +124,7 @@ async def lookup(
 async def take(
     session: Session,
     url: Url,
-    rows: Annotated[list[int], typer.Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
+    rows: Annotated[list[int], Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
     columns: Columns = None,
     version: VersionName = None,
     at: AtTime = None,
@@ -153,9 +150,7 @@ async def count(
     index: IndexUrl = None,
     version: VersionName = None,
     at: AtTime = None,
-    format_: Annotated[
-        CountFormat, typer.Option("--format", help="The number, or a JSON document.")
-    ] = CountFormat.TEXT,
+    format_: Annotated[CountFormat, Option("--format", help="The number, or a JSON document.")] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
     with _progress(session) as bars:
@@ -166,7 +161,7 @@ async def count(
                 document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
                 write_document(document)
             else:
-                typer.echo(rows)
+                write_line(rows)
 
 
 @contextmanager

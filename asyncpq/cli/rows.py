@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import IO, Annotated, Any, Final
 
 import pyarrow as pa
-import typer
 
+from asyncpq.cli.parameters import Option
 from asyncpq.errors import InvalidOptionError
 from asyncpq.reports.row_writers import (
     ArrowFileWriter,
@@ -50,15 +50,14 @@ class RowFormat(enum.StrEnum):
 
 RowFormatOption = Annotated[
     RowFormat | None,
-    typer.Option(
+    Option(
         "--format",
         help="How rows are written. Without it: by the name of --output, else a table on a terminal, ndjson in a pipe.",
         show_default=False,
     ),
 ]
 Output = Annotated[
-    str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to a file, which appears when it is complete."),
+    str | None, Option("--output", "-o", metavar="FILE", help="Write to a file, which appears when it is complete.")
 ]
 _BINARY: Final = (RowFormat.ARROW, RowFormat.PARQUET)
 _BY_ENDING: Final = {

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from asyncpq.cli.running import WRONG_USAGE, fail
+from asyncpq.cli.parameters import Argument, Option
+from asyncpq.cli.running import WRONG_USAGE, CommandExit, fail
 from asyncpq.errors import UsageError
 
 
 def serve(
     configuration: Annotated[
-        str | None, typer.Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
+        str | None, Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve data that is made for it.")] = False,
+    demo: Annotated[bool, Option("--demo", help="Serve data that is made for it.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Open all datasets, check the rights of all tokens, and end.")
+        bool, Option("--check", help="Open all datasets, check the rights of all tokens, and end.")
     ] = False,
-    new_token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its sha256, and end.")] = False,
+    new_token: Annotated[bool, Option("--new-token", help="Print a new token and its sha256, and end.")] = False,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen at, instead of that of the configuration.")
+        str | None, Option("--host", help="Address to listen at, instead of that of the configuration.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="Port to listen at, instead of that of the configuration.")
+        int | None, Option("--port", help="Port to listen at, instead of that of the configuration.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that serve the port.")] = 1,
+    workers: Annotated[int, Option("--workers", help="Processes that serve the port.")] = 1,
 ) -> None:
     """Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."""
     try:
         from asyncpq.serve.__main__ import start
     except UsageError as error:  # its packages are not installed
         fail(str(error), WRONG_USAGE)
-    raise typer.Exit(
+    raise CommandExit(
         start(configuration, demo=demo, check=check, new_token=new_token, host=host, port=port, workers=workers)
     )

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
-from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
-import typer
-
 from asyncpq import Session
+from asyncpq.cli.output import write_line
+from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import run
 from asyncpq.cli.tables import names_table, no_versions, open_files, target_of
 from asyncpq.engine.target_facts import default_index_url, url_facts
@@ -29,7 +28,7 @@ _STORE = "Store and cost"  # the panel of the shared options in the help
 
 Url = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="URL",
         help="A file, prefix, pattern or table: a local path, s3://bucket/key, https://..., or any url of fsspec; the "
         "folder of a Delta or Iceberg table; ducklake:CATALOG#TABLE.",
@@ -38,7 +37,7 @@ Url = Annotated[
 ]
 IndexUrl = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--index",
         metavar="URL",
         help="Use the index at this url. Without it, the one below the prefix, if there is one.",
@@ -52,26 +51,25 @@ REQUESTS = RequestOptions()
 
 @dataclass(frozen=True, slots=True)
 class SessionArguments:
-    """The options that all commands share. Each field is an option, as typer reads it."""
+    """The options that all commands share. Each field is an option, as the command line has it."""
 
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="NAME", help="Profile of the AWS configuration.", rich_help_panel=_STORE),
+        Option("--profile", metavar="NAME", help="Profile of the AWS configuration.", rich_help_panel=_STORE),
     ] = None
     endpoint_url: Annotated[
         str | None,
-        typer.Option("--endpoint-url", metavar="URL", help="Url of an S3-compatible server.", rich_help_panel=_STORE),
+        Option("--endpoint-url", metavar="URL", help="Url of an S3-compatible server.", rich_help_panel=_STORE),
     ] = None
     region: Annotated[
-        str | None, typer.Option("--region", metavar="NAME", help="Region of the bucket.", rich_help_panel=_STORE)
+        str | None, Option("--region", metavar="NAME", help="Region of the bucket.", rich_help_panel=_STORE)
     ] = None
     no_sign_request: Annotated[
-        bool,
-        typer.Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE),
+        bool, Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE)
     ] = False
     disk_cache: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--disk-cache",
             metavar="FOLDER",
             help="Folder of a cache on disk that later commands use.",
@@ -79,7 +77,7 @@ class SessionArguments:
         ),
     ] = None
     stats: Annotated[
-        bool, typer.Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)
+        bool, Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)
     ] = False
 
     def storage_options(self) -> dict[str, Any]:
@@ -100,54 +98,59 @@ class SessionArguments:
         return Session(self.storage_options(), disk_cache=self.disk_cache, requests=REQUESTS)
 
 
-def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Return a command for typer that makes a session from the options that all commands share, and runs ``command``
-    with it.
+class SessionCommand:
+    """A command that makes a session from the options that all commands share."""
 
-    ::
+    def __init__(self, command: Callable[..., Coroutine[Any, Any, None]]) -> None:
+        self._command = command
+        self.__name__ = command.__name__
+        self.__doc__ = command.__doc__
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        own = list(inspect.signature(self._command, eval_str=True).parameters.values())[1:]
+        hints = get_type_hints(SessionArguments, include_extras=True)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        shared = [
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
+            for field in fields(SessionArguments)
+        ]
+        return inspect.Signature([*(one.replace(kind=keyword) for one in own), *shared])
 
-        @app.command()
-        @with_session
-        async def count(session: Session, url: Url) -> None:
-            async with opened(session, url) as target:
-                typer.echo(await target.count())
-
-    ``command`` is called with the session and its own arguments, by name. Its docstring is the help text.
-    """
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    hints = get_type_hints(SessionArguments, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(SessionArguments)
-    ]
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [*[one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own], *shared, context]
-
-    @wraps(command)
-    def run_command(**given: Any) -> None:
-        state = given.pop("context").obj
-        arguments = SessionArguments(**{field.name: given.pop(field.name) for field in fields(SessionArguments)})
+    def __call__(self, **given: Any) -> None:
+        """Run the command in a new event loop, with the values of its own and of the shared options."""
+        shared = {field.name: given.pop(field.name) for field in fields(SessionArguments) if field.name in given}
+        arguments = SessionArguments(**shared)
 
         async def with_open_session() -> None:
             session = arguments.session()
             try:
                 async with session:
-                    await command(session, **given)  # type: ignore[call-arg]  # mypy knows no names of P
+                    await self._command(session, **given)
             finally:
                 if arguments.stats:
                     from asyncpq.cli.figures import cost_text
 
-                    typer.echo(cost_text(session.metrics), err=True)
+                    write_line(cost_text(session.metrics), err=True)
 
-        run(state, with_open_session())
+        run(with_open_session())
 
-    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run_command.__annotations__ = {one.name: one.annotation for one in parameters}
-    del run_command.__wrapped__  # typer would read the annotations of ``command``
-    return run_command
+
+def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> SessionCommand:
+    """Return a command that makes a session from the options that all commands share, and runs ``command`` with it.
+
+    ::
+
+
+        @GROUP.command
+        @with_session
+        async def count(session: Session, url: Url) -> None:
+            async with opened(session, url) as target:
+                write_line(await target.count())
+
+    ``command`` is called with the session and its own arguments, by name. Its docstring is the help text.
+    """
+    return SessionCommand(command)
 
 
 async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:

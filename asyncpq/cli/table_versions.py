@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from asyncpq.cli.parameters import Option
 from asyncpq.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 VersionName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--version",
         metavar="VERSION",
         help="Of a table: a version of Delta; a snapshot id, branch or tag of Iceberg; a snapshot of DuckLake.",
@@ -23,7 +22,7 @@ VersionName = Annotated[
 ]
 AtTime = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--at",
         metavar="TIME",
         help="Of a table: its version at this time, such as 2026-05-01T12:00:00; UTC without an offset.",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Any, Final
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from asyncpq import Dataset, File, Session
 from asyncpq.cli.arguments import Columns, OptionalKeys, parse_columns, parse_keys
 from asyncpq.cli.figures import console
-from asyncpq.cli.output import write_document
+from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.parameters import Option
 from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
 from asyncpq.cli.reads import Where
 from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
@@ -34,8 +34,8 @@ class StoryFormat(enum.StrEnum):
     JSON = "json"
 
 
-Limit = Annotated[int | None, typer.Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)]
-StoryFormatOption = Annotated[StoryFormat, typer.Option("--format", help="Text for people, or one JSON document.")]
+Limit = Annotated[int | None, Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)]
+StoryFormatOption = Annotated[StoryFormat, Option("--format", help="Text for people, or one JSON document.")]
 
 
 @with_session
@@ -67,7 +67,7 @@ async def explain(
     if format_ is StoryFormat.JSON:
         write_document(document)
     else:
-        typer.echo(plan.explain())
+        write_line(plan.explain())
 
 
 @with_session
@@ -78,12 +78,12 @@ async def why(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
-    count: Annotated[bool, typer.Option("--count", help="Count the rows that match, instead of reading them.")] = False,
+    count: Annotated[bool, Option("--count", help="Count the rows that match, instead of reading them.")] = False,
     index: IndexUrl = None,
     version: VersionName = None,
     at: AtTime = None,
     warm: Annotated[
-        bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
+        bool, Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
     format_: StoryFormatOption = StoryFormat.TEXT,
     html: Html = None,

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli import commands, main
+from asyncpq.cli import main, parameters
 from asyncpq.cli.command_table import PANELS
 from asyncpq.cli.commands import app, load_command
 from asyncpq.cli.help_page import help_page
@@ -126,7 +126,7 @@ def test_an_interrupt_while_a_command_is_loaded_is_one_line(monkeypatch: pytest.
     def load(name: str) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "import_module", load)
+    monkeypatch.setattr(parameters, "import_module", load)
     done = CliRunner().invoke(app, ["count", "x.parquet"])
     assert (done.exit_code, done.stderr) == (130, "asyncpq: interrupted\n")
 
@@ -150,7 +150,7 @@ def test_a_missing_package_has_a_hint_whenever_it_is_loaded(
     def load(name: str) -> NoReturn:
         raise ModuleNotFoundError("No module named 'rich'", name="rich")
 
-    monkeypatch.setattr(commands, "import_module", load)
+    monkeypatch.setattr(parameters, "import_module", load)
     with pytest.raises(SystemExit, match=r"asyncpq: the command line requires rich\. Install it"):
         main()
 

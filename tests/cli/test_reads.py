@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -286,6 +285,6 @@ def test_bars_end_before_the_result_is_printed(monkeypatch: pytest.MonkeyPatch) 
     bars = progress.ProgressBars()
     monkeypatch.setattr(reads, "ProgressBars", lambda: bars)
     closed: list[bool] = []
-    monkeypatch.setattr(typer, "echo", lambda text: closed.append(bars._closed))
+    monkeypatch.setattr(reads, "write_line", lambda text: closed.append(bars._closed))
     invoke("count", "lake")
     assert closed == [True]

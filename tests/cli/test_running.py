@@ -12,12 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from asyncpq import errors
 from asyncpq.cli.commands import app
-from asyncpq.cli.running import FINDINGS, INTERRUPTED, State, exit_code, fail, interruptible, run
+from asyncpq.cli.running import FINDINGS, INTERRUPTED, CommandExit, exit_code, fail, interruptible, run
 from asyncpq.session import Session
 
 pytestmark = pytest.mark.sampled(2)
@@ -47,28 +46,28 @@ def test_a_result_is_returned_and_an_exit_of_the_command_stays() -> None:
         return 3
 
     async def findings() -> None:
-        raise typer.Exit(FINDINGS)
+        raise CommandExit(FINDINGS)
 
-    assert run(State(), three()) == 3
-    with pytest.raises(typer.Exit) as ended:
-        run(State(), findings())
-    assert ended.value.exit_code == FINDINGS
+    assert run(three()) == 3
+    with pytest.raises(CommandExit) as ended:
+        run(findings())
+    assert ended.value.code == FINDINGS
 
 
 def test_an_interrupt_ends_with_the_shells_code(capsys: pytest.CaptureFixture[str]) -> None:
     async def interrupted() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(typer.Exit) as ended:
-        run(State(), interrupted())
-    assert ended.value.exit_code == 130
+    with pytest.raises(CommandExit) as ended:
+        run(interrupted())
+    assert ended.value.code == 130
     assert capsys.readouterr().err == "asyncpq: interrupted\n"
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(CommandExit) as ended:
         fail("first\n  second", 1)
-    assert ended.value.exit_code == 1
+    assert ended.value.code == 1
     assert capsys.readouterr() == ("", "asyncpq: first second\n")
 
 
@@ -79,9 +78,9 @@ def test_an_interrupted_block_says_what_becomes_of_it(capsys: pytest.CaptureFixt
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
 
-    with pytest.raises(typer.Exit) as ended:
-        run(State(), command())
-    assert ended.value.exit_code == INTERRUPTED
+    with pytest.raises(CommandExit) as ended:
+        run(command())
+    assert ended.value.code == INTERRUPTED
     assert capsys.readouterr().err == "asyncpq: interrupted. The same command continues.\n"
 
 

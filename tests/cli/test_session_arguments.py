@@ -8,45 +8,43 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from asyncpq.cli.running import State
+from asyncpq.cli.commands import group_of
+from asyncpq.cli.output import write_line
+from asyncpq.cli.parameters import Argument, Group, Option
+from asyncpq.cli.running import PROCESS, CommandExit
 from asyncpq.cli.session_arguments import SessionArguments, Url, opened, with_session
 from asyncpq.errors import AccessDeniedError, InvalidOptionError
 from asyncpq.session import Session
 
-app = typer.Typer()
+GROUP = Group("commands", "Commands of the tests.")
 
 
-@app.callback()
-def options(context: typer.Context, debug: bool = False) -> None:
-    context.obj = State(debug)
-
-
-@app.command()
+@GROUP.command
 @with_session
-async def count(session: Session, url: Url, times: Annotated[int, typer.Option("--times")] = 1) -> None:
+async def count(session: Session, url: Url, times: Annotated[int, Option("--times")] = 1) -> None:
     """Count rows."""
     async with opened(session, url) as target:
-        typer.echo(f"{type(target).__name__} {await target.count() * times}")
+        write_line(f"{type(target).__name__} {await target.count() * times}")
 
 
 ERRORS = {
     "usage": InvalidOptionError("wrong"),
     "rights": AccessDeniedError("no"),
     "bug": KeyError("x"),
-    "exit": typer.Exit(5),
+    "exit": CommandExit(5),
 }
 
 
-@app.command()
+@GROUP.command
 @with_session
-async def fail(session: Session, error: str) -> None:
+async def fail(session: Session, error: Annotated[str, Argument()]) -> None:
     """Fail."""
     raise ERRORS[error]
 
 
+app = group_of(GROUP)
 run = CliRunner()
 
 
@@ -82,8 +80,9 @@ def test_each_kind_of_error_has_its_exit_code() -> None:
     assert "bug of asyncpq" in run.invoke(app, ["fail", "bug"]).stderr
 
 
-def test_debug_shows_the_traceback_and_keeps_the_exit_code() -> None:
-    done = run.invoke(app, ["--debug", "fail", "usage"])
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROCESS, "debug", True)
+    done = run.invoke(app, ["fail", "usage"])
     assert "Traceback" in done.stderr
     assert done.exit_code == 2
 
