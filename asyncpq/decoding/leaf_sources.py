@@ -25,7 +25,7 @@ from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
 _PICKED_ROWS = 4  # of each page on average: so few are picked one by one, in half of the time of decoding the pages
-_OPENED_PAGES = 16  # at once, at most
+_OPENED_PAGES = 64  # at once, at most
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
 
 _Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"

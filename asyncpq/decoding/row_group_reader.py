@@ -39,6 +39,7 @@ KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
 _INDICES_NONZERO = pc.kernel("indices_nonzero")
+_SPARSE = 512  # rows for each match: the runs of a mask then take three times as long as the positions of its matches
 _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows seen, columns are filtered by a mask
 
 
@@ -526,6 +527,8 @@ def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int) -> RowRanges:
     if len(rows.starts) == count == 1:  # a lookup's
         row = first + _first_true(mask)
         return RowRanges.single(row, row + 1)
+    if count * _SPARSE <= len(mask):
+        return RowRanges.from_rows(_rows_at(rows, _INDICES_NONZERO([mask]).to_pylist()))
     runs = pc.run_end_encode(mask)
     ends, values = runs.run_ends.to_pylist(), runs.values.to_pylist()
     if len(rows.starts) == 1:
@@ -550,3 +553,15 @@ def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int) -> RowRanges:
                 begin = position
                 first, stop = next(ranges)
     return RowRanges.from_parallel(starts, stops)
+
+
+def _rows_at(rows: RowRanges, positions: Iterable[int]) -> Iterator[int]:
+    """Yield the row numbers at ascending ``positions`` of the set ``rows``."""
+    ranges = iter(rows)
+    start, stop = next(ranges)
+    begin = 0  # the position of row ``start``
+    for position in positions:
+        while position - begin >= stop - start:
+            begin += stop - start
+            start, stop = next(ranges)
+        yield start + position - begin

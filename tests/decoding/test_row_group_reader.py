@@ -250,3 +250,24 @@ def test_the_matching_row_of_a_lookup_is_that_of_the_mask(count: int, data: st.D
     mask = pa.array([*[True] * front, *flags, *[True] * 9], pa.bool_())[front : front + count]
     matched = Matched(RowRanges.single(100, 100 + count), mask, {}, 1000, 1, count)
     assert matched.matching_rows() == RowRanges.single(100 + row, 101 + row)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 2000)), min_size=1, max_size=5),
+    st.lists(st.floats(0, 1, exclude_max=True), max_size=6),
+)
+def test_few_matching_rows_are_those_of_the_mask(ranges: list[tuple[int, int]], places: list[float]) -> None:
+    """Of at least 3,000 rows in several ranges; (gap before, length) of each."""
+    spans: list[tuple[int, int]] = []
+    stop = 0
+    for gap, length in [*ranges, (1, 3000)]:
+        spans.append((stop + gap, stop + gap + length))
+        stop = spans[-1][1]
+    rows = RowRanges(spans)
+    numbers = list(rows.rows())
+    found = sorted({int(place * len(numbers)) for place in places})
+    flags = [False] * len(numbers)
+    for position in found:
+        flags[position] = True
+    matched = Matched(rows, pa.array(flags), {}, stop, len(found), len(numbers))
+    assert matched.matching_rows() == RowRanges.from_rows([numbers[position] for position in found])

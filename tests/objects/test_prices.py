@@ -91,16 +91,25 @@ def test_a_request_of_a_crowded_round_costs_more_until_it_is_measured() -> None:
     book = PriceBook(RequestOptions(), LIMITS)
     initial = book.initial
     assert initial.for_round(64).request_s == initial.request_s
-    assert initial.for_round(65).request_s == 170e-6
+    assert initial.for_round(65).request_s == 500e-6
     assert initial.for_round(65).for_round(65) == initial.for_round(65)
     assert initial.shared(2).for_round(65).request_s == initial.request_s * 2
     many = [(place * 250_000, place * 250_000 + 200_000) for place in range(400)]
     cheap = initial._replace(crowded_request_s=None)
     assert len(initial.requests(many)) < len(cheap.requests(many))
-    assert initial.round_s(many) == pytest.approx(cheap.round_s(many) + 400 * (170e-6 - initial.request_s))
+    assert initial.round_s(many) == pytest.approx(cheap.round_s(many) + 400 * (500e-6 - initial.request_s))
     book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
     book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
     assert book.prices("s3").for_round(65).request_s == pytest.approx(100e-6, abs=20e-6)
+
+
+def test_a_request_of_a_crowded_round_costs_less_where_the_network_is_slow() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    for _ in range(2):
+        book.learn("s3", Measured(10, 50_000_000, 0.5))
+    slow = book.prices("s3")
+    assert slow.bandwidth_bytes_s < 200e6
+    assert slow.request_s < slow.for_round(65).request_s < 200e-6
 
 
 def test_waves_wait_while_bytes_arrive() -> None:
