@@ -21,6 +21,7 @@ SITE = ROOT / "build" / "site"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 LANDING = "README.md"  # the site's index.md says what it says
 PLACES = {LANDING: "index.md", "benchmarks/README.md": "benchmarks-method.md"}
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"  # a file that a page links to would come before the page
 FENCES = {".py": "python", ".ipynb": "json", ".toml": "toml", ".json": "json"}
 
 
@@ -59,7 +60,7 @@ class Staging:
         source, fence = ROOT / path, FENCES.get(Path(path).suffix, "text")
         is_folder = source.is_dir()
         text = "\n".join(sorted(os.listdir(source))) if is_folder else source.read_text(encoding="utf-8")
-        target.write_text(f"# {path}\n\n```{fence}\n{text.rstrip()}\n```\n", encoding="utf-8")
+        target.write_text(f"{UNSEARCHED}# {path}\n\n```{fence}\n{text.rstrip()}\n```\n", encoding="utf-8")
 
     def relinked(self, path: str, text: str) -> str:
         """Return the text with its links as they are in the site; code stays as it is."""

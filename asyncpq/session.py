@@ -204,7 +204,7 @@ class Session(Unpicklable):
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the caches ``"disk"`` and ``"shared"``, as far as the session has them.
 
-        Each has ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage.md, "Caches".
+        Each has ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage/caches.md.
         """
         return {tier.name: tier.counters() for tier in self._tiers}
 

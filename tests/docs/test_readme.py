@@ -23,7 +23,7 @@ from asyncpq.testing import ObjectServer
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "README.md",
-    "docs/usage.md",
+    *(f"docs/usage/{path.name}" for path in sorted((ROOT / "docs" / "usage").glob("*.md"))),
     "docs/datasets.md",
     "docs/indexes.md",
     "docs/stores.md",
@@ -127,7 +127,7 @@ async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
 
 def test_there_are_blocks() -> None:
     assert len(python_blocks("README.md")) >= 3
-    assert len(python_blocks("docs/usage.md")) >= 10
+    assert len(python_blocks(*(page for page in PAGES if page.startswith("docs/usage/")))) >= 20
     assert len(python_blocks("docs/datasets.md")) >= 5
     assert len(python_blocks("docs/indexes.md")) >= 5
     assert len(python_blocks("docs/testing.md")) >= 5
@@ -139,6 +139,13 @@ def test_there_are_blocks() -> None:
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert "://" in target or ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_no_block_takes_the_readers_session(page: Path) -> None:
+    """A reader who pastes blocks one after another keeps ``session``: a new one under that name is entered, too."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert [block for block in blocks if re.search(r"^(session|file) = asyncpq\.", block, re.MULTILINE)] == []
 
 
 def test_commands_exist() -> None:

@@ -26,6 +26,9 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 import httpx
+import pyarrow as pa
+from aiohttp import ClientError, ClientTimeout, web
+from aiohttp.test_utils import TestClient, TestServer
 from typer.testing import CliRunner
 
 from asyncpq.cli.commands import app as command_line
@@ -115,10 +118,20 @@ def test_a_page_runs_from_top_to_bottom(
         session.close()
     if page == "how-to/fastapi.md":
         asyncio.run(_ask(reader.names["app"]))
+    if page == "how-to/aiohttp.md":
+        asyncio.run(_ask_aiohttp(reader.names["app"]))
 
 
 async def _throttled(*arguments: Any, **options: Any) -> None:
     raise asyncpq.ThrottledError("the store asks to slow down")
+
+
+async def _wrong_column(*arguments: Any, **options: Any) -> None:
+    raise asyncpq.ColumnNotFoundError("no column 'user'")
+
+
+async def _damaged(*arguments: Any, **options: Any) -> None:
+    raise asyncpq.CorruptFileError("a page is damaged")
 
 
 async def _ask(app: Any) -> None:
@@ -134,6 +147,53 @@ async def _ask(app: Any) -> None:
             patched.setattr(asyncpq.File, "lookup", _throttled)
             assert (await client.get("/trips/42")).status_code == 503
         assert len((await client.get("/trips", params={"user": "u-42"})).text.splitlines()) == 40
+
+
+async def _hang(*arguments: Any, **options: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def _batch_and_error(scan: Any) -> Any:
+    yield pa.record_batch({"id": [17], "price": [1.7]})
+    raise asyncpq.TransportError("the connection failed")
+
+
+async def _ask_aiohttp(app: web.Application) -> None:
+    """Hold the application of the page to its endpoints, statuses, deadline, cancellation and stream."""
+    server = TestServer(app, handler_cancellation=True)
+    async with TestClient(server) as client:
+        assert await (await client.get("/trips/42")).json() == {"id": 42, "user": "u-42", "price": 4.2}
+        assert (await client.get("/trips/99999999")).status == 404
+        assert (await client.get(f"/trips/{10**30}")).status == 404
+        lines = await (await client.get("/users/u-42/trips")).text()
+        assert len(lines.splitlines()) == 40
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(asyncpq.File, "lookup", _throttled)
+            assert (await client.get("/trips/42")).status == 503
+            patched.setattr(asyncpq.File, "lookup", _damaged)
+            assert (await client.get("/trips/42")).status == 502
+            patched.setattr(asyncpq.File, "lookup", _wrong_column)
+            assert (await client.get("/trips/42")).status == 400
+            patched.setattr(asyncpq.File, "lookup", _hang)
+            assert (await client.get("/trips/42")).status == 503  # at the timeout
+            ended = asyncio.Event()
+
+            async def watched(*arguments: Any, **options: Any) -> None:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    ended.set()
+                    raise
+
+            patched.setattr(asyncpq.File, "lookup", watched)
+            with pytest.raises(TimeoutError):
+                await client.get("/trips/42", timeout=ClientTimeout(total=0.1))
+            await asyncio.wait_for(ended.wait(), 10)
+            patched.setattr(asyncpq.Scan, "__aiter__", _batch_and_error)
+            answer = await client.get("/users/u-42/trips")
+            assert answer.status == 200
+            with pytest.raises(ClientError):
+                await answer.text()
 
 
 def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

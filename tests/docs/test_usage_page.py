@@ -1,4 +1,4 @@
-"""The tables of docs/usage.md are complete and say what the code says."""
+"""The tables of docs/usage/ are complete and say what the code says."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import asyncpq
+import asyncpq.blocking
 from asyncpq import events, metrics
 from asyncpq.expressions import Column
 from asyncpq.storage.base import Guarantee
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+PAGE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "usage").glob("*.md")))
 PACKAGE = Path(asyncpq.__file__).parent
 UNITS = {"_bytes_s": "bytes/s", "_bytes": "bytes", "_s": "s"}
 
@@ -30,7 +31,7 @@ def table(head: str) -> list[list[str]]:
 
 
 def options_table(name: str) -> list[list[str]]:
-    section = PAGE.index(f"\n### `{name}`")
+    section = PAGE.index(f"\n## `{name}`")
     lines = PAGE[PAGE.index("\n| field", section) + 1 :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in re.split(r"\|", line.strip("|"))] for line in lines[2:]]
 
@@ -151,3 +152,12 @@ def test_errors() -> None:
     assert meanings == {
         name: " ".join(text.partition("\n\n")[0].replace("``", "`").split()) for name, text in docs.items()
     }
+
+
+def test_blocking_names() -> None:
+    """Each public name of the module, with its class and its asynchronous form."""
+    rows = table("name | its class")
+    documented = {name.rpartition(".")[2] for cell, *_ in rows for name in re.findall(r"`([\w.]+)`", cell)}
+    assert documented == set(asyncpq.blocking.__all__)
+    for name, kind, _ in rows[:-1]:
+        assert getattr(asyncpq.blocking, names([name.replace("asyncpq.blocking.", "")])[0]).__name__ == kind.strip("` ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncpq.serve.openapi import DOCS_PAGE
+from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
 from tests.serve.services import TOKEN, client_of, configuration, listening, service_of, write_lake
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
@@ -38,7 +38,15 @@ async def test_the_page_sends_requests(tmp_path: Path) -> None:
         page.on("request", lambda request: elsewhere.extend([] if request.url.startswith(url) else [request.url]))
         await page.goto(f"{url}/docs")
         await page.wait_for_selector("details")
-        assert await page.locator("details").count() == 12
+        paths = openapi_document()["paths"].values()
+        assert await page.locator("details").count() == sum(len({"get", "post"} & set(path)) for path in paths)
+        await page.set_viewport_size({"width": 375, "height": 800})
+        await page.locator("details", has_text="/v1/{dataset}/scan").first.locator("summary").click()
+        field = await page.get_by_label("where").first.bounding_box()
+        assert field is not None
+        assert field["width"] > 300  # on a phone an example fits
+        assert await page.evaluate("document.documentElement.scrollWidth") == 375
+        await page.set_viewport_size({"width": 1200, "height": 800})
         await page.fill("#token", TOKEN)
         lookup = page.locator("details", has_text="/v1/{dataset}/lookup").first
         await lookup.locator("summary").click()
