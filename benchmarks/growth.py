@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.build.sorting import write_segments
+from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, file_key
 from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest

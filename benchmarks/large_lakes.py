@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.indexing import Bounds
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing.answers import Answer, LoggedRequest, answer_list, listing_query
+from asyncpq.testing.object_server import Answer, LoggedRequest, answer_list, listing_query
 
 LAKE = "bucket/lake"
 ROWS = 100  # of a file

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote
 from xml.sax.saxutils import escape
 
 from asyncpq.testing import Answer, LoggedRequest, ObjectServer, ServedObject
-from asyncpq.testing.answers import error_answer
+from asyncpq.testing.object_server import error_answer
 
 BUCKET = "data--use1-az4--x-s3"
 REGION = "us-east-1"

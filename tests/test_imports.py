@@ -254,7 +254,7 @@ RARE = {
     *("asyncpq.parquet.alike_chunks", "asyncpq.parquet.alp", "asyncpq.scan.early_decoding"),
     *("asyncpq.objects.embedded_indexes", "asyncpq.objects.loop_threads", "asyncpq.parquet.embedded_index"),
     *("asyncpq.pruning.geometries", "asyncpq.pruning.shredded", "asyncpq.scan.arrow_stream", "asyncpq.scan.prefetch"),
-    *("asyncpq.storage.s3.key_listing", "asyncpq.storage.s3.listing_pages", "asyncpq.storage.s3.writer"),
+    *("asyncpq.storage.s3.key_listing", "asyncpq.storage.s3.writer"),
 }
 
 

@@ -31,10 +31,10 @@ from asyncpq.distributed.worker_sessions import WorkerSettings, batches_on_worke
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.build_executor import collect_files
+from asyncpq.indexing.build.build_executor import SortedTables, collect_files, from_thread, write_segments
 from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.build.sorting import ExternalSort, SortedTables, from_thread, write_segments
+from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.objects.runtime import Runtime

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from asyncpq.records import dataclass
-from asyncpq.reports.file_shapes import GROUP_ROWS, PAGE_BYTES, PAGE_ROWS
+from asyncpq.reports.lookup_cost import GROUP_ROWS, PAGE_BYTES, PAGE_ROWS
 
 SMALL_GROUP_ROWS: Final = 20_000  # where a row group is what a lookup reads
 SMALL_PAGE_BYTES: Final = 64 << 10

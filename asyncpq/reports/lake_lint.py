@@ -20,10 +20,9 @@ from asyncpq.objects.prices import Prices
 from asyncpq.options import KIB, MIB
 from asyncpq.reports.cures import CURES, advice
 from asyncpq.reports.documents import Cause
-from asyncpq.reports.file_shapes import middle, put_together
 from asyncpq.reports.lint import Linted
 from asyncpq.reports.lint_rules import Subject, severity, unpriced
-from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
+from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape, middle, put_together
 
 SMALL_FILE: Final = 16 << 20
 FILE_BYTES: Final = 256 << 20

@@ -28,10 +28,18 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.file_shapes import PAGE_ROWS, has_chunk_bounds, shape_of, truncated, zones_of, zones_of_values
 from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as, unreadable_columns
 from asyncpq.reports.lint_rules import RULES, Subject, listed, unpriced
-from asyncpq.reports.lookup_cost import KeyZones, LookupModel
+from asyncpq.reports.lookup_cost import (
+    PAGE_ROWS,
+    KeyZones,
+    LookupModel,
+    has_chunk_bounds,
+    shape_of,
+    truncated,
+    zones_of,
+    zones_of_values,
+)
 from asyncpq.reports.units import plural, size_text
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner

@@ -30,11 +30,17 @@ from asyncpq.reports.cures import (
     without_dictionary,
 )
 from asyncpq.reports.documents import Cause
-from asyncpq.reports.file_shapes import (
+from asyncpq.reports.inspection import FileLayout, gave_up_dictionary, sorted_as
+from asyncpq.reports.lookup_cost import (
     GROUP_BYTES,
     GROUP_ROWS,
     PAGE_BYTES,
     PAGE_ROWS,
+    KeyZones,
+    LookupCost,
+    LookupModel,
+    Shape,
+    Zone,
     disbelieved,
     has_chunk_bounds,
     has_large_pages,
@@ -49,8 +55,6 @@ from asyncpq.reports.file_shapes import (
     with_smaller_pages,
     without_statistics,
 )
-from asyncpq.reports.inspection import FileLayout, gave_up_dictionary, sorted_as
-from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape, Zone
 from asyncpq.reports.read_model import SLOW_CODECS
 
 _LEAST_SHARE: Final = 0.05  # of the seconds of a lookup, that a cure must save,

@@ -22,7 +22,7 @@ from asyncpq.reports.story import ColumnRead, runs
 if TYPE_CHECKING:
     from asyncpq.expressions import Expression
     from asyncpq.reports.documents import Cause, TimeSplit
-    from asyncpq.reports.file_shapes import Weakness
+    from asyncpq.reports.lookup_cost import Weakness
 
 #: Purposes of requests that come before data.
 METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "session", "validate"})

@@ -18,8 +18,8 @@ from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, sh
 from asyncpq.expressions.tree import Comparison, In, KeyIn, atoms
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.reports.causes import causes_of
-from asyncpq.reports.file_shapes import MOST_LEAVES, Weakness, weakness
 from asyncpq.reports.inspection import layout_in_memory
+from asyncpq.reports.lookup_cost import MOST_LEAVES, Weakness, weakness
 from asyncpq.reports.read_model import Facts
 from asyncpq.reports.story import ColumnRead
 from asyncpq.reports.story import Story as Story

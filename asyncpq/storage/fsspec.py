@@ -57,9 +57,15 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.limits import Attempts, ConnectionLimiter, ListingLimit
+from asyncpq.storage.limits import (
+    RETRYABLE_STATUSES,
+    Attempts,
+    ConnectionLimiter,
+    ListingLimit,
+    RetryableError,
+    RetryBudget,
+)
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
-from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError, RetryBudget
 from asyncpq.storage.threads import CLOSE_S, Threads, results_of
 from asyncpq.storage.urls import RENEWAL, chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
 

@@ -46,6 +46,7 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import (
     MAX_REDIRECTED_URLS,
     MAX_REDIRECTS,
@@ -71,7 +72,6 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
-from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set

@@ -56,7 +56,7 @@ from asyncpq.storage.base import (
     time_of_probe,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import ListingLimit
+from asyncpq.storage.limits import ListingLimit, RetryableError
 from asyncpq.storage.responses import (
     TRANSIENT,
     ExpectedBody,
@@ -72,7 +72,6 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
-from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport

@@ -12,8 +12,8 @@ from typing import Protocol
 from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, StoreError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RangeResult, RequestContext, Validator
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import ExpectedBody, RangeIgnoredError, RangeRequest, changed, empty, strong_etag
-from asyncpq.storage.retries import RetryableError
 
 #: Why tails of a server take two rounds, for ReadMetrics.fallbacks.
 SIZE_FIRST = "the size is asked first: the server does not send every range of the last bytes"

@@ -21,8 +21,8 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest, is_s3, other_scheme
-from asyncpq.storage.retries import RetryableError
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
 

@@ -8,12 +8,11 @@ the accesses of a memory cache.
 
 from __future__ import annotations
 
-from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject
 from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.faults import CATALOGUE, Fault, Scene
-from asyncpq.testing.object_server import ObjectServer
+from asyncpq.testing.object_server import Answer, LoggedRequest, ObjectServer, ServedObject
 from asyncpq.testing.store_contract import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.stores import (
     FaultStore,

@@ -32,7 +32,8 @@ from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import AddedFile, add_files
-from asyncpq.indexing.build.sorting import ExternalSort, from_thread
+from asyncpq.indexing.build.build_executor import from_thread
+from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.objects.runtime import Runtime

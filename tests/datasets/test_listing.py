@@ -26,7 +26,7 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedS
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Validator
 from asyncpq.storage.s3 import direct
-from asyncpq.storage.s3.listing_pages import ListedKey
+from asyncpq.storage.s3.key_listing import ListedKey
 from asyncpq.testing import ObjectServer
 from tests.store_backends import open_test_store
 

@@ -20,9 +20,9 @@ from asyncpq import col, records
 from asyncpq.datasets import listed_folders, listing, relisting
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds
-from asyncpq.storage.s3 import listing_pages, store
+from asyncpq.storage.s3 import key_listing, store
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing.answers import listing_query
+from asyncpq.testing.object_server import listing_query
 
 LAKE = "s3://bucket/lake/"
 
@@ -229,7 +229,7 @@ async def test_large_listings_are_looked_through_in_threads(
 
         monkeypatch.setattr(module, name, call)
 
-    noted(listing_pages, "parse_page")
+    noted(key_listing, "parse_page")
     noted(store, "_objects_of")
     for name in ("_found", "find_table", "read_partitions"):
         noted(listing, name)

@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from asyncpq.testing.answers import Answer, LoggedRequest
+from asyncpq.testing.object_server import Answer, LoggedRequest
 from tests.fuzz.mutations import changed_bytes
 
 MAX_LISTED = 3000

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, tokens
-from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.index_model import (
     AFTER_ALL,
     BY_VALUE,
@@ -25,7 +24,7 @@ from asyncpq.indexing.index_model import (
     Segment,
     file_key,
 )
-from asyncpq.indexing.key_encoding import composite, normalised, text_key
+from asyncpq.indexing.key_encoding import composite, key_hashes, make_bitset, normalised, text_key
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator

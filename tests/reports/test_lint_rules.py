@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.reports.cures import CURES
-from asyncpq.reports.file_shapes import truncated
 from asyncpq.reports.lint_rules import RULES, cost_text, listed, severity
-from asyncpq.reports.lookup_cost import LookupCost, Zone
+from asyncpq.reports.lookup_cost import LookupCost, Zone, truncated
 from tests.reports.lookups import encoded, finding, linted, measured, rules, trips
 
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing.answers import LoggedRequest
+from asyncpq.testing.object_server import LoggedRequest
 from tests.spark.credentials import CANARY
 
 _given = itertools.count()

@@ -20,7 +20,7 @@ from asyncpq.storage import open_store
 from asyncpq.storage.base import StoreLimits
 from asyncpq.storage.hugging_face import Place, parse_place
 from asyncpq.testing import Fault
-from asyncpq.testing.answers import Answer, LoggedRequest
+from asyncpq.testing.object_server import Answer, LoggedRequest
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS
 from tests.storage.hub_stub import TOKEN, Hub, running_hub
 from tests.store_backends import FAST_RETRIES, Backend, new_context, open_test_store

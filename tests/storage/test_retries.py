@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import DeadlineExceededError, InvalidResponseError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.retries import (
+from asyncpq.storage.limits import (
     RETRY_AFTER_MAX_S,
     RetryableError,
     RetryBudget,

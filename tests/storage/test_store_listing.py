@@ -34,7 +34,7 @@ from asyncpq.storage import open_store
 from asyncpq.storage.base import FolderStore, Store
 from asyncpq.storage.fsspec import FsspecStore
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing.answers import Answer, LoggedRequest, answer_list
+from asyncpq.testing.object_server import Answer, LoggedRequest, answer_list
 from localstack.seed import seed, storage_options
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, obstore_options, open_test_store, retries_for
 
@@ -231,9 +231,9 @@ async def test_a_page_of_the_greatest_length(
     context = new_context()
     whole = await store.list_objects("s3://bucket/k", context=context)
     length = context.metrics.bytes_fetched
-    monkeypatch.setattr("asyncpq.storage.s3.listing_pages.PAGE_BYTES", length)
+    monkeypatch.setattr("asyncpq.storage.s3.key_listing.PAGE_BYTES", length)
     assert await store.list_objects("s3://bucket/k", context=new_context()) == whole
-    monkeypatch.setattr("asyncpq.storage.s3.listing_pages.PAGE_BYTES", length - 1)
+    monkeypatch.setattr("asyncpq.storage.s3.key_listing.PAGE_BYTES", length - 1)
     with pytest.raises(InvalidResponseError, match="or more"):
         await store.list_objects("s3://bucket/k", context=new_context())
 

@@ -29,7 +29,7 @@ from asyncpq import col
 from asyncpq.errors import CredentialsError, InvalidOptionError, StoreError
 from asyncpq.tables.own_options import delta_options, iceberg_options, with_table_options
 from asyncpq.testing import ObjectServer
-from asyncpq.testing.answers import Answer, LoggedRequest, error_answer
+from asyncpq.testing.object_server import Answer, LoggedRequest, error_answer
 
 LOCATION = "s3://bucket/t"
 

@@ -24,8 +24,7 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.storage.s3 import writer as s3_writer
-from asyncpq.testing import Fault, ObjectServer, WrappedStore, wrap_store
-from asyncpq.testing import answers as uploads
+from asyncpq.testing import Fault, ObjectServer, WrappedStore, object_server, wrap_store
 from asyncpq.writing import file_writer
 from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
 from asyncpq.writing.file_writer import short_dictionaries, write_files
@@ -216,7 +215,7 @@ async def test_what_is_in_memory_does_not_grow(tmp_path: Path) -> None:
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ObjectServer]:
     """Uploads come in parts of 20,000 bytes."""
     monkeypatch.setattr(s3_writer, "_STREAM_PART_BYTES", 20_000)
-    monkeypatch.setattr(uploads, "_LEAST_PART_BYTES", 20_000)
+    monkeypatch.setattr(object_server, "_LEAST_PART_BYTES", 20_000)
     async with ObjectServer() as running:
         running.buckets.add("bucket")
         yield running

@@ -18,10 +18,18 @@ from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.decoding.paths import struct_path, top_level
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError, CorruptIndexError
-from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.build.sorting import LocalRows, key_order
 from asyncpq.indexing.index_model import UNKNOWN_KEY, VALUE_TAG, IndexTable, file_key
-from asyncpq.indexing.key_encoding import element_type, elements, ngrams, normalised, table_keys, token_lists
+from asyncpq.indexing.key_encoding import (
+    element_type,
+    elements,
+    key_hashes,
+    make_bitset,
+    ngrams,
+    normalised,
+    table_keys,
+    token_lists,
+)
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions

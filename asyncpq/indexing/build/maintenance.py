@@ -15,9 +15,10 @@ import pyarrow as pa
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
 from asyncpq.events import Operation
+from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileCollector, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.build.sorting import merged_async, without_files, write_segments
+from asyncpq.indexing.build.sorting import merged_async, without_files
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
 from asyncpq.indexing.manifest.manifest import Manifest, union

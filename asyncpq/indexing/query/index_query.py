@@ -22,9 +22,8 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
-from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.index_model import VALUE_TAG, IndexBackend, IndexTable, KeyRange, comes_whole
-from asyncpq.indexing.key_encoding import element_type, needed_ngrams, needed_tokens, text_key
+from asyncpq.indexing.key_encoding import element_type, may_hold, needed_ngrams, needed_tokens, text_key
 from asyncpq.indexing.manifest.commits import Head, id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_entries import FooterReader, first_reads

@@ -28,9 +28,9 @@ from yarl import URL
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
 from asyncpq.storage.aiohttp_wire import HostResolver, aiohttp_failure
 from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, other_scheme, redirected
-from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.config import CUSTOMER_KEY_HEADERS, customer_key, is_directory_bucket
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set

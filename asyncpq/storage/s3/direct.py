@@ -19,6 +19,7 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Unpicklable, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
     EXPIRED,
     READING_HINT,
@@ -35,14 +36,13 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
-from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:
     from asyncpq.storage.s3.express import BucketSessions
-    from asyncpq.storage.s3.listing_pages import ListPage, PageRequest, S3List
+    from asyncpq.storage.s3.key_listing import ListPage, PageRequest, S3List
     from asyncpq.storage.s3.store import S3Object
     from asyncpq.storage.s3.writer import S3Write, WriteCall
 
@@ -123,7 +123,7 @@ class DirectBucket(Unpicklable):
 
     def list(self, listing: KeyListing, page: PageRequest) -> S3List:
         """Return the request for one page of a listing, for the transport to send."""
-        from asyncpq.storage.s3.listing_pages import S3List
+        from asyncpq.storage.s3.key_listing import S3List
 
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 

@@ -17,6 +17,7 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.storage.aiohttp_wire import aiohttp_failure
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
     EXPIRED,
     LISTING_HINT,
@@ -28,10 +29,9 @@ from asyncpq.storage.responses import (
     check_head_response,
     error_in_200,
 )
-from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.client import error_code, explain, response_of
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
-from asyncpq.storage.s3.listing_pages import ListPage, PageError, PageRequest, page_of_response
+from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
 from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import read_body

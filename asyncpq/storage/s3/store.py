@@ -59,7 +59,7 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
-    from asyncpq.storage.s3.listing_pages import ListedKey, ListPage, PageRequest
+    from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
     from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 
@@ -329,7 +329,7 @@ class S3Store(Unpicklable):
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
         """Return what a folder holds directly, by one page of ListObjectsV2."""
-        from asyncpq.storage.s3.listing_pages import PageRequest
+        from asyncpq.storage.s3.key_listing import PageRequest
 
         name, prefix = await self._split(url)
         root = bucket_url(url, prefix)
@@ -383,7 +383,7 @@ class S3Store(Unpicklable):
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the server's time in whole seconds since the epoch: from the Date header of a LIST or, where the
         server sends none, from a probe object that is written, listed and deleted."""
-        from asyncpq.storage.s3.listing_pages import PageRequest
+        from asyncpq.storage.s3.key_listing import PageRequest
 
         name, prefix = await self._split(url)
         exchange = (await self._bucket(name, url)).list(

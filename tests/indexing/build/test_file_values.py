@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.expressions.tokens import tokens
-from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.build.file_values import value_collector
 from asyncpq.indexing.index_model import NULL_KEY, UNKNOWN_KEY
-from asyncpq.indexing.key_encoding import normalised, text_key
+from asyncpq.indexing.key_encoding import may_hold, normalised, text_key
 from tests.indexing.value_rows import BATCH_ENDS, FILE, collected_rows, value_table
 from tests.predicates import COLUMNS, KINDS, array, arrays
 

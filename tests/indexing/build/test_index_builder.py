@@ -30,9 +30,10 @@ from asyncpq.errors import (
 from asyncpq.events import Event, FileEnded, Operation
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import build_executor
+from asyncpq.indexing.build.build_executor import SortedTables
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.build.sorting import ExternalSort, SortedTables
+from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
 from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.options import BuildOptions

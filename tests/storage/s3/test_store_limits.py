@@ -16,7 +16,7 @@ import asyncpq
 from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing.answers import LoggedRequest
+from asyncpq.testing.object_server import LoggedRequest
 from tests.store_backends import DATA, FAST_RETRIES, LIMITS, new_context, open_test_store, opened
 
 

@@ -23,8 +23,7 @@ from asyncpq.errors import (
 from asyncpq.storage.base import Store, WritableStore, writable
 from asyncpq.storage.s3 import writer as s3_writer
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
-from asyncpq.testing import Fault, ObjectServer
-from asyncpq.testing import answers as uploads
+from asyncpq.testing import Fault, ObjectServer, object_server
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store, retries_for
 
 pytestmark = pytest.mark.faults
@@ -56,7 +55,7 @@ BY_VERB = pytest.mark.parametrize(
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(s3_writer, "_PART_BYTES", PART)
-    monkeypatch.setattr(uploads, "_LEAST_PART_BYTES", PART)
+    monkeypatch.setattr(object_server, "_LEAST_PART_BYTES", PART)
     path = tmp_path / "large"
     path.write_bytes(LARGE)
     return path
