@@ -276,6 +276,7 @@ class ScanPlanner:
         request, types = self.request, {}
         where, bound = request.where, request.bound
         filter_: Filter | None = None
+        possible = where
         if where is not None and bound is not None and bound.where is where and bound.schema is view.schema:
             filter_, possible = bound.filter, bound.simple
         elif where is not None:
@@ -288,7 +289,7 @@ class ScanPlanner:
             if possible != where and not isinstance(possible, Constant):
                 filter_ = compile_filter(possible, types)  # the whole one was compiled only to raise its errors
         self._where = self._simplified
-        if filter_ is not None:
+        if filter_ is not None and possible is not None:
             self._where = fold_constants(possible, lambda name: view.constant(version, name))
             if self._where is not possible and not isinstance(self._where, Constant):
                 types = types or view.types(columns(self._where))
