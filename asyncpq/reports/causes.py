@@ -30,6 +30,7 @@ from asyncpq.reports.read_model import (
     Facts,
     ReadModel,
     Rounds,
+    Without,
     decode_work,
     decompression_work,
     dictionary_work,
@@ -110,8 +111,7 @@ def no_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(len(few), 'column chunk')} of {names_of(few)} ({size_text(num_bytes)}) came whole, since nothing "
         f"says where their pages are. Matching rows are in {plural(sum([len(item.wanted) for item in few]), 'page')}.",
         cures.advice("no-page-index"),
-        data=paged(facts.columns, model, instead),
-        more_s=model.undecoded(instead),
+        Without(data=paged(facts.columns, model, instead), more_s=model.undecoded(instead)),
         column=few[0].name,
         snippets=cures.pages(),
     )
@@ -129,8 +129,7 @@ def unused_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{reasons[0]}. {plural(len(affected), 'column chunk')} came whole "
         f"({size_text(sum([column.bytes for column in affected]))}).",
         "Write the file again with a newer writer.",
-        data=paged(facts.columns, model, wanted),
-        more_s=model.undecoded(wanted),
+        Without(data=paged(facts.columns, model, wanted), more_s=model.undecoded(wanted)),
         column=affected[0].name,
         snippets=cures.pages(),
     )
@@ -198,8 +197,7 @@ def _bounds(
         title,
         f"{read}.",
         cures.advice(rule, name),
-        data=data,
-        more_s=more_s,
+        Without(data=data, more_s=more_s),
         column=name,
         snippets=cures.CURES[rule](name),
     )
@@ -226,8 +224,7 @@ def _condition(facts: Facts, model: ReadModel, filters: Sequence[ColumnRead], re
         f"{what} cannot answer the condition on {name}",
         f"{read}: no order of the rows would rule out the others.",
         f"Build an index of the words or the parts of {name}, or add a condition on a column that is in order.",
-        data=paged(facts.columns, model, wanted),
-        more_s=model.undecoded(wanted),
+        Without(data=paged(facts.columns, model, wanted), more_s=model.undecoded(wanted)),
         column=name,
         snippets=cures.text_index(name),
     )
@@ -260,8 +257,7 @@ def _random_order(facts: Facts, model: ReadModel, key: ColumnRead, read: str) ->
         f"Rows are not in the order of {key.name}: bounds rule out little",
         f"{read}: the values of each page range over nearly all values.",
         cures.advice("random-order", key.name, has_filters=key.has_filter),
-        data=[pieces],
-        more_s=model.less_work(work, rows),
+        Without(data=[pieces], more_s=model.less_work(work, rows)),
         column=key.name,
         snippets=cures.sort(key.name),
     )
@@ -286,8 +282,10 @@ def huge_dictionary(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{size_text(sum([column.dictionary for column in large]))} of dictionaries of {names_of(large)} were needed "
         f"for {size_text(sum([sum([column.sizes[page] for page in column.fetched]) for column in large]))} of pages.",
         cures.advice(rule, worst.name),
-        data=[[*pieces_of(rest, fetched), *pieces_of(small, fetched, dictionaries=False)]],
-        more_s=model.less_work(model.decode_work - sum(map(dictionary_work, large))),
+        Without(
+            data=[[*pieces_of(rest, fetched), *pieces_of(small, fetched, dictionaries=False)]],
+            more_s=model.less_work(model.decode_work - sum(map(dictionary_work, large))),
+        ),
         column=worst.name,
         snippets=cures.without_dictionary([worst.name]),
     )
@@ -328,8 +326,7 @@ def huge_pages(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(sum([len(column.fetched) for column in large]), 'page')} of {', '.join(sorted(names)[:3])} of "
         f"{size_text(average)} each were read for {plural(facts.matches, 'row')}.",
         cures.advice("huge-pages"),
-        data=[pieces],
-        more_s=model.less_work(work, rows),
+        Without(data=[pieces], more_s=model.less_work(work, rows)),
         column=large[0].name,
         snippets=cures.pages(),
     )
@@ -349,8 +346,7 @@ def big_footer(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"Footers are large: {size_text(max(facts.footers))}",
         "The footer describes each column of each row group, and is needed before anything else is read.",
         cures.advice("big-footer"),
-        metadata=instead,
-        more_s=model.unplanned(facts.files_opened, small) if tails else 0.0,
+        Without(metadata=instead, more_s=model.unplanned(facts.files_opened, small) if tails else 0.0),
         snippets=cures.footers(),
     )
 
@@ -395,7 +391,7 @@ def throttled(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Send fewer requests at once (LimitOptions.max_connections), or spread keys over prefixes."
         if throttles
         else "See the statuses of the requests.",
-        more_s=sum(by_round.values()),
+        Without(more_s=sum(by_round.values())),
     )
 
 
@@ -413,7 +409,7 @@ def far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{rounds * latency_s * 1000:.0f} ms of {model.now_s * 1000:.0f} ms; within a region, {_NEAR_S * 1000:.0f} ms "
         "are usual.",
         "Run in the store's region, or share a cache close by.",
-        saves=(model.seconds(model.now) - near_s, 0, 0),
+        Without(saves=(model.seconds(model.now) - near_s, 0, 0)),
     )
 
 
@@ -432,7 +428,7 @@ def slow_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{size_text(num_bytes)} take {seconds_text(num_bytes / bandwidth)}; within a region, "
         f"{_FAST_BYTES_S / 1e6:.0f} MB/s and more are usual.",
         "Run in the store's region, or share a cache close by.",
-        saves=(model.seconds(model.now) - model.seconds(model.now, fast), 0, 0),
+        Without(saves=(model.seconds(model.now) - model.seconds(model.now, fast), 0, 0)),
     )
 
 
@@ -450,7 +446,7 @@ def wide_gaps(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"Requests read through gaps: {size_text(wasted)} between the pages",
         f"RequestOptions(gap_bytes={gap_bytes:,}) joins pages to one request, whatever the bytes between them cost.",
         "Leave gap_bytes out: the session then sets it by what requests and bytes cost at the store.",
-        data=[pieces],
+        Without(data=[pieces]),
         snippets={"asyncpq": "asyncpq.Session()  # without gap_bytes"},
     )
 
@@ -462,8 +458,7 @@ def slow_tier(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Parts came from the disk or the shared cache, not from memory",
         f"The read waited {seconds_text(model.caches_s)} for them, and sent no request meanwhile.",
         "Give the session more memory for its cache, or the cache on disk a faster disk.",
-        saves=(0.0, 0, 0),
-        more_s=model.caches_s,
+        Without(saves=(0.0, 0, 0), more_s=model.caches_s),
         snippets={"asyncpq": "asyncpq.Session(cache=asyncpq.CacheOptions(memory_bytes=1 << 30))"},
     )
 
@@ -486,7 +481,7 @@ def freshness(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(len(checks), 'request')} in {plural(len(alone), 'round')} asked the store whether files or the index "
         "have changed.",
         "Let reads use what is some seconds old: listing_max_age_s of open_dataset, max_age_s of the cache policy.",
-        saves=(model.seconds(alone), sum(map(len, alone.values())), size_of(alone)),
+        Without(saves=(model.seconds(alone), sum(map(len, alone.values())), size_of(alone))),
         snippets={"asyncpq": "await session.open_dataset(url, listing_max_age_s=60)"},
     )
 
@@ -505,8 +500,10 @@ def cold_cache(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(requests, 'request')} ({size_text(num_bytes)}) in {plural(len(left), 'round')} fetched metadata, "
         "which later reads of a session, or of a cache on disk, have already.",
         "Keep the session open, or give it a cache on disk or a shared one.",
-        saves=(model.seconds(left), requests, num_bytes),
-        more_s=model.unplanned(facts.files_opened, 0) if model.residual is model.metadata else 0.0,
+        Without(
+            saves=(model.seconds(left), requests, num_bytes),
+            more_s=model.unplanned(facts.files_opened, 0) if model.residual is model.metadata else 0.0,
+        ),
         snippets=cures.disk_cache(),
     )
 
@@ -536,9 +533,11 @@ def tiny_files(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(facts.files_opened, 'file')} were opened, each with requests of its own for footer and pages; "
         f"{plural(files, 'file')} of {size_text(FILE_BYTES)} would hold the same rows.",
         cures.advice("tiny-files"),
-        metadata=instead,
-        data=[[sum(parts) for parts in needed.values()]],
-        more_s=model.unplanned(files, sum(facts.footers) * files // facts.files_opened),
+        Without(
+            metadata=instead,
+            data=[[sum(parts) for parts in needed.values()]],
+            more_s=model.unplanned(files, sum(facts.footers) * files // facts.files_opened),
+        ),
         snippets=cures.compaction(),
     )
 
@@ -558,10 +557,12 @@ def no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{facts.files_opened:,} of {plural(facts.files_total, 'file')} were opened. Matching rows are in "
         f"{plural(len(matched), 'file')}.",
         cures.advice("no-index", name),
-        metadata=metadata,
-        data=[pieces_of(facts.columns, wanted)],
-        more_s=model.unplanned(len(matched) + 1, sum(facts.footers) * (len(matched) + 1) // facts.files_opened)
-        + model.undecoded(wanted),
+        Without(
+            metadata=metadata,
+            data=[pieces_of(facts.columns, wanted)],
+            more_s=model.unplanned(len(matched) + 1, sum(facts.footers) * (len(matched) + 1) // facts.files_opened)
+            + model.undecoded(wanted),
+        ),
         column=name,
         snippets=cures.index(name),
     )
@@ -582,10 +583,12 @@ def stale_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"The index is behind: it lacks {plural(behind, 'file')}",
         f"{plural(behind, 'file')} are newer than the index, and are opened and read without it.",
         "Refresh the index after files were written.",
-        metadata=rounds_of(record for record in kept if record.purpose in METADATA),
-        data=[pieces_of([column for column in facts.columns if column.url not in needless], fetched)],
-        more_s=model.unplanned(facts.files_opened - len(needless), sum(facts.footers) // 2)
-        + model.undecoded(lambda column: () if column.url in needless else column.fetched),
+        Without(
+            metadata=rounds_of(record for record in kept if record.purpose in METADATA),
+            data=[pieces_of([column for column in facts.columns if column.url not in needless], fetched)],
+            more_s=model.unplanned(facts.files_opened - len(needless), sum(facts.footers) // 2)
+            + model.undecoded(lambda column: () if column.url in needless else column.fetched),
+        ),
         snippets={"asyncpq": "await index.refresh()"},
     )
 
@@ -612,8 +615,7 @@ def slow_codec(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"Pages are compressed with {' and '.join(names)}, which is slow to decompress",
         f"Decoding took {seconds_text(model.decode_s)}; zstd takes a third of the time at a similar size.",
         cures.advice("slow-codec"),
-        saves=(0.0, 0, 0),
-        more_s=model.less_work(model.decode_work - less),
+        Without(saves=(0.0, 0, 0), more_s=model.less_work(model.decode_work - less)),
         column=slow[0].name,
         snippets=cures.codec(),
     )
@@ -636,8 +638,7 @@ def decode_bound(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"{plural(sum([len(column.fetched) for column in facts.columns]), 'page')} of {names_of(facts.columns)} took "
         f"{seconds_text(model.decode_s)} to decode, {name} about {most / max(model.decode_work, 1e-9):.0%} of that.",
         f"Leave {name} out of columns= where it is not needed, or ask for fewer rows.",
-        saves=(0.0, 0, 0),
-        more_s=model.less_work(model.decode_work - most),
+        Without(saves=(0.0, 0, 0), more_s=model.less_work(model.decode_work - most)),
         column=name,
         snippets={"asyncpq": "await file.read(columns=[...])  # or: LimitOptions(decode_threads=...)"},
     )
@@ -653,8 +654,7 @@ def filter_bound(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"The filter takes longest: its condition on {name} is expensive",
         f"Comparing rows took {seconds_text(model.filter_s)} of {seconds_text(model.now_s)}.",
         f"Add a condition on a column that is in order, or build an index of {name}, so that fewer rows are compared.",
-        saves=(0.0, 0, 0),
-        more_s=model.filter_s,
+        Without(saves=(0.0, 0, 0), more_s=model.filter_s),
         column=name,
         snippets=cures.text_index(name),
     )
@@ -669,8 +669,7 @@ def python(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "files: a process's first read loads modules, and other tasks, threads and programs take the processor.",
         "Keep the process and its session for the next reads (`asyncpq why --warm` shows the second one), and the "
         "event loop free.",
-        saves=(0.0, 0, 0),
-        more_s=model.unexplained_s,
+        Without(saves=(0.0, 0, 0), more_s=model.unexplained_s),
     )
 
 

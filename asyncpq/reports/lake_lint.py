@@ -119,14 +119,14 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
         detail = f"{num_files:,} files of {typical:,} bytes (median): a lookup opens each that nothing rules out."
         cure = f"Put them together to {fewer:,} of about {FILE_BYTES >> 20} MiB."
         after = _put_together(lake, files[len(files) // 2].subjects[column], -(-num_files // fewer), fewer, read)
-        found.append(_cause(lake, "tiny-files", "files are small", detail, cure, column, before, after))
+        found.append(_cause(lake, "tiny-files", "files are small", detail, cure, column, (before, after)))
     index = index_cost(indexed_lake([item.subjects[column] for item in files], num_files, in_order=read < 2))
     opening = min(size, lake.first_bytes)  # of the first file, for its columns
     after = LookupCost(index.requests + 1 + max(1.0, data.requests), index.num_bytes + opening + data.num_bytes, 0.0)
     if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
         detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."
         cure = advice("no-index", column)
-        found.append(_cause(lake, "no-index", "no external index of the column", detail, cure, column, before, after))
+        found.append(_cause(lake, "no-index", "no external index of the column", detail, cure, column, (before, after)))
     return found
 
 
@@ -176,9 +176,10 @@ def _of_deletes(lake: LakeFacts) -> list[Cause]:
 
 
 def _cause(
-    lake: LakeFacts, rule: str, title: str, detail: str, cure: str, column: str, before: LookupCost, after: LookupCost
+    lake: LakeFacts, rule: str, title: str, detail: str, cure: str, column: str, costs: tuple[LookupCost, LookupCost]
 ) -> Cause:
     prices = lake.prices
+    before, after = costs
 
     def seconds(cost: LookupCost) -> float:
         waves = max(1.0, cost.requests / prices.connections)

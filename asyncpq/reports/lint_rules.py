@@ -62,6 +62,15 @@ _LEAST_BYTES_SHARE: Final = 0.25  # or of its bytes, if these are at least so ma
 _LEAST_BYTES: Final = 64 * KIB
 
 
+@dataclass(frozen=True, slots=True)
+class Cured:
+    """The file and its lookups after a cure; None for what the cure does not change."""
+
+    shape: Shape | None = None
+    keys: KeyZones | None = None
+    model: LookupModel | None = None
+
+
 @dataclass(slots=True)
 class Subject:
     """The lookups by one column of one file, with the file's layout and the cost models that the rules of ``lint``
@@ -95,22 +104,12 @@ class Subject:
         return self.layout.version.metadata.schema.leaves[leaf].dotted
 
     def finding(
-        self,
-        rule: str,
-        title: str,
-        detail: str,
-        cure: str,
-        *,
-        shape: Shape | None = None,
-        keys: KeyZones | None = None,
-        model: LookupModel | None = None,
-        snippets: Snippets | None = None,
+        self, rule: str, title: str, detail: str, cure: str, *, after: Cured, snippets: Snippets | None = None
     ) -> Iterator[Cause]:
-        """Yield the finding of the rule ``rule`` if its cure saves enough. ``shape``, ``keys`` and ``model``
-        describe the file and its lookups after the cure; None means that the cure does not change them. The other
-        arguments are fields of :class:`asyncpq.reports.documents.Cause`."""
-        after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
-        saved = self.before - after
+        """Yield the finding of the rule ``rule`` if its cure saves enough. The other arguments are fields of
+        :class:`asyncpq.reports.documents.Cause`."""
+        cost = (after.model or self.model).mean_cost(after.shape or self.shape, after.keys or self.keys)
+        saved = self.before - cost
         share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
         least_share = _LEAST_BYTES_SHARE if saved.requests > -0.5 else 2 * _LEAST_BYTES_SHARE
         fewer = saved.num_bytes >= max(_LEAST_BYTES, least_share * self.before.num_bytes)
@@ -121,7 +120,7 @@ class Subject:
             id=rule,
             severity=severity(share),
             title=title,
-            detail=f"{detail} A lookup by {self.leaf.dotted} takes {cost_text(self.before)}; then {cost_text(after)}.",
+            detail=f"{detail} A lookup by {self.leaf.dotted} takes {cost_text(self.before)}; then {cost_text(cost)}.",
             saves_requests=round(saved.requests),
             saves_bytes=round(saved.num_bytes),
             saves_seconds=round(saved.seconds, 6),
@@ -196,11 +195,13 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     if subject.single_pages:
         detail += " Each chunk is one page."
         cure, snippets = "Write smaller pages and page indexes, or smaller row groups.", smaller_chunks()
-    findings = list(subject.finding("no-page-index", title, detail, cure, shape=there, snippets=snippets))
+    findings = list(subject.finding("no-page-index", title, detail, cure, after=Cured(shape=there), snippets=snippets))
     if not findings:  # all pages of the key may have it, so that they help little before rows are sorted
         in_order = replace(subject, keys=KeyZones(subject.keys.zones, is_sorted=True))
         detail += " This is what page indexes save once the rows are sorted."
-        findings = list(in_order.finding("no-page-index", title, detail, cure, shape=there, snippets=snippets))
+        findings = list(
+            in_order.finding("no-page-index", title, detail, cure, after=Cured(shape=there), snippets=snippets)
+        )
     yield from findings
 
 
@@ -260,7 +261,7 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
             f"{listed(large)} {'have' if len(large) > 1 else 'has'} pages of more than {PAGE_ROWS:,} rows or "
             f"{PAGE_BYTES // KIB} KiB: a lookup of one row reads and decodes a whole page of each.",
             advice("huge-pages"),
-            shape=with_pages(subject.shape, counts, subject.model.key, _bound_bytes(subject)),
+            after=Cured(shape=with_pages(subject.shape, counts, subject.model.key, _bound_bytes(subject))),
         )
 
 
@@ -281,7 +282,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
                 "no Bloom filter of the lookup column, and rows are in the order of another one",
                 f"Statistics leave {subject.before.row_groups:.1f} of {len(subject.shape.groups)} row groups to a key.",
                 advice("no-bloom-filter", subject.leaf.dotted),
-                shape=with_bloom_filters(subject.shape, subject.model.key),
+                after=Cured(shape=with_bloom_filters(subject.shape, subject.model.key)),
             )
         )
         if findings:
@@ -296,7 +297,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
         "rows are not sorted by the lookup column",
         detail,
         advice("random-order", subject.leaf.dotted, has_filters=has_blooms),
-        keys=KeyZones(subject.keys.zones, is_sorted=True),
+        after=Cured(keys=KeyZones(subject.keys.zones, is_sorted=True)),
     )
 
 
@@ -325,7 +326,7 @@ def page_bounds(subject: Subject) -> Iterator[Cause]:
         f"The page index gives all pages of a chunk of {subject.leaf.dotted} the same min and max, although their "
         "values differ: a lookup reads all pages of a row group. Polars 2.1 does so for columns with a dictionary.",
         advice("chunk-bounds"),
-        keys=_true_keys(subject),
+        after=Cured(keys=_true_keys(subject)),
     )
 
 
@@ -343,7 +344,7 @@ def bounds(subject: Subject) -> Iterator[Cause]:
         detail = "Values have long common beginnings, which is all that the bounds of pages hold."
     else:
         return
-    yield from subject.finding(rule, title, detail, advice(rule, subject.leaf.dotted), keys=_like(subject))
+    yield from subject.finding(rule, title, detail, advice(rule, subject.leaf.dotted), after=Cured(keys=_like(subject)))
 
 
 def _like(subject: Subject) -> KeyZones:
@@ -377,7 +378,7 @@ def no_statistics(subject: Subject) -> Iterator[Cause]:
         "the lookup column has no statistics",
         f"{without} of {len(subject.shape.groups)} row groups have no min and max of it: every lookup reads them.",
         advice("no-statistics", subject.leaf.dotted),
-        shape=replace(shape, groups=groups),
+        after=Cured(shape=replace(shape, groups=groups)),
     )
 
 
@@ -395,7 +396,7 @@ def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
         "the statistics of this writer are not believed",
         f"Min and max are there but not used: {reason}.",
         advice("statistics-not-believed"),
-        shape=replace(subject.shape, groups=groups),
+        after=Cured(shape=replace(subject.shape, groups=groups)),
     )
 
 
@@ -443,7 +444,7 @@ def row_groups(subject: Subject) -> Iterator[Cause]:
         title,
         f"{len(groups)} row groups have {rows:,.0f} rows and {size / MIB:,.2f} MiB on average.",
         f"Write row groups of about {advised:,} rows.",
-        shape=with_row_groups(subject.shape, advised, per_group),
+        after=Cured(shape=with_row_groups(subject.shape, advised, per_group)),
     )
 
 
@@ -464,7 +465,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
         f"({chunks:,} of chunks and their statistics, {key_values:,} of key-value metadata); the first GET has "
         f"{subject.model.tail_bytes:,}.",
         advice("big-footer"),
-        model=replace(subject.model, tail_bytes=advised),
+        after=Cured(model=replace(subject.model, tail_bytes=advised)),
         snippets=tail(advised),
     )
 
@@ -485,7 +486,7 @@ def wide_bounds(subject: Subject) -> Iterator[Cause]:
         "statistics hold long strings",
         f"{excess:,} of the footer's {shape.size - shape.footer_start:,} bytes are of bounds beyond 64 bytes.",
         "Truncate statistics to 64 bytes, or write none of columns with long values.",
-        shape=replace(shape, size=shape.size - excess),
+        after=Cured(shape=replace(shape, size=shape.size - excess)),
     )
 
 
@@ -527,7 +528,7 @@ def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: 
         "dictionaries were given up half-way" if given_up else "dictionaries are large",
         f"A lookup of one row reads the dictionary of {listed(names)} too: {size:,.0f} bytes.",
         advice(rule, listed(names)),
-        shape=shape,
+        after=Cured(shape=shape),
         snippets=without_dictionary(names),
     )
 
@@ -573,7 +574,7 @@ def no_dictionary(subject: Subject) -> Iterator[Cause]:
             "few values, and no dictionary",
             f"{rows:,} rows of {names[0]} have {distinct:,} distinct values; its pages have no dictionary.",
             f"Write {listed(names)} with a dictionary.",
-            shape=shape,
+            after=Cured(shape=shape),
             snippets=with_dictionary_of(names),
         )
 
@@ -591,7 +592,7 @@ def codecs(subject: Subject) -> Iterator[Cause]:
             f"{listed([subject.name(leaf) for leaf in plain])}: zstd makes "
             f"{sum(subject.ratios[leaf] for leaf in plain) / len(plain):.0%} of a page.",
             "Compress with zstd.",
-            shape=shape,
+            after=Cured(shape=shape),
         )
     slow = [leaf for leaf in subject.leaves if any(chunk.codec in SLOW_CODECS for chunk in subject.chunks(leaf))]
     if slow:

@@ -52,6 +52,26 @@ class Facts:
 
 
 Rounds = dict[int, list[int]]  # bytes of each request, by round
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """The read without a cause.
+
+    Attributes:
+        data, metadata: bytes of the requests, by round, that the read would need; None if the cause does not change
+            them.
+        saves: the saved seconds (as :meth:`ReadModel.seconds` has them), requests and bytes, instead of ``data`` and
+            ``metadata``.
+        more_s: the saved seconds that are not those of requests.
+    """
+
+    data: Sequence[Sequence[int]] | None = None
+    metadata: Rounds | None = None
+    saves: tuple[float, int, int] | None = None
+    more_s: float = 0.0
+
+
 TAIL_BYTES: Final = 64 * 1024  # they hold the footer of a file with few columns
 # The most that planning, or decoding, explains of its seconds: some milliseconds, and so many times its work.
 _EXPLAINED_S: Final = 0.005
@@ -133,11 +153,8 @@ class ReadModel:
         title: str,
         detail: str,
         cure: str,
+        without: Without,
         *,
-        data: Sequence[Sequence[int]] | None = None,
-        metadata: Rounds | None = None,
-        saves: tuple[float, int, int] | None = None,
-        more_s: float = 0.0,
         column: str | None = None,
         snippets: dict[str, str] | None = None,
     ) -> Iterator[Cause]:
@@ -145,12 +162,8 @@ class ReadModel:
 
         Args:
             id_, title, detail, cure, column, snippets: fields of :class:`asyncpq.reports.documents.Cause`.
-            data, metadata: bytes of the requests, by round, that the read would need without the cause; None if they
-                do not change.
-            saves: the saved seconds (as :meth:`seconds` has them), requests and bytes, instead of ``data`` and
-                ``metadata``.
-            more_s: the saved seconds that are not those of requests.
         """
+        data, metadata, saves = without.data, without.metadata, without.saves
         seconds, requests, num_bytes = saves or (0.0, 0, 0)
         if saves is None:
             kept = self.metadata if metadata is None else metadata
@@ -166,7 +179,7 @@ class ReadModel:
                 self.residual = metadata
             requests = self._requests - sum(map(len, instead.values()))
             num_bytes = self._bytes - size_of(instead)
-        seconds = min(seconds * self._scale + more_s, self.now_s)
+        seconds = min(seconds * self._scale + without.more_s, self.now_s)
         if seconds <= 0:
             return
         share = seconds / max(self.now_s, 1e-9)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from heapq import heappop, heappush
 from typing import Final, Literal, TypeVar
@@ -94,11 +94,9 @@ def delay_before_retry_s(
     attempt: int,
     options: RetryOptions,
     budget: RetryBudget,
-    now: float,
-    deadline: float | None = None,
+    left_s: float = math.inf,
     turns: int = 0,
     free: bool = False,
-    draw: Callable[[], float] = random.random,
 ) -> float:
     """Return how many seconds to wait after the failed attempt number ``attempt`` (from 1): exponential backoff with
     full jitter.
@@ -107,8 +105,7 @@ def delay_before_retry_s(
     in ``max_attempts``. A ``free`` retry takes nothing of the budget.
 
     Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
-    wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``). ``draw`` returns a
-    random number from 0 to 1.
+    wait, or the server's Retry-After, is not shorter than the ``left_s`` seconds until the read's deadline.
     """
     if failure.at_once:
         return 0.0
@@ -118,8 +115,8 @@ def delay_before_retry_s(
         if error.hint == error.default_hint:
             error.hint = _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
         raise error from failure.__cause__
-    delay = draw() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
-    if deadline is not None and now + max(delay, failure.retry_after_s) >= deadline:
+    delay = random.random() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
+    if max(delay, failure.retry_after_s) >= left_s:
         wish = f" (Retry-After: {failure.retry_after_s:g} s)" if failure.retry_after_s > delay else ""
         raise DeadlineExceededError(
             f"the read's deadline leaves no time for attempt {attempt + 1}: {error.message}{wish}",
@@ -447,7 +444,7 @@ class Attempts:
         self._pace = pace
         self._budget = budget
         self._options = options
-        self._deadline = None if options.read_timeout_s is None else began + options.read_timeout_s
+        self._deadline = math.inf if options.read_timeout_s is None else began + options.read_timeout_s
         self._served = pace.served
         self._turns = 0
         self.number: int = 1  # of the current attempt
@@ -476,8 +473,7 @@ class Attempts:
             attempt=self.number,
             options=options,
             budget=budget,
-            now=now,
-            deadline=self._deadline,
+            left_s=self._deadline - now,
             turns=self._turns,
             free=waits or (failure.known and self.number == 1),
         )

@@ -9,7 +9,7 @@ import pytest
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
-from asyncpq.reports.read_model import Facts, ReadModel, paged, pieces_of
+from asyncpq.reports.read_model import Facts, ReadModel, Without, paged, pieces_of
 from asyncpq.reports.story import ColumnRead
 
 PRICES = Prices.initial(RequestOptions(latency_s=0.1, bandwidth_bytes_s=1e6), LimitOptions())
@@ -42,12 +42,12 @@ def test_rounds_wait_for_one_another() -> None:
 
 def test_a_cause_saves_what_is_left_out() -> None:
     model = ReadModel(facts(record(1, 1_000, "tail"), record(2, 50_000), record(2, 60_000)))
-    (cause,) = model.cause("id", "title", "detail", "cure", data=[[10_000]])
+    (cause,) = model.cause("id", "title", "detail", "cure", Without(data=[[10_000]]))
     assert (cause["saves_requests"], cause["saves_bytes"]) == (1, 100_000)
     assert cause["saves_seconds"] == pytest.approx(0.1 + PRICES.request_s, abs=1e-6)
     assert cause["severity"] == "medium"
-    assert list(model.cause("id", "title", "detail", "cure", data=[[200_000]])) == []  # it would cost more
-    (nothing,) = model.cause("id", "title", "detail", "cure", data=[])
+    assert list(model.cause("id", "title", "detail", "cure", Without(data=[[200_000]]))) == []  # it would cost more
+    (nothing,) = model.cause("id", "title", "detail", "cure", Without(data=[]))
     assert nothing["saves_bytes"] == 110_000
 
 
