@@ -459,23 +459,20 @@ class Session(Unpicklable):
         check_keywords("optimize()", options, TargetKeywords, others=("sort_by", "zorder_by", "layout", "publish"))
         await self._ready("asyncpq.writing.optimize")
         from asyncpq.opening.datasets import DatasetOptions
-        from asyncpq.writing.optimize import optimize
+        from asyncpq.writing.optimize import Wanted, optimize
 
+        wanted = Wanted(
+            sort_by=sort_by,
+            zorder_by=zorder_by,
+            columns=columns,
+            where=where,
+            layout=layout,
+            kinds=kinds,
+            publish=publish,
+            building=building,
+        )
         with self._shown(progress):
-            return await optimize(
-                self._runtime,
-                source,
-                target,
-                sort_by,
-                zorder_by,
-                columns,
-                where,
-                layout,
-                kinds,
-                publish,
-                building,
-                DatasetOptions(**options),
-            )
+            return await optimize(self._runtime, source, target, wanted, DatasetOptions(**options))
 
     @contextmanager
     def progress(self) -> Iterator[None]:

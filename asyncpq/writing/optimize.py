@@ -166,22 +166,26 @@ class RowOrder:
         return tuple(SortedBy(column=name) for name in takewhile(is_same, self.keys))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The rows and files that a rewrite makes; :meth:`asyncpq.Session.optimize` describes the fields."""
+
+    sort_by: Sequence[str] | str
+    zorder_by: Sequence[str]
+    columns: Sequence[str] | None
+    where: Predicate | None
+    layout: WriteOptions | None
+    kinds: Sequence[IndexKind] | None
+    publish: Publish
+    building: BuildOptions
+
+
 async def optimize(
-    runtime: Runtime,
-    source: DatasetTarget,
-    target: object,
-    sort_by: Sequence[str] | str,
-    zorder_by: Sequence[str],
-    columns: Sequence[str] | None,
-    where: Predicate | None,
-    layout: WriteOptions | None,
-    kinds: Sequence[IndexKind] | None,
-    publish: Publish,
-    building: BuildOptions,
-    options: DatasetOptions,
+    runtime: Runtime, source: DatasetTarget, target: object, wanted: Wanted, options: DatasetOptions
 ) -> RewriteResult:
-    """Rewrite a dataset for lookups; :meth:`asyncpq.Session.optimize` describes the arguments."""
+    """Rewrite a dataset for lookups. Raises the errors of :meth:`asyncpq.Session.optimize`."""
     runtime.check()
+    columns, where, publish, building = wanted.columns, wanted.where, wanted.publish, wanted.building
     one_of("publish", publish, ("index", "plain"))
     folder = _folder(target)
     operation = runtime.operation("optimize", safe_url(folder))
@@ -190,8 +194,9 @@ async def optimize(
         await _refuse_overlap(dataset, folder)
         await check_target(runtime, folder)
         schema = _writable(output_schema(dataset.schema, columns, (), ()))
-        order = RowOrder(schema, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by), tuple(zorder_by))
-        layout = replace(layout or WriteOptions(), sorted_by=order.sorted_by())
+        sort_by = (wanted.sort_by,) if isinstance(wanted.sort_by, str) else tuple(wanted.sort_by)
+        order = RowOrder(schema, sort_by, tuple(wanted.zorder_by))
+        layout = replace(wanted.layout or WriteOptions(), sorted_by=order.sorted_by())
         check_options(schema, layout)
         work = _Rewrite(runtime, operation, dataset, folder, order, columns, where, layout, building)
         try:
@@ -201,7 +206,7 @@ async def optimize(
             raise
         with work.timed("commit"):
             try:
-                added = await add_files(runtime, folder, files, schema, kinds=kinds, options=building)
+                added = await add_files(runtime, folder, files, schema, kinds=wanted.kinds, options=building)
             except AsyncpqError as error:
                 if is_uncommitted(error):
                     await discard_job(runtime, folder, work.job)
