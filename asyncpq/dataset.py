@@ -24,7 +24,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions import has_open_literals, parse_where
-from asyncpq.expressions.quotes import hint_at_text
+from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan

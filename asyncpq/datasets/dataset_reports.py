@@ -15,8 +15,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.reports import why
 from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection, Lint
 from asyncpq.reports.inspection import inspect_version
-from asyncpq.reports.lake_lint import LakeFacts, lint_lake
-from asyncpq.reports.lint import Linted, lint_document, lint_version, prices_text
+from asyncpq.reports.lint import LakeFacts, Linted, lint_document, lint_lake, lint_version, prices_text
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.urls import safe_url

@@ -21,7 +21,7 @@ from asyncpq.decoding.arrow import BINARIES
 from asyncpq.decoding.shredded_variant import restoring, variant_names
 from asyncpq.errors import CorruptFileError, PredicateTypeError, UnsupportedFeatureError
 from asyncpq.expressions import VariantTest
-from asyncpq.expressions.variant import Path
+from asyncpq.expressions.tree import Path
 
 _TYPES: Final = {
     "int8": pa.int8(),

@@ -35,7 +35,7 @@ from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegmen
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, named_error, run_on_worker
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.build.build_executor import OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask

@@ -31,9 +31,9 @@ from asyncpq.expressions import (
     replace_atoms,
     tree,
 )
-from asyncpq.expressions.quotes import hint_at_text
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars
 from asyncpq.expressions.sql import num_joined
+from asyncpq.expressions.tree import hint_at_text
 from asyncpq.scan.request import LookupKeys
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from asyncpq.expressions.tree import Like as Like
 from asyncpq.expressions.tree import Not as Not
 from asyncpq.expressions.tree import Or as Or
 from asyncpq.expressions.tree import StartsWith as StartsWith
+from asyncpq.expressions.tree import VariantTest as VariantTest
 from asyncpq.expressions.tree import atoms as atoms
 from asyncpq.expressions.tree import columns as columns
 from asyncpq.expressions.tree import is_nan as is_nan
 from asyncpq.expressions.tree import replace_atoms as replace_atoms
-from asyncpq.expressions.variant import VariantTest as VariantTest

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 from asyncpq.checkpoints import paused, sorted_distinct
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.expressions.tree import FunctionTest
-from asyncpq.expressions.variant import VariantTest
+from asyncpq.expressions.tree import FunctionTest, VariantTest
 from asyncpq.records import dataclass
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.expressions.simplify import with_key_sets
 from asyncpq.expressions.tokens import tokens
-from asyncpq.expressions.tree import Expression
-from asyncpq.expressions.variant import Path, VariantTest, variant_path, variant_type
+from asyncpq.expressions.tree import Expression, Path, VariantTest, variant_path, variant_type
 
 _OPS: dict[str, tree.CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ACCEPTED = (

@@ -18,11 +18,18 @@ from typing import Any, Final, NoReturn
 from asyncpq.checkpoints import checkpoint
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
-from asyncpq.expressions.quotes import text_hint
 from asyncpq.expressions.scalars import RelativeTime, Scalar, Untyped
 from asyncpq.expressions.sql_literals import interval, typed_literal
-from asyncpq.expressions.tree import Expression, Function, FunctionTest
-from asyncpq.expressions.variant import Path, VariantTest, variant_path, variant_type
+from asyncpq.expressions.tree import (
+    Expression,
+    Function,
+    FunctionTest,
+    Path,
+    VariantTest,
+    text_hint,
+    variant_path,
+    variant_type,
+)
 
 _SHOWN: Final = 100  # characters of a part in an error
 _DIGITS: Final = 400  # before or behind the point: more than any column holds

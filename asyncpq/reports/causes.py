@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from asyncpq.expressions.tree import ColumnComparison, Contains, HasPhrase, HasTokens, Like, atoms
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.reports import cures
-from asyncpq.reports.lake_lint import FILE_BYTES, MANY_FILES, SMALL_FILE
+from asyncpq.reports.lint import FILE_BYTES, MANY_FILES, SMALL_FILE
 from asyncpq.reports.lint_rules import LARGE_DICTIONARY
 from asyncpq.reports.lookup_cost import has_large_pages, page_count
 from asyncpq.reports.read_model import (

@@ -42,7 +42,7 @@ from asyncpq.expressions import (
     with_conditions,
     without_contradictions,
 )
-from asyncpq.expressions.quotes import hint_at_text
+from asyncpq.expressions.tree import hint_at_text
 from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource

@@ -22,7 +22,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import IsNull, Not, columns
 from asyncpq.expressions.simplify import conjunction
 from asyncpq.indexing import Index
-from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.index_query import OpenIndex

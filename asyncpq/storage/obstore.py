@@ -58,10 +58,13 @@ from asyncpq.storage.base import (
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import ListingLimit, RetryableError
 from asyncpq.storage.responses import (
+    COMPARED,
+    SIZE_FIRST,
     TRANSIENT,
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
+    ServerTraits,
     check_head_response,
     check_range_response,
     empty,
@@ -72,7 +75,6 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
-from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (

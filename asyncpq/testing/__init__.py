@@ -1,6 +1,6 @@
 """Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
 
-`object_server` is an S3 server in the test's process with the faults of `faults`. `stores` wraps a session's stores to
+`object_server` is an S3 server in the test's process, with faults. `stores` wraps a session's stores to
 record, delay or fail their calls. A contract is a set of checks that every implementation of an interface must pass:
 the `*_contract` modules check your own stores, cache tiers, index backends and catalogs. `traces` records and replays
 the accesses of a memory cache.
@@ -11,8 +11,7 @@ from __future__ import annotations
 from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
-from asyncpq.testing.faults import CATALOGUE, Fault, Scene
-from asyncpq.testing.object_server import Answer, LoggedRequest, ObjectServer, ServedObject
+from asyncpq.testing.object_server import CATALOGUE, Answer, Fault, LoggedRequest, ObjectServer, Scene, ServedObject
 from asyncpq.testing.store_contract import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.stores import (
     FaultStore,

@@ -15,7 +15,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.variants import part_type, reading_parts
 from asyncpq.errors import AsyncpqError, CorruptFileError, PredicateTypeError, UnsupportedFeatureError
 from asyncpq.expressions import VariantTest, col
-from asyncpq.expressions.variant import variant_type
+from asyncpq.expressions.tree import variant_type
 from tests.variants import MISSING, PLAIN, SPARK_CASTS, SPARK_TYPES, encode, metadata, names_of, plain, shredded
 
 # Not done as Spark: texts of objects and arrays, and of bytes that are no text; times of today.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asyncpq import col
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.variant import VariantTest, variant_path, variant_type
+from asyncpq.expressions.tree import VariantTest, variant_path, variant_type
 
 NAMES = st.text(st.characters(exclude_characters="'?", exclude_categories=["Cs"]), min_size=1, max_size=8)
 

@@ -32,7 +32,7 @@ import pytest
 import asyncpq
 from asyncpq.fsspec import AsyncpqFileSystem
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
-from asyncpq.testing.faults import CATALOGUE, Scene
+from asyncpq.testing.object_server import CATALOGUE, Scene
 from tests.fsspec.conftest import DATA, TABLE, Filesystems, parquet, requests
 from tests.store_backends import FAST_TIMEOUTS
 

@@ -16,7 +16,7 @@ from asyncpq.indexing import Footers, Keys
 from asyncpq.metrics import RequestRecord
 from asyncpq.objects.prices import Prices
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.lake_lint import IndexedLake, LakeFacts, index_cost, lint_lake
+from asyncpq.reports.lint import IndexedLake, LakeFacts, index_cost, lint_lake
 from asyncpq.testing import ObjectServer
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, rules, some_keys, trips

@@ -16,8 +16,7 @@ from yarl import URL
 import asyncpq
 from asyncpq import col
 from asyncpq.storage.base import RangeResult, Validator
-from asyncpq.storage.http import HttpStore
-from asyncpq.storage.redirects import Redirect, RedirectTarget
+from asyncpq.storage.http import HttpStore, Redirect, RedirectTarget
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from tests.predicates import oracle
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store

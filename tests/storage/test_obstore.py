@@ -40,8 +40,7 @@ from asyncpq.storage.base import Guarantee, ObjectExistsError, Store, StoredObje
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.obstore import ObstoreBucket, ObstoreExchange
-from asyncpq.storage.responses import RangeRequest
-from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST
+from asyncpq.storage.responses import COMPARED, SIZE_FIRST, RangeRequest
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
 from tests.leaks import assert_back_to, held
 from tests.store_backends import (

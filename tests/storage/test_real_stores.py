@@ -29,7 +29,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing import FolderBackend, Footers, Keys
 from asyncpq.storage.base import WritableStore, writable
-from asyncpq.storage.server_traits import SIZE_FIRST
+from asyncpq.storage.responses import SIZE_FIRST
 from tests.costs import cost_of
 from tests.real_stores import STORES, RealStore
 from tests.store_backends import new_context, open_test_store

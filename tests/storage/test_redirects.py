@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError
-from asyncpq.storage.redirects import Redirect, RedirectTarget, next_target
+from asyncpq.storage.http import Redirect, RedirectTarget, next_target
 from asyncpq.storage.responses import RangeRequest
 
 REQUEST = RangeRequest(0, 10, "https://data.example/a/b.parquet")

@@ -2,7 +2,7 @@
 
 They store segments (sorted rows of one index table) and manifests (bytes with a number), and return manifests, and the
 rows of segments in key ranges. :func:`open_backend` finds the backend for a url. ``folder`` writes Parquet or JSON
-files to object stores (``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process.
+files to object stores, ``sql`` and ``valkey`` use servers, ``memory_backend`` this process.
 ``sorted_rows`` has shared code.
 
 A new backend is a module, a name and perhaps a scheme here, and a name in ``asyncpq.indexing``. It passes the checks

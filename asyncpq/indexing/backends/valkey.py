@@ -26,7 +26,7 @@ from asyncpq.errors import (
     install_hint,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.objects import decode_latest, encode_latest
+from asyncpq.indexing.backends.folder import decode_latest, encode_latest
 from asyncpq.indexing.backends.sorted_rows import (
     KeyGroups,
     OrderCheck,

@@ -28,8 +28,8 @@ from yarl import URL
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
 from asyncpq.storage.aiohttp_wire import HostResolver, aiohttp_failure
 from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.http import RedirectedError
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
-from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, other_scheme, redirected
 from asyncpq.storage.s3.config import CUSTOMER_KEY_HEADERS, customer_key, is_directory_bucket
 from asyncpq.storage.s3.sigv4 import Credentials, Route

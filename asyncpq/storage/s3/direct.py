@@ -26,6 +26,7 @@ from asyncpq.storage.responses import (
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
+    ServerTraits,
     check_head_response,
     check_range_response,
     error_for,
@@ -37,7 +38,6 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
-from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from asyncpq.storage.responses import (
     ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
+    ServerTraits,
     check_head_response,
     error_in_200,
 )
@@ -33,7 +34,6 @@ from asyncpq.storage.s3.client import error_code, explain, response_of
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
-from asyncpq.storage.server_traits import ServerTraits
 from asyncpq.storage.wire import read_body
 
 if TYPE_CHECKING:

@@ -36,12 +36,21 @@ from asyncpq.storage.base import (
     time_of_probe,
 )
 from asyncpq.storage.limits import ListingLimit
-from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
+from asyncpq.storage.responses import (
+    COMPARED,
+    SIZE_FIRST,
+    UNKNOWN_SIZE,
+    RangeIgnoredError,
+    RangeRequest,
+    ServerTraits,
+    ask_size,
+    find_size,
+    guarantee_of,
+)
 from asyncpq.storage.s3.config import check_key_transport, customer_key, is_directory_bucket
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
 from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
-from asyncpq.storage.server_traits import COMPARED, SIZE_FIRST, ServerTraits, ask_size, find_size
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (

@@ -12,8 +12,8 @@ import pytest
 import asyncpq
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing import FolderBackend, JsonBackend
-from asyncpq.indexing.backends import objects
-from asyncpq.indexing.backends.objects import decode_latest, encode_latest
+from asyncpq.indexing.backends import folder
+from asyncpq.indexing.backends.folder import decode_latest, encode_latest
 from asyncpq.indexing.index_model import MAX_SNAPSHOT
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker
@@ -85,7 +85,7 @@ async def test_names_that_are_no_numbers_of_manifests() -> None:
 
 
 async def test_a_manifest_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_MANIFEST_BYTES", 1000)
+    monkeypatch.setattr(folder, "_MANIFEST_BYTES", 1000)
     async with ObjectServer() as server, asyncpq.Session(server.storage_options) as session:
         backend = FolderBackend(session, "s3://bucket/index")
         server.put(f"bucket/index/manifests/{1:020d}.json", bytes(1000))
