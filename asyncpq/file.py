@@ -478,12 +478,7 @@ class File(Unpicklable):
         return operation
 
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
-        return self._planner(request, self._operation(name))
-
-    def _planner(self, request: ScanRequest, operation: Operation) -> ScanPlanner:
-        planner = ScanPlanner(self._source, request, self._version, operation)
-        planner.adopt = self._adopt
-        return planner
+        return ScanPlanner(self._source, request, self._version, self._operation(name), self._adopt)
 
     def _scan(
         self,
@@ -518,9 +513,9 @@ class File(Unpicklable):
     async def _collect(self, request: ScanRequest, operation: Operation) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
-        file = OneFile(self._planner(request, operation), scan=False)
         with operation:
             async with runtime.deadline(url):
+                file = OneFile(ScanPlanner(self._source, request, self._version, operation, self._adopt), scan=False)
                 ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
             plan = file.plan
             assert plan is not None, "a file that was read was planned"

@@ -107,7 +107,11 @@ class MemoryCache:
         """Return the value of ``key``; None if the cache lacks it. With ``scan``, the caller is a scan: an entry on
         probation stays there. Otherwise it moves to ``main``."""
         with self._lock:
-            return self._get(key, scan)
+            value = self._main.entries.get(key)
+            if value is None:
+                return self._get(key, scan)
+            self._main.entries.move_to_end(key)
+            return value
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
         """Return the value of each key in order, None for a missing one, as :meth:`get` does; take the lock once."""
@@ -199,7 +203,9 @@ class MemoryCache:
         if key in main.entries:
             main.pop(key)
         if weight <= self.max_bytes:
-            self._make_room(weight)
+            used = main.weight + self._probation.weight + REMEMBERED_BYTES * len(self._remembered)
+            if used + weight > self.max_bytes:
+                self._make_room(weight)
             main.put(key, value, weight)
 
     def _used(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
-from asyncpq.storage.threads import shared_context
+from asyncpq.storage.threads import shared_context, work_owner
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -124,7 +124,8 @@ class SingleFlight:
             not_begun.pop().began = time.monotonic()
             return await fetch()
 
-        task = asyncio.get_running_loop().create_task(begin(), context=shared_context())
+        context = None if work_owner.get() is None else shared_context()
+        task = asyncio.get_running_loop().create_task(begin(), context=context)
         flight = Flight(task)
         not_begun.append(flight)
         names = tuple(keys)

@@ -209,6 +209,12 @@ def claimed_size(data: memoryview, codec: int) -> int | None:
     if codec == Codec.ZSTD:
         return _zstd_content_size(data)
     if codec == Codec.SNAPPY and len(data):
+        size = shift = 0
+        for byte in data[:4]:
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return size
+            shift += 7
         return CompactReader(bytes(data[:10])).varint()
     return None
 

@@ -179,6 +179,13 @@ class FilterCompiler:
 
     def compile(self, expr: Expression) -> Filter:
         """Compile a predicate for this compiler's columns, as :func:`compile_filter` does."""
+        if isinstance(expr, tree.Comparison) and (known := self._compared.get(expr.column)) is not None:
+            column, type_, convert = known  # as of most lookups
+            scalar = None if convert is None else exact_scalar(expr.value, type_, convert)
+            if scalar is not None:
+                compare = COMPARE[_FLIPPED[expr.op]]
+                evaluate = _on_values(column, lambda values: compare([scalar, values]))
+                return Filter(expr, evaluate, (column.key,), (), 1)
         compiler = _Compiler(self.types, self._compared)
         evaluate = compiler.compile(expr)
         return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms), int(1 + compiler.cost))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import checkpoint
+from asyncpq.checkpoints import checkpoint, checks
 from asyncpq.decoding.arrow import FEW_ROWS, few_copied, held_bytes, join, take_rows, typed_error
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
@@ -247,7 +247,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     ) -> PackedPage | None:
         """Open the page ``runs[number]``, and some after it at once, unless they are kept."""
         if not opened:
-            checkpoint()
+            if checks:  # some thread runs work that may stop
+                checkpoint()
             some: list[DataPage] = []
             for page in runs[number : number + (1 if self._keep is not None else _OPENED_PAGES)]:
                 if not isinstance(page, DataPage):
@@ -259,7 +260,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):
             return [run.attached(self.dictionary, self._decoder.leaf.dotted) if run.lacks_dictionary else run]
-        checkpoint()
+        if checks:
+            checkpoint()
         pages = run if isinstance(run, list) else [run.page if isinstance(run, PackedPage) else run]
         self.pages_decoded += len(pages)
         if self._keep is None:

@@ -40,8 +40,8 @@ def page_header(
 def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
     """Raise CorruptFileError if only some data pages of a chunk have a CRC, since a changed page might then pass.
 
-    ``seen``, which is updated, maps ``chunk.start`` to whether the chunk's earlier pages have a CRC.
+    ``seen``, which is updated, maps ``chunk.data_page_offset`` to whether the chunk's earlier pages have a CRC.
     """
     has_crc = header.crc is not None
-    if seen.setdefault(chunk.start, has_crc) != has_crc:
+    if seen.setdefault(chunk.data_page_offset, has_crc) != has_crc:
         raise CorruptFileError("some data pages of a column chunk have a CRC and others do not", column=leaf.dotted)

@@ -83,7 +83,7 @@ def open_sources(
     alone: dict[int, dict[int, PagedSource | StreamedSource]] = {}
     for position, column in enumerate(plan.columns):
         leaf, paged = column.chunk.leaf, column.offsets is not None
-        chunk = version.chunk(group, leaf)
+        chunk = version.valid_chunks.get((group, leaf)) or version.chunk(group, leaf)
         decoder = shape.decoders.get(leaf)
         if decoder is None and version.decryption is None:
             as_dictionary = column.field in shape.dictionaries
@@ -234,7 +234,9 @@ class RowGroupReader:
         self.plan = plan
         self._shape = shape
         self._version = version
-        self._calendars = version.metadata.calendars
+        metadata = version.metadata
+        known = metadata.known_calendars  # as of most reads
+        self._calendars = metadata.calendars if known is None else known
         self.sources: ColumnSources = open_sources(version, plan, shape, keep, keep_part)
         # bounds the bytes that fetched items decode to
         self.estimate: SizeEstimate = SizeEstimate(version, plan, self.sources.slots)

@@ -84,13 +84,13 @@ class Freshness:
 
     def point_to(self, version: ObjectVersion, sent: float) -> None:
         """Record in every cache tier that the object had ``version`` at ``sent``, unless a newer version is known."""
-        pointer = self.pointer()
-        if pointer is None or not pointer.validator.same_version(version.validator):
+        pointer, validator = self.pointer(), version.validator
+        if pointer is None or not (pointer.validator is validator or pointer.validator.same_version(validator)):
             if pointer is not None and sent <= pointer.validated_at:
                 return  # the known version is newer
-            pointer = Pointer(version.validator, sent)
+            pointer = Pointer(validator, sent)
             self.keep(pointer)
-            if self.is_outdated(version.validator):
+            if self.is_outdated(validator):
                 del self._runtime.outdated[self.key]  # it is back
         elif sent > pointer.validated_at:
             pointer.validated_at = sent

@@ -102,7 +102,7 @@ class PageIndexes:
             wanted = [made[place] for request, _, _ in bounded if (place := (request.row_group, request.leaf)) in made]
             steps += sum([len(index.bounds or b"") for index in wanted]) // _BYTES_A_STEP
             await runtime.off_loop(partial(self._bound_all, bounded), steps)
-        else:
+        elif bounded:
             self._bound_all(bounded)
 
     def _bound_all(self, bounded: Sequence[tuple[IndexRequest, IndexedChunk, Any]]) -> None:

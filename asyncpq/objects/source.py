@@ -52,9 +52,11 @@ class Tail(NamedTuple):
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
         """Return the bytes of the parts that lie completely within the tail, by key."""
-        return {
-            key: self.data[key.start - self.start : key.stop - self.start] for key in keys if key.start >= self.start
-        }
+        parts: dict[ContentKey, bytes] = {}
+        for key in keys:
+            if key.start >= self.start:
+                parts[key] = self.data[key.start - self.start : key.stop - self.start]
+        return parts
 
 
 class PackedTail(NamedTuple):

@@ -174,7 +174,9 @@ class FileVersion(ObjectVersion):
         self.has_grown: bool = True  # its weight may have changed since it was put into the memory cache
         self.chunks: dict[tuple[int, int], Any] = {}  # kept by objects.page_indexes, by row group and leaf
         self._recent_weight = 0
-        self._valid_chunks: dict[tuple[int, int], ColumnChunk] = {}
+        self.valid_chunks: dict[
+            tuple[int, int], ColumnChunk
+        ] = {}  # those that :meth:`chunk` has checked, by row group and leaf
 
     @property
     def weight(self) -> int:
@@ -294,7 +296,7 @@ class FileVersion(ObjectVersion):
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
         """Return a column chunk whose offsets were checked against the object. Raises CorruptFileError or
         UnsupportedFeatureError, with url and column, if the chunk cannot be read."""
-        valid = self._valid_chunks.get((row_group, leaf))
+        valid = self.valid_chunks.get((row_group, leaf))
         if valid is not None:
             return valid
         chunk = self.metadata.row_groups[row_group].chunk(leaf)
@@ -313,5 +315,5 @@ class FileVersion(ObjectVersion):
             validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
         except FormatError as error:
             raise error.locate(url=self.url, column=schema_leaf.dotted) from None
-        self._valid_chunks[row_group, leaf] = chunk
+        self.valid_chunks[row_group, leaf] = chunk
         return chunk

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import (
     DICTIONARY_ENCODINGS,
+    KNOWN_ENCODINGS,
+    READ_CODECS,
     ColumnChunk,
     Encoding,
     PageType,
@@ -203,10 +205,9 @@ def _unusual_header(data: bytes | memoryview, offset: int, max_bytes: int, compl
 
 
 def _page_header(fields: Fields, size: int) -> PageHeader:
-    code = _number(fields, 1, "type")
+    code, uncompressed, compressed = _numbers(fields, _SIZES)
     # Unknown page types are skipped like index pages. The chunk's number of values shows if any are missing.
     page_type = _PAGE_TYPES[code] if code < len(_PAGE_TYPES) else PageType.INDEX_PAGE
-    uncompressed, compressed = _number(fields, 2, "uncompressed size"), _number(fields, 3, "compressed size")
     crc = fields.get(4)
     crc = crc & 0xFFFFFFFF if type(crc) is int else None
     if page_type is PageType.INDEX_PAGE:
@@ -214,22 +215,27 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
     content = fields.get(PAGE_HEADER_FIELDS[page_type])
     if not isinstance(content, dict):
         raise CorruptFileError(f"a page header of type {page_type.name} lacks the struct that this type requires")
-    num_values = _number(content, 1, "number of values")
-    encoding = _number(content, 4 if page_type is PageType.DATA_PAGE_V2 else 2, "encoding")
-    header = PageHeader(page_type, size, compressed, uncompressed, crc, num_values, encoding)
     if page_type is PageType.DATA_PAGE:
-        return header._replace(
-            def_encoding=_number(content, 3, "encoding of definition levels"),
-            rep_encoding=_number(content, 4, "encoding of repetition levels"),
-        )
+        values, encoding, definition, repetition = _numbers(content, _V1_FIELDS)
+        header = PageHeader(page_type, size, compressed, uncompressed, crc, values, encoding)
+        return header._replace(def_encoding=definition, rep_encoding=repetition)
     if page_type is PageType.DICTIONARY_PAGE:
-        return header
+        values, encoding = _numbers(content, _DICTIONARY_FIELDS)
+        return PageHeader(page_type, size, compressed, uncompressed, crc, values, encoding)
+    values, encoding, def_bytes, rep_bytes = _numbers(content, _V2_FIELDS)
     return _checked_v2(
-        header._replace(
+        PageHeader(
+            page_type,
+            size,
+            compressed,
+            uncompressed,
+            crc,
+            values,
+            encoding,
             num_rows=_advisory(content, 3),
             num_nulls=_advisory(content, 2),
-            def_levels_bytes=_number(content, 5, "length of definition levels"),
-            rep_levels_bytes=_number(content, 6, "length of repetition levels"),
+            def_levels_bytes=def_bytes,
+            rep_levels_bytes=rep_bytes,
             is_compressed=content.get(7) is not False,
         )
     )
@@ -250,11 +256,26 @@ def _advisory(fields: Fields, field_id: int) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
-def _number(fields: Fields, field_id: int, name: str) -> int:
-    value = fields.get(field_id)
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise CorruptFileError(f"a page header's {name} is missing or out of range: {value!r}")
-    return value
+_SIZES: Final = {1: "type", 2: "uncompressed size", 3: "compressed size"}
+_DICTIONARY_FIELDS: Final = {1: "number of values", 2: "encoding"}
+_V1_FIELDS: Final = {**_DICTIONARY_FIELDS, 3: "encoding of definition levels", 4: "encoding of repetition levels"}
+_V2_FIELDS: Final = {
+    1: "number of values",
+    4: "encoding",
+    5: "length of definition levels",
+    6: "length of repetition levels",
+}
+
+
+def _numbers(fields: Fields, names: Mapping[int, str]) -> list[int]:
+    """Return the fields with the ids that ``names`` has, which are not negative."""
+    numbers: list[int] = []
+    for field_id, name in names.items():
+        value = fields.get(field_id)
+        if type(value) is not int or not 0 <= value < 1 << 31:
+            raise CorruptFileError(f"a page header's {name} is missing or out of range: {value!r}")
+        numbers.append(value)
+    return numbers
 
 
 # -- checks -----------------------------------------------------------------------------------------
@@ -277,8 +298,8 @@ def check_page_header(
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
-    reason = unsupported((header.encoding,) if is_data else (), chunk.codec)
-    if reason is not None:
+    if (is_data and header.encoding not in KNOWN_ENCODINGS) or chunk.codec not in READ_CODECS:
+        reason = unsupported((header.encoding,) if is_data else (), chunk.codec)
         raise UnsupportedFeatureError(f"the column has {reason}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("the file has an index page where a data or dictionary page is expected")

@@ -87,17 +87,17 @@ DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE
 def unsupported(encodings: Iterable[int], codec: int) -> str | None:
     """Return why pages of these encodings, compressed with this codec, are not read: what "a column has"; None if they
     are."""
-    unknown = sorted(set(encodings) - _KNOWN_ENCODINGS)
+    unknown = sorted(set(encodings) - KNOWN_ENCODINGS)
     if unknown:
         return f"pages of the encoding {unknown[0]}, which asyncpq does not know"
-    if codec not in _READ_CODECS:
+    if codec not in READ_CODECS:
         name = Codec(codec).name if codec == Codec.LZO else str(codec)
         return f"pages compressed with the codec {name}, which asyncpq does not read"
     return None
 
 
-_KNOWN_ENCODINGS: Final = frozenset(map(int, Encoding))
-_READ_CODECS: Final = frozenset(map(int, Codec)) - {Codec.LZO}
+KNOWN_ENCODINGS: Final = frozenset(map(int, Encoding))
+READ_CODECS: Final = frozenset(map(int, Codec)) - {Codec.LZO}
 
 
 class PageType(enum.IntEnum):

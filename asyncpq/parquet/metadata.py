@@ -69,7 +69,7 @@ class FileMetadata:
     calendar_mode: CalendarMode = "rebase"  # how values in the calendar of old Spark versions are read
     writer_faults: WriterFaults = field(init=False)
     _key_values: dict[str, str | None] | None = field(default=None, init=False)
-    _calendars: dict[int, LegacyCalendar] | None = field(default=None, init=False)
+    known_calendars: dict[int, LegacyCalendar] | None = field(default=None, init=False)
     _unparsed_weight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -90,9 +90,9 @@ class FileMetadata:
     def calendars(self) -> Mapping[int, LegacyCalendar]:
         """The columns whose values are rebased or refused, by the leaf's ordinal; none if ``calendar_mode`` is
         "ignore"."""
-        if self._calendars is None:
-            self._calendars = {} if self.calendar_mode == "ignore" else self.legacy_calendars()
-        return self._calendars
+        if self.known_calendars is None:
+            self.known_calendars = {} if self.calendar_mode == "ignore" else self.legacy_calendars()
+        return self.known_calendars
 
     def legacy_calendars(self) -> dict[int, LegacyCalendar]:
         """Return the columns in the calendar of old Spark versions, by the leaf's ordinal, whatever ``calendar_mode``

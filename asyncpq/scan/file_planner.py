@@ -55,7 +55,7 @@ from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.page_planner import PagePlanner, row_group_zone, row_group_zones
-from asyncpq.scan.request import ScanRequest, where_steps
+from asyncpq.scan.request import BoundPredicate, ScanRequest, bind, where_steps
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
@@ -88,18 +88,23 @@ _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns
 class ScanPlanner:
     """Plans a request for one file, and plans again if the object has changed.
 
-    ``version`` is the version that the file's handle knows.
-
-    Attributes:
-        adopt: called with the version of each plan, unless it is the handle's, so that the handle uses it too.
+    ``version`` is the version that the file's handle knows; ``adopt``, if set, is called with the version of each other
+    plan, so that the handle uses it too.
     """
 
-    def __init__(self, source: ObjectSource, request: ScanRequest, version: FileVersion, operation: Operation) -> None:
+    def __init__(
+        self,
+        source: ObjectSource,
+        request: ScanRequest,
+        version: FileVersion,
+        operation: Operation,
+        adopt: Callable[[FileVersion], None] | None = None,
+    ) -> None:
         self.source = source
         self.request: ScanRequest = request
         self.version: FileVersion | None = version
         self._adopted = version
-        self.adopt: Callable[[FileVersion], None] | None = None
+        self._adopt = adopt
         self.operation = operation
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
@@ -182,8 +187,8 @@ class ScanPlanner:
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:
             self._adopted = version
-            if self.adopt is not None:
-                self.adopt(version)
+            if self._adopt is not None:
+                self._adopt(version)
         num_bytes = plan.num_bytes()
         source.describe(metrics)
         read.planned(self.other_bytes + num_bytes)
@@ -273,33 +278,31 @@ class ScanPlanner:
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
         """Resolve the columns and compile the filter for a dataset's columns. Columns that are constant in this file
         are replaced in the filter by their values."""
-        request, types = self.request, {}
-        where, bound = request.where, request.bound
-        filter_: Filter | None = None
-        possible = where
-        if where is not None and bound is not None and bound.where is where and bound.schema is view.schema:
-            filter_, possible = bound.filter, bound.simple
-        elif where is not None:
-            types = view.types(columns(where))
-            if request.unresolved is not None:
-                where = self._with_literals(request.unresolved, types)
-            possible = where if self._simplified is None else self._simplified
-            filter_ = compile_filter(where, types)
-            possible = without_contradictions(possible, filter_.engine_atoms)
-            if possible != where and not isinstance(possible, Constant):
-                filter_ = compile_filter(possible, types)  # the whole one was compiled only to raise its errors
+        bound = self._bound(view)
+        filter_ = None if bound is None else bound.filter
         self._where = self._simplified
-        if filter_ is not None and possible is not None:
-            self._where = fold_constants(possible, lambda name: view.constant(version, name))
-            if self._where is not possible and not isinstance(self._where, Constant):
-                types = types or view.types(columns(self._where))
-                filter_ = compile_filter(self._where, types)
+        if bound is not None:
+            self._where = fold_constants(bound.simple, lambda name: view.constant(version, name))
+            if self._where is not bound.simple and not isinstance(self._where, Constant):
+                filter_ = compile_filter(self._where, view.types(columns(self._where)))
         if self._prune is not None:
             self._prune = fold_constants(self._prune, lambda name: view.constant(version, name))
         resolved = self._resolved(version)
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
             filter_ = self._narrowed(version, resolved, filter_, view)
         return resolved, filter_
+
+    def _bound(self, view: SchemaAdapter) -> BoundPredicate | None:
+        """Return the predicate bound to the dataset's columns, as all files share it if they can; None without one."""
+        request, where = self.request, self.request.where
+        if where is None:
+            return None
+        if request.bound is not None and request.bound.where is where and request.bound.schema is view.schema:
+            return request.bound
+        types = view.types(columns(where))
+        if request.unresolved is not None:
+            where = self._with_literals(request.unresolved, types)
+        return bind(where, types)
 
     def _covered(
         self, version: FileVersion, columns: ReadColumns, where: Expression

@@ -173,7 +173,8 @@ class BoundPredicate(NamedTuple):
 
     where: Expression  # without branches that contradict themselves
     simple: Expression  # ``where``, simplified
-    schema: pa.Schema | None = None  # the columns that ``filter`` is compiled for
+    # the columns that ``filter`` is compiled for, or their types by name
+    schema: pa.Schema | Mapping[str, pa.DataType] | None = None
     filter: Filter | None = None  # of ``simple``
 
     def __reduce__(self) -> tuple[type[BoundPredicate], tuple[Expression, Expression]]:
@@ -181,7 +182,7 @@ class BoundPredicate(NamedTuple):
         return BoundPredicate, (self.where, self.simple)
 
 
-def bind(where: Expression, schema: pa.Schema) -> BoundPredicate:
+def bind(where: Expression, schema: pa.Schema | Mapping[str, pa.DataType]) -> BoundPredicate:
     """Check that a predicate fits the columns of ``schema``; simplify and compile it. Raises the errors of
     :func:`asyncpq.decoding.filter.compile_filter`."""
     compiled = compile_filter(where, schema)

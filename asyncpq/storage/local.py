@@ -449,7 +449,8 @@ class LocalObject(Unpicklable):
                 self._reopen()  # another handle may have seen the pinned version at this path
                 replaced = False
         opened = self._opened
-        if pin is not None and (not pin.same_version(opened.validator) or (not context.scan and replaced)):
+        is_pinned = pin is None or pin is opened.validator or pin.same_version(opened.validator)
+        if not is_pinned or (pin is not None and not context.scan and replaced):
             raise changed(request, "the path holds another file, or the file was written to")
         size = opened.validator.size
         if stop > size:
