@@ -29,7 +29,7 @@ from asyncpq.datasets.small_files import FEWEST, MOST, MOST_BYTES, SmallFiles
 from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import INLINE_STEPS, Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
@@ -95,6 +95,7 @@ class SameRequest:
         self._state = state
         self._ask = ask
         self._steps = predicate_steps(ask.pruning)
+        self._learn: Callable[[OpenedFile], Callable[[], bool]] | None = None
 
     def accept(self, opened: OpenedFile) -> None:
         state = self._state
@@ -107,8 +108,10 @@ class SameRequest:
         return self._ask
 
     async def may_match(self, opened: OpenedFile) -> bool:
-        search = self._state.known.learn(opened, self._ask, self._state.columns)
-        return await self._state.runtime.off_loop(search, self._steps)
+        if self._learn is None:
+            self._learn = self._state.known.learning(self._ask, self._state.columns)
+        search = self._learn(opened)
+        return search() if self._steps <= INLINE_STEPS else await self._state.runtime.in_thread(search)
 
 
 _FILES_A_STEP: Final = 100  # whose statistics are searched
