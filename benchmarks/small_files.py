@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -100,8 +101,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as one:
             write(one, 1)
             run(reader, one, ROWS)
-        print(json.dumps(run(reader, folder, arguments.files * ROWS)))
-        return
+        print(json.dumps(run(reader, folder, arguments.files * ROWS)), flush=True)
+        os._exit(0)  # threads of other readers may abort a process that ends as usual
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or temporary
         if not (Path(folder) / "_delta_log").exists():

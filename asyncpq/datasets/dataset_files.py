@@ -25,10 +25,11 @@ from asyncpq.datasets.model import DataFile, View, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_bad_file
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
+from asyncpq.datasets.small_files import FEWEST, MOST, MOST_BYTES, SmallFiles
 from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import INLINE_STEPS, Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
@@ -94,6 +95,7 @@ class SameRequest:
         self._state = state
         self._ask = ask
         self._steps = predicate_steps(ask.pruning)
+        self._learn: Callable[[OpenedFile], Callable[[], bool]] | None = None
 
     def accept(self, opened: OpenedFile) -> None:
         state = self._state
@@ -106,8 +108,10 @@ class SameRequest:
         return self._ask
 
     async def may_match(self, opened: OpenedFile) -> bool:
-        search = self._state.known.learn(opened, self._ask, self._state.columns)
-        return await self._state.runtime.off_loop(search, self._steps)
+        if self._learn is None:
+            self._learn = self._state.known.learning(self._ask, self._state.columns)
+        search = self._learn(opened)
+        return search() if self._steps <= INLINE_STEPS else await self._state.runtime.in_thread(search)
 
 
 _FILES_A_STEP: Final = 100  # whose statistics are searched
@@ -291,12 +295,80 @@ class DatasetFiles:
             yield first
             return
         todo = [item for item in self._candidates if item[0] not in self._done]
+        small = self._small_files(len(todo))
+        reads = self._each(todo) if small is None else self._with_groups(todo, small)
+        async with aclosing(reads) as files:
+            async for opened in files:
+                yield opened
+
+    async def _each(self, todo: Sequence[tuple[int, DataFile]]) -> AsyncGenerator[OpenedFile]:
+        """Open and plan each file by itself."""
         async with aclosing(self._opener().files(todo, self._prepare)) as files:
             async for opened, _ in files:
                 yield opened
 
-    async def _prepare(self, opened: OpenedFile) -> None:
-        """Plan an opened file, unless the statistics in its footer rule it out."""
+    def _small_files(self, num_files: int) -> SmallFiles | None:
+        """Return what reads small files together; None if each file is planned by itself: there are few, or the read
+        needs rows of each apart, perhaps of the first ones only."""
+        ask = self._ask
+        if num_files < FEWEST or not isinstance(self._requests, SameRequest) or self._metrics.trace is not None:
+            return None
+        if ask.by_file is not None or ask.limit is not None or ask.read_dictionary or ask.unresolved is not None:
+            return None
+        return SmallFiles(self._runtime, ask, self._state.columns, scan=self._scan)
+
+    async def _with_groups(self, todo: Sequence[tuple[int, DataFile]], small: SmallFiles) -> AsyncGenerator[OpenedFile]:
+        """Open the files, and read those that are small and alike in groups, of which the first one is yielded. The
+        first groups are small, so that the first rows come early."""
+
+        async def prepare(opened: OpenedFile) -> Hashable | None:
+            return await self._prepare(opened, small)
+
+        waiting: list[OpenedFile] = []
+        last: Hashable | None = None
+        most, size = 4 * FEWEST, 0
+        try:
+            async with aclosing(self._opener().files(todo, prepare)) as files:
+                async for opened, kind in files:
+                    if waiting and (kind != last or len(waiting) >= most or size > MOST_BYTES):
+                        async for file in self._together(waiting, last, small):
+                            yield file
+                        most, size = min(2 * most, MOST), 0
+                    last = kind
+                    if kind is None:
+                        yield opened
+                    else:
+                        await opened.source.handle.close()  # all of it has come
+                        waiting.append(opened)
+                        size += opened.version.size
+                if waiting:
+                    async for file in self._together(waiting, last, small):
+                        yield file
+        finally:
+            for opened in waiting:
+                await self.give_up(opened)
+
+    async def _together(
+        self, waiting: list[OpenedFile], kind: Hashable, small: SmallFiles
+    ) -> AsyncGenerator[OpenedFile]:
+        """Read the files ``waiting``, which are of one kind, together; if that is not possible, each by itself."""
+        if len(waiting) >= FEWEST:
+            rows = await small.read(waiting, kind)
+            if rows is not None:
+                first, *others = waiting
+                waiting.clear()
+                first.ready, first.others = rows, others
+                yield first
+                return
+        todo = [(opened.number, opened.file) for opened in waiting]
+        while waiting:
+            await self.give_up(waiting.pop())
+        async for opened in self._each(todo):
+            yield opened
+
+    async def _prepare(self, opened: OpenedFile, small: SmallFiles | None = None) -> Hashable | None:
+        """Plan an opened file, unless the statistics in its footer rule it out. If ``small`` reads it together with
+        others, return its kind instead."""
         relocated = self._relocated.get(opened.number)
         if relocated is not None and relocated.digest == opened.version.digest:
             opened.version = relocated  # the version from the cache may still have the page indexes
@@ -309,8 +381,11 @@ class DatasetFiles:
             self._check_fit(opened)
             await opened.finish()
             opened.rows_counted = self._state.known.learn_num_rows(opened)
-            return
+            return None
         if await requests.may_match(opened):
+            kind = None if small is None else small.kind_of(opened)
+            if kind is not None:
+                return kind
             ask = requests.request(opened)
             self._num_planned += 1
             size = await opened.prepare(
@@ -319,6 +394,7 @@ class DatasetFiles:
             self._planned_bytes += size  # other files may have added theirs during the await
         if not opened.has_rows:
             await opened.finish()
+        return None
 
     def _check_fit(self, opened: OpenedFile) -> None:
         """Raise SchemaMismatchError if the file's columns cannot be matched, once for files that are alike."""
@@ -417,9 +493,10 @@ class DatasetFiles:
 
     async def done(self, file: OpenedFile) -> None:
         self._first = None
-        self._metrics.files_read += file.has_rows
         self.rows_known += file.rows_counted
-        await self._end(file)
+        for opened in (file, *file.others):
+            self._metrics.files_read += file.ready is not None or opened.has_rows
+            await self._end(opened)
 
     async def _end(self, opened: OpenedFile) -> None:
         self._done.add(opened.number)
@@ -430,10 +507,13 @@ class DatasetFiles:
 
     async def give_up(self, file: OpenedFile) -> None:
         self._first = None
-        self._metrics.add_part(file.operation.metrics)
-        await file.close()
+        for opened in (file, *file.others):
+            self._metrics.add_part(opened.operation.metrics)
+            await opened.close()
 
     async def failed(self, file: OpenedFile, error: AsyncpqError, *, given_out: bool) -> bool:
+        if file.ready is not None:
+            raise error  # no fault of the files
         changed = isinstance(error, ObjectChangedError)
         relocated = False
         if isinstance(error, PageLocationError) and error.dropped:  # read the file once more, without its page index

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -24,11 +25,12 @@ from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import file_zones, value_zones
-from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, rows_where
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
 
+@lru_cache(maxsize=1024)
 def kind_of(type_: pa.DataType) -> ValueKind:
     """Return the kind of a type's values, which says how they compare with literals. A dictionary type has the kind of
     its value type."""
@@ -229,33 +231,39 @@ class FileStatistics:
 
         return zones_of_all
 
-    def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], bool]:
-        """Remember the statistics that the file's footer has of the predicate's columns; return a function, for any
-        thread, that returns whether the file may have matching rows."""
+    def learning(self, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[OpenedFile], Callable[[], bool]]:
+        """Return a function that remembers the statistics that a file's footer has of the predicate's columns. It
+        returns a function, for any thread, that returns whether the file may have matching rows."""
         where = ask.pruning
         if where is None:
-            return lambda: True
-        file, zones = opened.file, dict[str, Zones]()
+            return lambda opened: lambda: True
         where, parts = _with_parts(where, dataset.schema)
-        for name in columns(where):
-            part = parts.get(name)
-            type_ = type_of(dataset.schema, name) if part is None else part.type
-            if type_ is None:
-                continue
-            if name in file.partition:
-                zones[name] = value_zones(kind_of(type_), [file.partition[name]])
-            elif self._trust_statistics:
-                known = self._learn(opened, name, part, type_, dataset)
-                if known is not None:
-                    zones[name] = self._zones_of(name, type_, file.url, known)
+        simplified = simplify(where) if parts else ask.simple_pruning
+        typed = [
+            (name, type_of(dataset.schema, name) if name not in parts else parts[name].type) for name in columns(where)
+        ]
+        wanted: KnownValues = {}  # of all files, whose bounds are searched for the same values
 
-        def may_match() -> bool:
-            simplified = simplify(where) if parts else ask.simple_pruning
-            if not zones and not isinstance(simplified, Constant):
-                return True
-            return simplified is None or bool(rows_where(simplified, Truth.TRUE, 1, zones))
+        def learn(opened: OpenedFile) -> Callable[[], bool]:
+            file, zones = opened.file, dict[str, Zones]()
+            for name, type_ in typed:
+                if type_ is None:
+                    continue
+                if name in file.partition:
+                    zones[name] = value_zones(kind_of(type_), [file.partition[name]])
+                elif self._trust_statistics:
+                    known = self._learn(opened, name, parts.get(name), type_, dataset)
+                    if known is not None:
+                        zones[name] = self._zones_of(name, type_, file.url, known)
 
-        return may_match
+            def may_match() -> bool:
+                if not zones and not isinstance(simplified, Constant):
+                    return True
+                return simplified is None or bool(rows_where(simplified, Truth.TRUE, 1, zones, wanted))
+
+            return may_match
+
+        return learn
 
     def learn_num_rows(self, opened: OpenedFile) -> int:
         """Remember and return how many rows the file has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -49,6 +49,7 @@ from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Inspection
+    from asyncpq.scan.executor import FilePlan
 
 
 class DatasetColumns(NamedTuple):
@@ -72,6 +73,8 @@ class OpenedFile:
         self._is_current = False  # whether the store has confirmed the version since the read began
         self.version: FileVersion  # the version that is read
         self.plan: ScanPlan | None = None
+        self.ready: FilePlan | None = None  # its rows and those of ``others``, if they were read together
+        self.others: Sequence[OpenedFile] = ()
         self.rows_counted = 0  # rows that match without a plan, as the footer counts them
         self._preparation: ScanPlanner | None = None
 
@@ -259,9 +262,19 @@ class OpenedFile:
         return self.file.deletes is None and (self._entry is None or self._entry.access.is_all)
 
     @property
+    def reading(self) -> FilePlan | None:
+        """What is read of the file, and of those that are read together with it."""
+        return self.plan if self.ready is None else self.ready
+
+    @property
     def has_rows(self) -> bool:
         """Whether the plan reads any row group; False before the file is planned."""
-        return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
+        return self.plan is not None and self.plan.has_rows
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the version is known to be the object's, as far as the cache policy asks."""
+        return self._is_current or self.source.freshness.policy.kind == "immutable"
 
     def describe(self, *, scan: bool) -> Plan | None:
         """Return the plan that ``explain()`` shows; None if the file was ruled out before it was planned."""

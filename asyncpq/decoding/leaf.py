@@ -58,6 +58,7 @@ from asyncpq.decoding.plain import (
     present_values,
 )
 from asyncpq.decoding.splice import (
+    ChunksTemplate,
     FooterTemplate,
     bytes_template,
     dictionary_as_data_page,
@@ -149,6 +150,7 @@ class LeafDecoder:
         self.picks: bool = not layout.gives_dictionary  # whether single values may be picked from packed pages
         self._joins_plain = True  # until this fails: pages with nulls, values of several lengths, a codec without sizes
         self._packs_plain = self.searchable  # until a page has values of several lengths
+        self._chunks_template: ChunksTemplate | None = None
 
     def drop(self, what: str) -> None:
         """Record that the pages contradict the footer's statement ``what``, which is then ignored."""
@@ -541,6 +543,13 @@ class LeafDecoder:
             return join(column.chunks, column.type)
         except pa.ArrowException as error:
             raise typed_error(error, "pages cannot be put together").locate(column=self.leaf.dotted) from error
+
+    @property
+    def chunks_template(self) -> ChunksTemplate:
+        """The template for many whole chunks of a flat leaf column."""
+        if self._chunks_template is None:
+            self._chunks_template = ChunksTemplate(self._version.metadata, self.leaf, self._arrow_schema)
+        return self._chunks_template
 
     def _template(self, chunk: ColumnChunk, *, of_indices: bool = False) -> FooterTemplate:
         key = (of_indices, chunk.codec, () if of_indices else chunk.encodings)

@@ -64,15 +64,9 @@ class FooterTemplate:
         def parts(dictionary_offset: int | None) -> list[bytes]:
             counts = (_MARK, _MARK, _MARK, _MARK)
             chunk = _column_chunk(physical_type, path, codec, encodings, counts, dictionary_offset)
-            footer = _file_metadata(
-                schema_elements, num_elements, [chunk], _MARK, _MARK, arrow_schema, created_by=created_by
-            )
-            template = footer.split(_MARK_BYTES)
-            if len(template) != 8:  # a name, a schema or a writer's text happens to contain the mark
-                raise UnsupportedFeatureError(
-                    "a name, type or writer in this file contains a byte sequence that asyncpq reserves"
-                )
-            return template
+            group = _row_group([chunk], _MARK, _MARK)
+            footer = _file_metadata(schema_elements, num_elements, [group], _MARK, arrow_schema, created_by=created_by)
+            return _split(footer, 8)
 
         self._with_dictionary = parts(len(MAGIC))
         self._without = parts(None)
@@ -118,6 +112,70 @@ def _joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes | pa.Buffe
         view[start:stop] = part
         start = stop
     return buffer
+
+
+class WholeChunk(NamedTuple):
+    """A whole column chunk of a leaf column that is not repeated, to be put into a spliced file."""
+
+    chunk: ColumnChunk
+    data: bytes | memoryview  # its pages, with their headers
+    dictionary_bytes: int  # of those, the dictionary page; 0 for none
+    num_rows: int
+
+
+class ChunksTemplate:
+    """Makes spliced files of one flat leaf column, with a row group for each of many chunks.
+
+    The chunks may be of different files with the same schema and writer. Each row group has exactly the rows that it
+    claims: their page headers must claim as many, since pyarrow silently leaves out further ones.
+    """
+
+    def __init__(self, metadata: FileMetadata, leaf: Leaf, arrow_schema: bytes | None) -> None:
+        self._leaf = leaf
+        self._elements = root_element(1) + raw_element(metadata, leaf.element_index)
+        self._arrow_schema = arrow_schema
+        self._created_by = written_by(metadata)
+        self._row_groups: dict[tuple[int, tuple[int, ...], bool], list[bytes]] = {}
+
+    def splice(self, chunks: Sequence[WholeChunk]) -> bytes | pa.Buffer:
+        """Make a file of ``chunks``, with a row group for each."""
+        body: list[bytes | memoryview] = [MAGIC]
+        groups: list[bytes] = []
+        position, total = len(MAGIC), 0
+        for chunk, data, dictionary_bytes, num_rows in chunks:
+            size, rows = zigzag_varint(len(data)), zigzag_varint(num_rows)
+            counts = [rows, size, size, zigzag_varint(position + dictionary_bytes), size, rows, b""]
+            if dictionary_bytes:
+                counts.insert(4, zigzag_varint(position))
+            constants = self._row_group(chunk, has_dictionary=dictionary_bytes > 0)
+            groups.append(b"".join([part for pair in zip(constants, counts, strict=True) for part in pair]))
+            body.append(data)
+            position += len(data)
+            total += num_rows
+        footer = _file_metadata(self._elements, 2, groups, total, self._arrow_schema, created_by=self._created_by)
+        return _joined((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+    def _row_group(self, chunk: ColumnChunk, *, has_dictionary: bool) -> list[bytes]:
+        """Return the constant parts of a row group with a chunk like ``chunk``, between its counts."""
+        key = (chunk.codec, chunk.encodings, has_dictionary)
+        parts = self._row_groups.get(key)
+        if parts is None:
+            counts = (_MARK, _MARK, _MARK, _MARK)
+            offset = _MARK if has_dictionary else None
+            path = _path(self._leaf)
+            encoded = _column_chunk(chunk.physical_type, path, chunk.codec, chunk.encodings, counts, offset)
+            parts = self._row_groups[key] = _split(_row_group([encoded], _MARK, _MARK), 8 if has_dictionary else 7)
+        return parts
+
+
+def _split(template: bytes, num_parts: int) -> list[bytes]:
+    """Return the parts of ``template`` between its marks. Raises UnsupportedFeatureError if it has other marks."""
+    parts = template.split(_MARK_BYTES)
+    if len(parts) != num_parts:  # a name, a schema or a writer's text happens to contain the mark
+        raise UnsupportedFeatureError(
+            "a name, type or writer in this file contains a byte sequence that asyncpq reserves"
+        )
+    return parts
 
 
 def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
@@ -265,7 +323,7 @@ def schema_file(
     ]
     pairs = {key: value for key, value in metadata.key_value_metadata.items() if key != "ARROW:schema"}
     schema = b"".join((root_element(len(fields)), *elements))
-    footer = _file_metadata(schema, len(elements) + 1, (), 0, 0, arrow_schema, pairs=pairs)
+    footer = _file_metadata(schema, len(elements) + 1, (), 0, arrow_schema, pairs=pairs)
     return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
@@ -361,31 +419,34 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
     return tuple(name.encode() for name in leaf.path)
 
 
+def _row_group(chunks: Sequence[bytes], num_bytes: int, num_rows: int) -> bytes:
+    """Encode a RowGroup struct with ``chunks``, which are encoded."""
+    writer = CompactWriter()
+    writer.field_list(1, STRUCT, len(chunks))
+    writer.raw(b"".join(chunks))
+    writer.field_i64(2, num_bytes)
+    writer.field_i64(3, num_rows)
+    return writer.getvalue()
+
+
 def _file_metadata(
     elements: bytes,
     num_elements: int,
-    chunks: Sequence[bytes],
+    row_groups: Sequence[bytes],
     num_rows: int,
-    num_bytes: int,
     arrow_schema: bytes | None,
     *,
     created_by: str | None = None,
     pairs: Mapping[str, str | None] | None = None,
 ) -> bytes:
-    """Encode FileMetaData with one row group of ``chunks`` (none if empty); ``pairs`` is other key-value metadata."""
+    """Encode FileMetaData with ``row_groups``, which are encoded; ``pairs`` is other key-value metadata."""
     writer = CompactWriter()
     writer.field_i32(1, 2)  # version
     writer.field_list(2, STRUCT, num_elements)
     writer.raw(elements)
     writer.field_i64(3, num_rows)
-    writer.field_list(4, STRUCT, 1 if chunks else 0)
-    if chunks:
-        writer.begin_element()  # RowGroup
-        writer.field_list(1, STRUCT, len(chunks))
-        writer.raw(b"".join(chunks))
-        writer.field_i64(2, num_bytes)
-        writer.field_i64(3, num_rows)
-        writer.end_struct()
+    writer.field_list(4, STRUCT, len(row_groups))
+    writer.raw(b"".join(row_groups))
     texts = {key: None if value is None else _encoded(value) for key, value in (pairs or {}).items()}
     if arrow_schema is not None:
         texts["ARROW:schema"] = arrow_schema
@@ -457,9 +518,8 @@ class FieldTemplate:
         footer = _file_metadata(
             self._elements,
             self._num_elements,
-            chunks,
+            [_row_group(chunks, position - len(MAGIC), num_rows)],
             num_rows,
-            position - len(MAGIC),
             self._arrow_schema,
             created_by=self._created_by,
         )

@@ -25,10 +25,25 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.file_scan import FileScan
 
 if TYPE_CHECKING:
-    from asyncpq.scan.prefetch import Job, Pipeline
+    from asyncpq.scan.prefetch import Job, Pipeline, UnitScan
+
+
+class FilePlan(Protocol):
+    """What is read of a file, as a :class:`asyncpq.scan.file_planner.ScanPlan` says."""
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that are fetched."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything is read."""
+
+    @property
+    def file_scan(self) -> UnitScan:
+        """Fetches and decodes it."""
 
 
 class ScannedFile(Protocol):
@@ -38,8 +53,8 @@ class ScannedFile(Protocol):
     delivered: bool  # rows of it were given out
 
     @property
-    def plan(self) -> ScanPlan | None:
-        """The plan of the file; None if the file was ruled out before it was planned."""
+    def reading(self) -> FilePlan | None:
+        """What is read of the file; None if the file was ruled out before it was planned."""
 
     async def finish(self) -> None:
         """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError if
@@ -114,6 +129,11 @@ class OneFile:
             raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
         return self._schema
 
+    @property
+    def reading(self) -> ScanPlan | None:
+        """The plan."""
+        return self.plan
+
     async def start(self) -> None:
         """Plan the file, if it is not planned yet."""
         await self.alone()
@@ -129,7 +149,7 @@ class OneFile:
         """Plan this file and yield it. If nothing is to be read, it is finished first."""
         async with self.planner.deadline():
             await self.alone()
-            if self.plan is not None and not self.plan.fetch_plan.row_groups:
+            if self.plan is not None and not self.plan.has_rows:
                 await self.finish()
         yield self
 
@@ -182,7 +202,7 @@ class ScanExecutor(Generic[F]):
     _round_bytes: int | None = field(default=None, init=False)  # files of so few bytes are one unit
     _pipeline: Pipeline | None = field(default=None, init=False)
     _open: dict[int, F] = field(default_factory=dict, init=False)
-    _reading: dict[FileScan, F] = field(default_factory=dict, init=False)
+    _reading: dict[UnitScan, F] = field(default_factory=dict, init=False)
     _done: set[int] = field(default_factory=set, init=False)
     _ended: asyncio.Event | None = field(default=None, init=False)  # a file is done with, while others wait for room
     _again: bool = field(default=False, init=False)
@@ -195,10 +215,11 @@ class ScanExecutor(Generic[F]):
         Raises AsyncpqError if a file cannot be read."""
         most = self.runtime.options.limits.round_bytes
         while (file := await self.files.alone()) is not None:
-            if file.plan is not None and file.plan.num_bytes > most:
+            plan = file.reading
+            if plan is not None and plan.num_bytes > most:
                 break
             try:
-                tables = [] if file.plan is None else await self._run(file.plan)
+                tables = [] if plan is None else await self._run(plan)
                 await file.finish()
             except AsyncpqError as error:
                 if not await self.files.renewed() and await self.files.failed(file, error, given_out=False):
@@ -216,7 +237,7 @@ class ScanExecutor(Generic[F]):
             self.done_with_head()
         return [self._collected[number] for number in sorted(self._collected)]
 
-    async def _run(self, plan: ScanPlan) -> list[pa.Table]:
+    async def _run(self, plan: FilePlan) -> list[pa.Table]:
         """Return the rows of the scan's only file, fetched as one unit."""
         units, budget = await plan.file_scan.units(None), self.runtime.budget
         budget.take(plan.num_bytes)  # granted at once, even over the budget; other reads wait for these bytes
@@ -246,8 +267,8 @@ class ScanExecutor(Generic[F]):
         async with aclosing(self.files.planned()) as files:
             async for file in files:
                 self._open[file.number] = file
-                plan = file.plan
-                if plan is None or not plan.fetch_plan.row_groups:
+                plan = file.reading
+                if plan is None or not plan.has_rows:
                     await self._finished(file)
                     continue
                 self._reading[plan.file_scan] = file
@@ -312,9 +333,9 @@ class ScanExecutor(Generic[F]):
         """Check a file whose units were all delivered (its number of rows, its version), and mark it as read."""
         self._done.add(file.number)
         self._open.pop(file.number, None)
-        if file.plan is not None:
-            self.rows_matched += file.plan.file_scan.rows_matched
-            self._reading.pop(file.plan.file_scan, None)
+        if (plan := file.reading) is not None:
+            self.rows_matched += plan.file_scan.rows_matched
+            self._reading.pop(plan.file_scan, None)
         if self._ended is not None:
             self._ended.set()
         await self.files.done(file)

@@ -75,6 +75,11 @@ class ScanPlan:
     shape: QueryShape  # schema, filter and limits of the output
     file_scan: FileScan  # fetches and decodes it
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether any row group is read."""
+        return bool(self.fetch_plan.row_groups)
+
 
 class _OtherColumnsError(ObjectChangedError):
     """The object's new version lacks columns that the scan began with."""

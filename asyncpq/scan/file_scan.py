@@ -117,6 +117,13 @@ class FileScan:
         self._keeper.new.update(parts.asked)
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
+    async def fetch_unit(self, unit: Unit) -> Fetched:
+        """Fetch what ``unit`` needs, without columns that are fetched late. The version is known to be current then."""
+        fetched = await self.fetch([item for piece in unit.pieces for item in piece.items])
+        if not self.read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
+            await self.read.ensure_current()
+        return fetched
+
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; return its matching rows, one table for each row group. Units of one row group
         must be run in order."""

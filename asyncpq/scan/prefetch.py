@@ -11,20 +11,33 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
-from asyncpq.scan.file_scan import FileScan
+
+
+class UnitScan(Protocol):
+    """Fetches and decodes units, as :class:`asyncpq.scan.file_scan.FileScan` does. Hashable."""
+
+    rows_matched: int  # rows that came out so far
+
+    async def units(self, unit_bytes: int | None) -> list[Unit]: ...
+
+    async def run(self, unit: Unit) -> list[pa.Table]: ...
+
+    async def fetch_unit(self, unit: Unit) -> Any: ...
+
+    async def decode(self, unit: Unit, fetched: Any) -> list[pa.Table]: ...
 
 
 class Job(NamedTuple):
     """A unit of a file's plan, for the pipeline to fetch and decode."""
 
-    scan: FileScan  # the file scan that the unit belongs to. All units of one scan follow one another.
+    scan: UnitScan  # the file scan that the unit belongs to. All units of one scan follow one another.
     unit: Unit
     last: bool  # no further unit of this scan follows
 
@@ -44,7 +57,7 @@ class _Running(NamedTuple):
     begun: asyncio.Future[bool]  # whether its decoding has begun; False if it failed before
 
 
-async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
+async def jobs_of(scan: UnitScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
     """Yield a job for each unit of one file's plan."""
     todo = list(units)
     for unit in todo:
@@ -87,7 +100,7 @@ class Pipeline:
         self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
         self._holding_slots: set[int] = set()  # ids of jobs
-        self._dropped: set[FileScan] = set()
+        self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
@@ -143,10 +156,7 @@ class Pipeline:
 
     async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
-        items = [item for piece in unit.pieces for item in piece.items]
-        fetched = await scan.fetch(items)
-        if not scan.read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
-            await scan.read.ensure_current()
+        fetched = await scan.fetch_unit(unit)
         if previous is not None and not await _may_follow(previous, job):
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError
@@ -198,7 +208,7 @@ class Pipeline:
             return head
         while not self._closed:
             # Of each scan the first one that was not delivered: its last unit says that the scan is complete.
-            heads: dict[FileScan, _Running] = {}
+            heads: dict[UnitScan, _Running] = {}
             for running in self._running:
                 heads.setdefault(running.job.scan, running)
             for head in heads.values():
@@ -233,7 +243,7 @@ class Pipeline:
             self._holding_slots.remove(id(job))
             self._decode_slots.release()
 
-    async def drop(self, scan: FileScan) -> None:
+    async def drop(self, scan: UnitScan) -> None:
         """Cancel the remaining units of one scan after an error; the other scans go on."""
         self._dropped.add(scan)
         self._head = None

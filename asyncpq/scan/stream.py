@@ -120,7 +120,8 @@ class RecordBatchStream(Unpicklable):
             self._runtime.check()  # in another loop or process it would wait for ever
 
     async def __anext__(self) -> pa.RecordBatch:
-        """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers may take turns.
+        """Return the next batch: one to ``batch_size`` rows, in order; small files may share one. Several consumers may
+        take turns.
 
         Raises:
             ObjectChangedError: a file was replaced after rows of it were delivered.

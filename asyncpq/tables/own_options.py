@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncpq.errors import CredentialsError
 from asyncpq.storage.urls import RENEWAL, mapping_option, options_for
@@ -164,28 +164,34 @@ def with_table_options(
     return dict.fromkeys(_SAME.get(protocol, (protocol,)), merged)
 
 
+class CredentialsGiver(NamedTuple):
+    """What has given a table its credentials, and is asked for others."""
+
+    load: Callable[[], Mapping[str, Any]]  # returns what it gives now: properties, or storage options. Blocks.
+    options: Callable[[str, Mapping[str, Any]], dict[str, Any]]  # those of fsspec's filesystem in them
+    table: str  # name of the table, for messages
+    name: str = "its catalog"
+    hint: str = "Check the catalog's clock, and how long its credentials are valid."  # if it gives the same again
+
+
 class VendedCredentials:
-    """Credentials that a catalog has given a table for some time. It is asked for others when they have expired.
+    """Credentials that a table has been given for some time. Their ``giver`` is asked for others when they have
+    expired.
 
     Args:
         protocol: of the table's store.
-        properties: of the table's ``io``, with the credentials, and perhaps the time when they expire.
-        load: asks the catalog; returns new ``properties``. Blocks.
-        table: the table's name, for messages.
+        properties: with the credentials, and perhaps the time when they expire.
     """
 
-    def __init__(
-        self, protocol: str, properties: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], table: str
-    ) -> None:
+    def __init__(self, protocol: str, properties: Mapping[str, Any], giver: CredentialsGiver) -> None:
         self._protocol = protocol
-        self._load = load
-        self._table = table
+        self._giver = giver
         self._lock = asyncio.Lock()
         self._take(properties)
 
     def _take(self, properties: Mapping[str, Any]) -> None:
-        options = iceberg_options(self._protocol, properties)
-        names, expiry = _VENDED[self._protocol]
+        options = self._giver.options(self._protocol, properties)
+        names, expiry = _VENDED.get(self._protocol, ((), "-"))
         self._options = {name: options[name] for name in names if name in options}
         times = [str(value) for name, value in properties.items() if name.startswith(expiry)]
         self._expires_ms = min((int(time) for time in times if time.isdecimal()), default=None)
@@ -197,7 +203,7 @@ class VendedCredentials:
 
     def update(self, newer: VendedCredentials) -> None:
         """Use the credentials of a table that was loaded later."""
-        self._options, self._load, self._expires_ms = newer._options, newer._load, newer._expires_ms
+        self._options, self._giver, self._expires_ms = newer._options, newer._giver, newer._expires_ms
 
     def is_due(self) -> bool:
         """Return whether the credentials have expired, by the time that the catalog named."""
@@ -206,15 +212,16 @@ class VendedCredentials:
     async def __call__(self, expired: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the credentials that came after those of ``expired``, options of a filesystem.
 
-        Raises CredentialsError if the catalog fails, or has no others.
+        Raises CredentialsError if their giver fails, or has no others.
         """
         async with self._lock:
             if self._is_in(expired):
                 await self._load_again()
             if self._is_in(expired):
+                giver = self._giver
                 raise CredentialsError(
-                    f"the credentials of {self._table} have expired, and its catalog gives the same ones",
-                    hint="Check the catalog's clock, and how long its credentials are valid.",
+                    f"the credentials of {giver.table} have expired, and {giver.name} gives the same ones",
+                    hint=giver.hint,
                 )
             return self._options
 
@@ -222,7 +229,7 @@ class VendedCredentials:
         """Return the credentials that came after those of ``old``, which are due; or the same ones, if the catalog
         still gives them.
 
-        Raises CredentialsError if the catalog fails.
+        Raises CredentialsError if their giver fails.
         """
         async with self._lock:
             if self._is_in(old) and self.is_due():
@@ -231,10 +238,10 @@ class VendedCredentials:
 
     async def _load_again(self) -> None:
         try:
-            self._take(await asyncio.to_thread(self._load))
+            self._take(await asyncio.to_thread(self._giver.load))
         except Exception as error:
             raise CredentialsError(
-                f"the credentials of {self._table} have expired, and its catalog gave no others: "
+                f"the credentials of {self._giver.table} have expired, and {self._giver.name} gave no others: "
                 f"{type(error).__name__}",
                 hint="Load the table again, and open it.",
             ) from error

@@ -27,7 +27,7 @@ from asyncpq.records import dataclass
 from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
 from asyncpq.storage.urls import RENEWAL, mapping_option, options_for, safe_url, split_url
 from asyncpq.tables.locations import store_protocol
-from asyncpq.tables.own_options import VendedCredentials, delta_options, iceberg_options
+from asyncpq.tables.own_options import CredentialsGiver, VendedCredentials, delta_options, iceberg_options
 
 #: Names that object_store, and so deltalake and obstore, gives to settings, in lower case.
 _ENDPOINTS: Final = (("aws_endpoint_url_s3",), ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"))
@@ -91,23 +91,38 @@ class OwnStore:
         """Return the namespace of what is read with ``storage_options``, which include the table's: one for all
         credentials that a catalog gives a table, else one for these options."""
         options = options_for(self.protocol, storage_options)
-        if self.owner and RENEWAL in options:
-            lasting = {name: value for name, value in options.items() if name not in _VENDED}
+        if RENEWAL in options:
+            changing = _VENDED if self.owner else (RENEWAL,)
+            lasting = {name: value for name, value in options.items() if name not in changing}
             options = {**lasting, "owner": self.owner}
         return storage_namespace(self.protocol, {"table": options})
 
 
-def delta_store(url: str, options: Mapping[str, Any] | None) -> OwnStore | None:
-    """Return the store of a ``deltalake.DeltaTable`` at ``url`` with its storage ``options``; None if neither these nor
-    the environment that deltalake reads tell."""
+def delta_store(
+    url: str, given: Mapping[str, Any] | None, load: Callable[[], Mapping[str, Any] | None] | None = None
+) -> OwnStore | None:
+    """Return the store of a ``deltalake.DeltaTable`` at ``url`` with the storage options ``given``; None if neither
+    these nor the environment that deltalake reads tell.
+
+    ``load``: returns the table's storage options anew, once temporary credentials in them have expired: others may have
+    been put into them.
+    """
     protocol, bucket = _protocol(url)
-    settings = _object_store_settings(protocol, options or {}, os.environ.items())
+    given = given or {}
+    settings = _object_store_settings(protocol, given, os.environ.items())
     if protocol in ("az", "abfs") and settings.account is None:
         return None
     if settings == Settings():
         return None
     named = ("the DeltaTable", "the table's url, format='delta' and its version")
-    return OwnStore(named, protocol, settings, bucket, delta_options(protocol, options or {}))
+    options = delta_options(protocol, given)
+    if load is not None:
+        table, giver = f"the Delta table {safe_url(url)}", "the DeltaTable"
+        hint = "Put others into the dict that DeltaTable() was given as storage_options, before these expire."
+        _add_renewal(
+            options, protocol, given, CredentialsGiver(lambda: load() or {}, delta_options, table, giver, hint)
+        )
+    return OwnStore(named, protocol, settings, bucket, options)
 
 
 def iceberg_store(
@@ -152,10 +167,15 @@ def iceberg_store(
         return None
     instead = "the url of its metadata file and format='iceberg'"
     if load is not None:
-        renewal = VendedCredentials(protocol, properties, load, table)
-        if renewal.may_expire:
-            options[RENEWAL] = renewal
+        _add_renewal(options, protocol, properties, CredentialsGiver(load, iceberg_options, table))
     return OwnStore(("the properties of the Iceberg table's io", instead), protocol, settings, bucket, options, owner)
+
+
+def _add_renewal(options: dict[str, Any], protocol: str, given: Mapping[str, Any], giver: CredentialsGiver) -> None:
+    """Add to ``options`` what renews the credentials in ``given``, if they may expire."""
+    renewal = VendedCredentials(protocol, given, giver)
+    if renewal.may_expire:
+        options[RENEWAL] = renewal
 
 
 def _file_io_endpoint(protocol: str, properties: Mapping[str, Any]) -> str | None:

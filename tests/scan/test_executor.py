@@ -15,8 +15,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError, ObjectChangedError, U
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
-from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.file_planner import ScanPlan
+from asyncpq.scan.executor import FilePlan, ScanExecutor, UnitRows, one_table
 
 SMALL, LARGE = 10, 1 << 30  # bytes
 
@@ -43,9 +42,9 @@ class MadeScan:
         self.runs.append("at once")
         return await self.decode(unit, unit.pieces[0].items)
 
-    async def fetch(self, items: list[int]) -> list[int]:
+    async def fetch_unit(self, unit: Any) -> list[int]:
         await asyncio.sleep(0)
-        return items
+        return list(unit.pieces[0].items)
 
     async def decode(self, unit: Any, fetched: list[int]) -> list[pa.Table]:
         tables = []
@@ -61,7 +60,7 @@ class MadeScan:
 @dataclass(eq=False)
 class MadeFile:
     number: int
-    plan: ScanPlan | None
+    reading: FilePlan | None
     delivered: bool = False
     finished: int = 0
 
@@ -85,10 +84,8 @@ class MadeFiles:
         attempts = self.opened[number]
         rows = attempts.pop(0) if len(attempts) > 1 else attempts[0]
         scan = MadeScan(rows, self.num_bytes, self.runs)
-        plan = SimpleNamespace(
-            num_bytes=self.num_bytes, file_scan=scan, fetch_plan=SimpleNamespace(row_groups=list(rows))
-        )
-        return MadeFile(number, cast("ScanPlan", plan))
+        plan = SimpleNamespace(num_bytes=self.num_bytes, file_scan=scan, has_rows=bool(rows))
+        return MadeFile(number, cast("FilePlan", plan))
 
     async def start(self) -> None:
         self.told.append("start")

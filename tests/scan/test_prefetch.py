@@ -17,10 +17,8 @@ from asyncpq.scan.prefetch import Pipeline, jobs_of
 class SlowToEnd:
     """A read whose first units fail, and whose last one takes a moment to be cancelled."""
 
-    read = SimpleNamespace(current=True)
-
-    async def fetch(self, items: list[int]) -> None:
-        if items[0] < 2:
+    async def fetch_unit(self, unit: Any) -> None:
+        if unit.pieces[0].items[0] < 2:
             await asyncio.sleep(0.01)
             raise ObjectChangedError("changed")
         try:
@@ -62,9 +60,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
 class NeverDone:
     """A read whose bytes never come."""
 
-    read = SimpleNamespace(current=True)
-
-    async def fetch(self, items: list[int]) -> None:
+    async def fetch_unit(self, unit: Any) -> None:
         await asyncio.Event().wait()
 
 
@@ -89,9 +85,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
 class DoneAtOnce:
     """A read whose units take no time."""
 
-    read = SimpleNamespace(current=True)
-
-    async def fetch(self, items: list[int]) -> None:
+    async def fetch_unit(self, unit: Any) -> None:
         return None
 
     async def decode(self, unit: object, fetched: None) -> list[object]:
@@ -114,13 +108,11 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
 class InPairs:
     """A read whose units are decoded only while another is."""
 
-    read = SimpleNamespace(current=True)
-
     def __init__(self, patience_s: float) -> None:
         self.pair = asyncio.Barrier(2)
         self.patience_s = patience_s
 
-    async def fetch(self, items: list[int]) -> None:
+    async def fetch_unit(self, unit: Any) -> None:
         return None
 
     async def decode(self, unit: Any, fetched: None) -> list[object]:
@@ -157,12 +149,10 @@ async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
 class LastFirst:
     """A read of three row groups whose last unit is decoded first."""
 
-    read = SimpleNamespace(current=True)
-
     def __init__(self) -> None:
         self.last_is_done = asyncio.Event()
 
-    async def fetch(self, items: list[int]) -> None:
+    async def fetch_unit(self, unit: Any) -> None:
         return None
 
     async def decode(self, unit: Any, fetched: None) -> list[object]:

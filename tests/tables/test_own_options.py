@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 import asyncpq
 from asyncpq import col
-from asyncpq.errors import CredentialsError, InvalidOptionError, StoreError
+from asyncpq.errors import AccessDeniedError, CredentialsError, InvalidOptionError, StoreError
 from asyncpq.tables.own_options import delta_options, iceberg_options, with_table_options
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.object_server import Answer, LoggedRequest, error_answer
@@ -266,6 +266,54 @@ def delta(server: ObjectServer, folder: Path, name: str) -> DeltaTable:
         "AWS_ENDPOINT_URL": server.endpoint,
     }
     return DeltaTable("s3://bucket/d", storage_options=options)
+
+
+async def test_a_delta_table_is_asked_again_when_credentials_expire(tmp_path: Path) -> None:
+    """The caller of a DeltaTable puts other ones into its dict; the session and the dataset stay open."""
+    with ObjectServer.in_thread() as server:
+        valid = "token1"
+
+        def check(request: LoggedRequest) -> Answer | None:
+            is_valid = request.headers.get("x-amz-security-token") == valid
+            return None if is_valid else error_answer(400, "ExpiredToken")
+
+        delta(server, tmp_path, "renewed")
+        options = {
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "hidden",
+            "AWS_SESSION_TOKEN": "token1",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ENDPOINT_URL": server.endpoint,
+        }
+        server.before = check
+        async with asyncpq.Session(memory_cache_bytes=0) as session:
+            dataset = await session.open_dataset(DeltaTable("s3://bucket/d", storage_options=options))
+            assert await names(dataset) == ["renewed"] * 2
+            valid = options["AWS_SESSION_TOKEN"] = "token2"
+            found = await asyncio.gather(*[names(dataset, col("id") == number) for number in (1, 2)])
+            assert found == [["renewed"]] * 2
+            valid = "token3"
+            with pytest.raises(CredentialsError, match="the DeltaTable gives the same ones") as caught:
+                await names(dataset)
+            assert "storage_options" in str(caught.value.hint)
+            assert "hidden" not in str(caught.value)
+            options["AWS_SESSION_TOKEN"] = valid
+            assert await names(dataset) == ["renewed"] * 2
+
+
+async def test_delta_tables_with_other_temporary_credentials_share_nothing(tmp_path: Path) -> None:
+    """Nobody reads what the credentials of another may see: neither from caches nor with their token."""
+    with ObjectServer.in_thread() as server:
+        table = delta(server, tmp_path, "seen")
+        server.before = lambda request: (
+            None if request.headers.get("x-amz-security-token") == "good" else error_answer(403, "AccessDenied")
+        )
+        async with asyncpq.Session() as session:
+            for token, sees in (("good", True), ("bad", False), ("good", True)):
+                table._storage_options = {**(table._storage_options or {}), "AWS_SESSION_TOKEN": token}
+                with contextlib.nullcontext() if sees else pytest.raises(AccessDeniedError):
+                    assert await names(await session.open_dataset(table)) == ["seen"] * 2
 
 
 # -- credentials of Google and Azure ---------------------------------------------------------------

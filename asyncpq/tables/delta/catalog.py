@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -83,7 +84,8 @@ class DeltaCatalog:
             raise InvalidOptionError(f"{table!r} is not a Delta table: expected a url, path or deltalake.DeltaTable")
         url: str = table.table_uri  # Rust's Url has encoded it
         root = DeltaRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
-        store = delta_store(url, getattr(table, "_storage_options", None))
+        load = partial(getattr, table, "_storage_options", None)
+        store = delta_store(url, load(), load)
         return cls(root, table.version() if version is None else version, store)
 
     async def snapshot(self, reader: CatalogReader) -> DeltaSnapshot:
