@@ -95,7 +95,8 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float | None) -> str:
     """A Markdown table of one workload; ``x best`` is the time relative to the best peer that is not asyncpq."""
     head = ["peer", "n", "GET", "HEAD+LIST", "KiB", "x least", "rounds", "import ms", "open ms", "p50 ms", "p99 ms"]
-    head += ["CPU ms", "per s", "grown MB", "p50 x best", "CPU x best", "rate x best"]
+    head += ["CPU ms", "per s", "per core-s", "first ms", "again ms", "again CPU ms", "first x again", "grown MB"]
+    head += ["p50 x best", "CPU x best", "rate x best", "again x best"]
     lines = [f"### {workload}: {WORKLOADS[workload].title}", "", _row(head), _row(["---"] + ["---:"] * (len(head) - 1))]
     others = [summary for summary in summaries if not summary["peer"].startswith("asyncpq")]
     for summary in summaries:
@@ -113,12 +114,16 @@ def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float | N
             f"{summary['p99_ms']:.1f}",
             f"{summary['cpu_ms']:.2f}",
             f"{summary['per_second']:.1f}",
+            f"{summary['per_core_second']:.1f}",
+            *_first_and_again(summary),
             "-" if summary["grown_mb"] is None else f"{summary['grown_mb']:.0f}",
         ]
         cells += [
             "-" if not others else f"{summary[name] / best(peer[name] for peer in others):.2f}"
             for name, best in (("p50_ms", min), ("cpu_ms", min), ("per_second", max))
         ]
+        again = [peer["again_ms"] for peer in others if peer["again_ms"] is not None]
+        cells.append("-" if not again else f"{summary['again_ms'] / min(again):.2f}")
         lines.append(_row(cells))
     return "\n".join([*lines, ""])
 
@@ -163,8 +168,17 @@ def draw(summaries: list[dict[str, Any]], picture: Path) -> None:
 def versions(peers: list[str]) -> str:
     """The versions of what is compared."""
     names = dict.fromkeys(["asyncpq", "pyarrow", *(peer.partition("-")[0] for peer in peers)])
-    found = [f"{name} {metadata.version(name)}" for name in names]
+    packages = {"asyncpq": "asyncpq-parquet"}
+    found = [f"{name} {metadata.version(packages.get(name, name))}" for name in names]
     return ", ".join([*found, f"Python {platform.python_version()}"])
+
+
+def _first_and_again(summary: dict[str, Any]) -> list[str]:
+    """The cells of opening and reading in a fresh process, without imports, and again with empty caches."""
+    first, again, cpu = summary["first_ms"], summary["again_ms"], summary["again_cpu_ms"]
+    if again is None:
+        return ["-"] * 4
+    return [f"{first:.1f}", f"{again:.1f}", f"{cpu:.1f}", f"{first / again:.2f}"]
 
 
 def _row(cells: list[str]) -> str:

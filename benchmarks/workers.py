@@ -1,4 +1,4 @@
-"""Throughput of the service with 1, 2 and 4 workers: lookups and counts over HTTP, as ratios to one worker.
+"""Throughput of the service with 1 to 4 workers: lookups and counts over HTTP, as ratios to one worker.
 
 ``python -m benchmarks.workers [--seconds 8] [--clients 32]``. The service reads local files, so that the processors are
 what limits it, and runs as ``asyncpq serve`` does. Its clients are in this process: they send requests made
@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 ROWS = 1_000_000
 FILES = 8
 TOKEN = "a token of the benchmark"
-WORKERS = (1, 2, 4)
+WORKERS = (1, 2, 3, 4)
 #: Paths, by the number of a row.
 QUESTIONS = {
     "lookup, random key": "/v1/events/lookup?id={number}&columns=user,price",

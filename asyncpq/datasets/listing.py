@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 #: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
+_HIDDEN_NAME = re.compile(f"/[{''.join(HIDDEN)}]")
 #: End of the name of a file that Hadoop is still copying.
 COPYING = "._COPYING_"
 #: End of the name of an empty object that EMR and Hadoop write in place of a folder.
@@ -388,7 +389,7 @@ def is_file_of(target: Target, url: str, size: int | None = None) -> bool:
         return False
     if target.pattern is not None:
         return target.pattern.fullmatch(url, len(target.folder)) is not None
-    return not any(segment.startswith(HIDDEN) for segment in url[len(target.folder) :].split("/"))
+    return _HIDDEN_NAME.search(url, len(target.folder) - 1) is None
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
 
-from asyncpq.checkpoints import each
+from asyncpq.checkpoints import each, paused
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import (
@@ -32,12 +32,12 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismat
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
-from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load
+from asyncpq.indexing.manifest.commits import FileRow, IndexedFile, files_of, is_same_version, load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.records import dataclass
+from asyncpq.records import LazyRecords, dataclass
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -79,7 +79,11 @@ class IndexSource:
 
     def by_path(self) -> dict[str, int]:
         """Return the positions of the files by path; raise InvalidOptionError if a file is named twice."""
-        by_path = {self.path(url): number for number, url in enumerate(each(urls_of(self.files)))}
+        root = self.root  # only a url of one character less may be the root itself
+        by_path = {
+            url.removeprefix(root) if len(url) >= len(root) else self.path(url): number
+            for number, url in enumerate(each(urls_of(self.files)))
+        }
         if len(by_path) < len(self.files):
             raise InvalidOptionError(
                 "a file occurs twice among the files to index", url=self.url, hint="Name each file once."
@@ -202,26 +206,33 @@ def _all_files(base: Manifest | None, source: IndexSource) -> BuildPlan:
     return BuildPlan(base, FileTasks(source, range(len(source.files))))
 
 
-def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
+def _compared(base: Manifest, source: IndexSource, indexed: LazyRecords[IndexedFile], before: RowRanges) -> BuildPlan:
     if source.alone:  # a new index knows nothing of files of the old one
         return _all_files(base, source)
     files, live = source.by_path(), base.live
+    later = live - before
+    # Rows are compared, and records made only of files that may have changed: mostly these are few of very many.
+    rows: Sequence[FileRow] = indexed.rows
+    objects = source.files.rows if isinstance(source.files, DataFiles) else None
     listed: dict[str, int] = {}  # positions in `indexed` of the newest version of each file: that of the highest id
     begun: dict[str, list[int]] = {}
-    for number, file in enumerate(each(indexed)):
-        if file.id not in live:
-            begun.setdefault(file.path, []).append(number)
-        elif (last := listed.get(file.path)) is None or indexed[last].id < file.id:
-            listed[file.path] = number
+    for number, (file, path, *_) in enumerate(each(rows)):
+        if file not in live:
+            begun.setdefault(path, []).append(number)
+        elif (last := listed.get(path)) is None or rows[last][0] < file:
+            listed[path] = number
     works = array("q")
     taken: list[IndexedFile] = []
     replaced: dict[str, IndexedFile] = {}
-    for (path, position), data_file in zip(files.items(), each(source.files), strict=True):
+    for path, position in paused(files.items()):
         if (at := listed.get(path)) is not None:
+            if (objects is not None and is_same_version(rows[at], objects[position])) or rows[at][0] in later:
+                continue
             known = indexed[at]
-            if known.id not in before or known.is_version_of(data_file):
+            if known.is_version_of(source.files[position]):
                 continue
             replaced[path] = known
+        data_file = source.files[position]
         earlier = (indexed[number] for number in begun.get(path, ()))
         already_read = next((other for other in earlier if other.is_version_of(data_file)), None)
         if already_read is not None:

@@ -16,7 +16,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,7 +27,7 @@ from typing import Final, Self, TypeAlias
 import pyarrow as pa
 
 from asyncpq.checkpoints import checkpoint
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, NamedRow
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, file_key
@@ -45,7 +45,7 @@ from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import LazyRecords, dataclass
-from asyncpq.storage.base import Validator
+from asyncpq.storage.base import ObjectRow, Validator
 from asyncpq.storage.threads import results_of
 
 #: Takes the newest manifest (None if there is no index yet) and returns the one that follows it; None if nothing
@@ -392,10 +392,10 @@ def id_ranges(ids: RowRanges) -> list[KeyRange]:
 
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
-) -> Sequence[IndexedFile]:
+) -> LazyRecords[IndexedFile]:
     """Return the files whose ids are in ``ids``, as far as the index lists them. Raises CorruptIndexError if a row
     of the list of files is impossible."""
-    rows: list[_FileRow] = []
+    rows: list[FileRow] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = id_ranges(ids) if few else None
     for segment in manifest.segments_of(FILES):
@@ -418,12 +418,12 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
 
 
 #: The id, path, size, etag, time, version and number of rows of a file: a plain tuple, see :class:`LazyRecords`.
-_FileRow: TypeAlias = tuple[int, str, int, str | None, str | None, str | None, int | None]
+FileRow: TypeAlias = tuple[int, str, int, str | None, str | None, str | None, int | None]
 
 
-def _file_rows(table: pa.Table, ids: RowRanges | None) -> list[_FileRow]:
+def _file_rows(table: pa.Table, ids: RowRanges | None) -> list[FileRow]:
     """Return the rows of :func:`files_in`; those of the files ``ids`` if that is not None."""
-    rows: list[_FileRow] = []
+    rows: list[FileRow] = []
     for start in range(0, table.num_rows, _CHUNK_FILES):
         checkpoint()
         some = table.slice(start, _CHUNK_FILES)
@@ -440,7 +440,16 @@ def _file_rows(table: pa.Table, ids: RowRanges | None) -> list[_FileRow]:
     return rows
 
 
-def _indexed_file(row: _FileRow) -> IndexedFile:
+def is_same_version(row: FileRow, listed: ObjectRow | NamedRow) -> bool:
+    """Return whether an etag or a version of the store proves that the listed object is the version of ``row``: the
+    common case of :meth:`IndexedFile.is_version_of`, for which no record is made."""
+    _, _, size, etag, _, version, _ = row
+    if not listed[3] or size != listed[1] or etag != listed[4] or version != listed[6]:
+        return False
+    return version is not None or (etag is not None and not etag.startswith("W/"))
+
+
+def _indexed_file(row: FileRow) -> IndexedFile:
     file, path, size, etag, last_modified, version, num_rows = row
     seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
     return IndexedFile(file, path, Validator(size, etag, last_modified, version) if seen else None, num_rows)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
 
 import asyncpq
+from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.events import Event, FileEnded
 from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.build.index_source import IndexSource, _compared
 from asyncpq.indexing.index import Staleness
+from asyncpq.indexing.manifest.commits import IndexedFile, _indexed_file, is_same_version
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.records import LazyRecords
+from asyncpq.storage.base import ObjectRow
 from tests.indexing.build.index_checks import check_index
 from tests.lakes import KINDS, write
 
@@ -49,3 +62,53 @@ async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
         assert report.staleness == Staleness(new=0, changed=1, gone=0)
         await index.refresh()
         await check_index(index, lake)
+
+
+def test_of_unchanged_files_no_records_are_made() -> None:
+    """Of a lake of very many files, nearly all are unchanged since the last refresh."""
+    number, changed, root = 5000, {7: '"other"', 2000: 'W/"weak"', 4999: None}, "s3://bucket/lake/"
+    made: list[int] = []
+
+    class Indexed(LazyRecords[IndexedFile]):
+        def __getitem__(self, index: Any) -> Any:
+            made.append(index)
+            return super().__getitem__(index)
+
+    class Listed(DataFiles):
+        def __getitem__(self, index: Any) -> Any:
+            made.append(index)
+            return super().__getitem__(index)
+
+        def __iter__(self) -> Iterator[DataFile]:
+            raise AssertionError("all files are looked at")
+
+    etags = [changed.get(file, f'"{file}"') for file in range(number)]
+    rows = [(file, f"{file}.parquet", 9, f'"{file}"', None, None, 1) for file in range(number)]
+    objects: list[ObjectRow] = [
+        (f"{root}{file}.parquet", 9, 1.0, etag is not None, etag, None, None) for file, etag in enumerate(etags)
+    ]
+    schema, now = pa.schema([("id", pa.int64())]), datetime.now(UTC)
+    source = IndexSource(
+        url=root, root=root, dataset={}, schema=schema, fields=None, partitions=(), files=Listed(objects, {}), as_of=now
+    )
+    base = Manifest(
+        index="i", snapshot=1, commit="c", created=now, root=root, schema=schema, tables=(FILES,), next_file=number
+    )
+    plan = _compared(base, source, Indexed(rows, _indexed_file), base.live)
+    assert plan.replaced.keys() == {f"{file}.parquet" for file in changed}
+    assert set(made) == changed.keys()
+    assert [task.path for task in plan.works] == list(plan.replaced)
+
+
+@pytest.mark.parametrize("etag", ['"e"', 'W/"e"', None])
+@pytest.mark.parametrize("version", ["v", None])
+def test_rows_are_the_same_version_as_records_are(etag: str | None, version: str | None) -> None:
+    row = (5, "path", 9, etag, "then", version, 1)
+    for size, other, time, of_object in product((9, 8), ('"e"', 'W/"e"', None), ("then", None), ("v", None)):
+        listed: ObjectRow = ("s3://bucket/path", size, None, True, other, time, of_object)
+        (file,) = DataFiles([listed], {})
+        if is_same_version(row, listed):
+            assert _indexed_file(row).is_version_of(file)
+        elif _indexed_file(row).is_version_of(file):
+            assert file.validator is not None
+            assert not file.validator.is_strong

@@ -26,6 +26,7 @@ from asyncpq.storage.s3.key_listing import (
     ListPage,
     PageError,
     PageRequest,
+    _plain_entries,
     list_between,
     list_keys,
     list_wanted_keys,
@@ -436,6 +437,60 @@ def test_what_a_listing_does_not_need_is_not_kept() -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+def plain(key: str, more: str = "", size: str = "7", time: str = "2026-11-30T05:00:00.000Z") -> str:
+    """A key as most stores write it."""
+    etag = f"<ETag>&quot;{size}&quot;</ETag>"
+    return (
+        f"<Contents><Key>{key}</Key><LastModified>{time}</LastModified>{etag}{more}<Size>{size}</Size>"
+        "<StorageClass>STANDARD</StorageClass></Contents>"
+    )
+
+
+CHECKSUM = "<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType>"
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "".join(map(plain, ["a", "b", "\u00e9 \U0001f600/ '\">]", "\ufffe\ufffd"[1:]])),
+        "<Name>n</Name> <Prefix></Prefix>" + plain("a") + plain("b") + "<EncodingType>url</EncodingType>",
+        plain("a") + "\n " + plain("b", CHECKSUM) + plain("c", "<Unknown>1</Unknown>") + plain("d"),
+        plain("a") + plain("b&amp;") + plain("c"),
+        plain("a") + plain("b", "<Owner><ID>x</ID></Owner>") + plain("c"),
+        plain("a")
+        + plain("b", time="")
+        + plain("c", time="x")
+        + "<CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes>",
+        f"<Other>{plain('a')}{plain('b')}</Other>{plain('c')}",
+        f"<Other><Name>n</Name>{plain('a')}{plain('b')}</Other>",
+        entry("a") + plain("b") + plain("c"),
+        "<Name/>" + plain("a") + plain("b"),
+    ],
+    ids=range(10),
+)
+def test_keys_in_any_form(inside: str) -> None:
+    """A comment makes the parser read each key."""
+    expected = parse_page(page(inside + "<!-- -->"))
+    assert parse_page(page(inside)) == expected
+    assert len(expected.keys) == inside.count("<Contents>") - 2 * inside.count("<Other>")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [plain("a", size=""), plain("a", size=str(1 << 63)), plain(""), plain("\x01"), plain("k" * 16385), "<Contents>"],
+)
+def test_a_later_key_that_is_none(key: str) -> None:
+    with pytest.raises(PageError):
+        parse_page(page(plain("a") + plain("b") + key))
+
+
+def test_only_the_first_of_many_plain_keys_is_left_to_the_parser() -> None:
+    def rest(number: int) -> bytes:
+        return _plain_entries(page("".join([plain(f"k{key:06d}") for key in range(number)])))[1]
+
+    assert rest(1000) == rest(1)
 
 
 def test_nothing() -> None:
