@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
 from functools import partial
 from operator import attrgetter
@@ -35,6 +35,7 @@ _TASK_BYTES: Final = 1 << 20
 _LARGE_SHARE: Final = 16  # a read of more than this part of the memory cache would evict what lookups use
 _start: Final = attrgetter("start")
 PARTS_A_STEP: Final = 10  # see Runtime.off_loop
+_FIRST_TURNS: Final = 12  # GETs in turns that run at once: so many use a fast network
 
 
 class _Fetched(NamedTuple):
@@ -50,6 +51,40 @@ class _Range(NamedTuple):
     start: int
     stop: int
     keys: list[ContentKey]
+
+
+class _Turns:
+    """Starts the GETs of a round in their order, so that the first parts come first, and are decoded while others are
+    received.
+
+    Some run at once. As many more begin whenever the bytes of these should have come at the believed bandwidth: then
+    single connections are slow.
+    """
+
+    def __init__(self, prices: Prices, sizes: Sequence[int]) -> None:
+        self._wave = max(_FIRST_TURNS, round(prices.bandwidth_bytes_s / prices.connection_bytes_s))
+        bandwidth_bytes_s = max(prices.bandwidth_bytes_s, prices.crowded_bytes_s or 0.0)
+        self._wave_s = prices.latency_s + self._wave * sum(sizes) / len(sizes) / bandwidth_bytes_s
+        self._free = asyncio.Semaphore(self._wave)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        if self._timer is None and self._free.locked():
+            self._timer = asyncio.get_running_loop().call_later(self._wave_s, self._begin_more)
+        await self._free.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._free.release()
+
+    def _begin_more(self) -> None:
+        self._timer = None
+        if self._free.locked():
+            self._timer = asyncio.get_running_loop().call_later(self._wave_s, self._begin_more)
+            for _ in range(self._wave):
+                self._free.release()
+
+
+_AT_ONCE: Final = nullcontext()  # in the place of turns
 
 
 class Arrivals(Protocol):
@@ -295,13 +330,13 @@ class ObjectRead(Generic[V]):
         try:
             if rest:
                 ranges, part_bytes = self._ranges(rest)
+                sizes = [stop - start for start, stop, _ in ranges]
                 if not waits and not source.is_here:
-                    measured = MeasuredRound(
-                        source, metrics.log, [stop - start for start, stop, _ in ranges], part_bytes
-                    )
+                    measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
+                turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
                 for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
                     keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
-                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context))
+                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
                     flight.join()
                     waits[flight] = keys
             metrics.wait_begins()
@@ -350,16 +385,22 @@ class ObjectRead(Generic[V]):
             size += stop - start
         return ranges, prices.part_bytes(size)
 
-    async def _fetch(self, ranges: Sequence[_Range], part_bytes: int, context: RequestContext) -> _Fetched:
+    async def _fetch(
+        self,
+        ranges: Sequence[_Range],
+        part_bytes: int,
+        context: RequestContext,
+        turns: AbstractAsyncContextManager[None],
+    ) -> _Fetched:
         """Fetch ``ranges`` one after the other. One that is longer than ``part_bytes`` is fetched by several concurrent
-        requests."""
+        requests. Each request is sent inside ``turns``."""
         data: dict[ContentKey, bytes | memoryview] = {}
         validated = False
         for start, stop, keys in ranges:
             if stop - start <= part_bytes:
-                results = [await self._get(start, stop, context)]
+                results = [await self._get(start, stop, context, turns)]
             else:
-                results = await self._get_each(cut(ByteRange(start, stop), part_bytes), context)
+                results = await self._get_each(cut(ByteRange(start, stop), part_bytes), context, turns)
             if len(keys) <= PARTS_A_STEP:
                 data |= self._cut_out(keys, results)
             else:
@@ -368,9 +409,11 @@ class ObjectRead(Generic[V]):
             validated |= results[0].validates or any(result.validates for result in results)
         return _Fetched(data, validated)
 
-    async def _get_each(self, ranges: Iterable[ByteRange], context: RequestContext) -> list[RangeResult]:
+    async def _get_each(
+        self, ranges: Iterable[ByteRange], context: RequestContext, turns: AbstractAsyncContextManager[None]
+    ) -> list[RangeResult]:
         """Fetch ``ranges`` concurrently, and return their results in order."""
-        tasks = [asyncio.ensure_future(self._get(start, stop, context)) for start, stop in ranges]
+        tasks = [asyncio.ensure_future(self._get(start, stop, context, turns)) for start, stop in ranges]
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -378,9 +421,13 @@ class ObjectRead(Generic[V]):
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _get(self, start: int, stop: int, context: RequestContext) -> RangeResult:
-        source, sent = self.source, time.monotonic()
-        result = await source.handle.fetch_range(start, stop, context=context, pin=self.version.validator)
+    async def _get(
+        self, start: int, stop: int, context: RequestContext, turns: AbstractAsyncContextManager[None]
+    ) -> RangeResult:
+        source = self.source
+        async with turns:
+            sent = time.monotonic()
+            result = await source.handle.fetch_range(start, stop, context=context, pin=self.version.validator)
         source.freshness.validated_by(result, self.version, sent)
         return result
 

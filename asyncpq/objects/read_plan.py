@@ -207,6 +207,11 @@ class Unit(NamedTuple):
     pieces: tuple[RowGroupPiece, ...]
     num_bytes: int
 
+    @property
+    def first_bytes(self) -> int:
+        """The bytes without those that late columns may take."""
+        return self.num_bytes - sum([piece.late_bytes for piece in self.pieces])
+
 
 class Estimates(NamedTuple):
     """The estimated seconds that one read takes to fetch its data, by strategy. Decoding is not counted."""

@@ -25,6 +25,9 @@ class UnitScan(Protocol):
 
     rows_matched: int  # rows that came out so far
 
+    @property
+    def ahead_bytes(self) -> float: ...
+
     async def units(self, unit_bytes: int | None) -> list[Unit]: ...
 
     async def run(self, unit: Unit) -> list[pa.Table]: ...
@@ -85,7 +88,8 @@ class Pipeline:
     """Fetches and decodes jobs ahead of their consumer; returns them in order, or as they become ready.
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, even over the budget;
-    further units wait for the session's budget. The caller must close the pipeline, or its tasks stay.
+    further units wait for the session's budget, and until no more bytes are ahead than keep the server busy
+    (:attr:`FileScan.ahead_bytes`). The caller must close the pipeline, or its tasks stay.
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
@@ -102,6 +106,7 @@ class Pipeline:
         self._holding_slots: set[int] = set()  # ids of jobs
         self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
+        self._consumed = asyncio.Event()
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._ending: list[asyncio.Task[Any]] = []
@@ -118,6 +123,9 @@ class Pipeline:
         previous: _Running | None = None
         async with aclosing(self._jobs) as jobs:
             async for job in jobs:
+                while self._running and self._ahead() + job.unit.first_bytes > job.scan.ahead_bytes:
+                    self._consumed.clear()
+                    await self._consumed.wait()
                 if job.scan in self._dropped:
                     continue
                 await self._grant(job.unit.num_bytes)
@@ -132,6 +140,10 @@ class Pipeline:
                 self._running.append(previous)
                 self._drained.clear()
                 self._started.set()
+
+    def _ahead(self) -> int:
+        """Return the bytes of the units that are fetched, decoded or consumed."""
+        return sum([running.job.unit.first_bytes for running in self._running])
 
     async def _grant(self, size: int) -> None:
         """Wait until the budget has room for the next job, or until no job is running."""
@@ -235,6 +247,7 @@ class Pipeline:
         self._running.remove(running)
         self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)
+        self._consumed.set()
         if not self._running:
             self._drained.set()
 
@@ -255,6 +268,7 @@ class Pipeline:
             await asyncio.wait([running.task for running in left])
         for running in left:
             self._release_slot(running.job)
+        self._consumed.set()
         if not self._running:
             self._drained.set()
 

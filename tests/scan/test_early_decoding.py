@@ -104,6 +104,52 @@ async def test_row_groups_are_decoded_as_they_come(monkeypatch: pytest.MonkeyPat
     assert not tasks()
 
 
+class Counted(WrappedStore):
+    """Notes where each GET of data begins, and answers it once ``released`` is set."""
+
+    def __init__(self, inner: base.Store) -> None:
+        super().__init__(inner)
+        self.released = asyncio.Event()
+        self.begun: list[int] = []
+        self.changed = asyncio.Event()
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
+        self.begun.append(call.start)
+        self.changed.set()
+        await self.released.wait()
+        return await fetch()
+
+
+@pytest.mark.parametrize(("latency_s", "expected"), [(60.0, 12), (0.01, 13)])
+async def test_gets_begin_in_order_and_more_of_them_where_connections_are_slow(latency_s: float, expected: int) -> None:
+    limits = asyncpq.LimitOptions(inline_decode_bytes=4096, decode_threads=2)
+    requests = asyncpq.RequestOptions(tail_bytes=20_000, gap_bytes=0, late_materialization="never", latency_s=latency_s)
+    async with (
+        ObjectServer() as server,
+        asyncpq.Session(server.storage_options, limits=limits, requests=requests) as session,
+    ):
+        server.put("lake/file.parquet", parquet())
+        store = wrap_store(session, URL, Counted)
+        store.released.set()
+        file = await session.open_file(URL)
+        await file.lookup({"id": KEYS[0]})  # fetches the indexes
+        store.released.clear()
+        store.begun.clear()
+        lookup = asyncio.ensure_future(file.lookup({"id": KEYS}))
+        while len(store.begun) < expected:
+            store.changed.clear()
+            await store.changed.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        begun = list(store.begun)
+        assert begun == sorted(begun)
+        assert len(begun) == expected or latency_s < 1
+        store.released.set()
+        assert await lookup == TABLE.take(KEYS)
+        assert store.begun == sorted(store.begun)
+    assert not tasks()
+
+
 async def test_a_failed_fetch_ends_the_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     emitted = Emitted(monkeypatch)
     async with opened(parquet(), retry=asyncpq.RetryOptions(max_attempts=1)) as (server, store, file):

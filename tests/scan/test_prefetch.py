@@ -17,6 +17,8 @@ from asyncpq.scan.prefetch import Pipeline, jobs_of
 class SlowToEnd:
     """A read whose first units fail, and whose last one takes a moment to be cancelled."""
 
+    ahead_bytes = 1000
+
     async def fetch_unit(self, unit: Any) -> None:
         if unit.pieces[0].items[0] < 2:
             await asyncio.sleep(0.01)
@@ -33,7 +35,10 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
+        for number in range(3)
+    ]
     pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
 
@@ -60,6 +65,8 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
 class NeverDone:
     """A read whose bytes never come."""
 
+    ahead_bytes = 1000
+
     async def fetch_unit(self, unit: Any) -> None:
         await asyncio.Event().wait()
 
@@ -68,7 +75,10 @@ class NeverDone:
 async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     """As by a session that ends under its reads."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
+        for number in range(3)
+    ]
     jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
     pipeline = Pipeline(jobs, cast("Any", runtime), ordered=ordered)
     pipeline.start()
@@ -85,6 +95,8 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
 class DoneAtOnce:
     """A read whose units take no time."""
 
+    ahead_bytes = 1000
+
     async def fetch_unit(self, unit: Any) -> None:
         return None
 
@@ -95,7 +107,10 @@ class DoneAtOnce:
 async def test_who_consumes_is_told_that_it_was_closed() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
+        for number in range(3)
+    ]
     pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
     assert await pipeline.next() is not None
@@ -107,6 +122,8 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
 
 class InPairs:
     """A read whose units are decoded only while another is."""
+
+    ahead_bytes = 1000
 
     def __init__(self, patience_s: float) -> None:
         self.pair = asyncio.Barrier(2)
@@ -124,7 +141,9 @@ class InPairs:
 async def _run_in_pairs(last: bool, patience_s: float) -> list[object]:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=last)] for number in range(10)]
-    units = [SimpleNamespace(num_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
+    ]
     pipeline = Pipeline(jobs_of(cast("Any", InPairs(patience_s)), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
     delivered: list[object] = []
@@ -149,6 +168,8 @@ async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
 class LastFirst:
     """A read of three row groups whose last unit is decoded first."""
 
+    ahead_bytes = 1000
+
     def __init__(self) -> None:
         self.last_is_done = asyncio.Event()
 
@@ -169,7 +190,9 @@ async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
     """It says that the scan is complete, which is then checked."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(3)]
-    units = [SimpleNamespace(num_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
+    ]
     pipeline = Pipeline(jobs_of(cast("Any", LastFirst()), cast("Any", units)), cast("Any", runtime), ordered=ordered)
     pipeline.start()
     delivered: list[tuple[object, bool]] = []
@@ -180,3 +203,37 @@ async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
     finally:
         await pipeline.close()
     assert delivered == [(0, False), (1, False), (2, True)]
+
+
+class Narrow(DoneAtOnce):
+    """A read of which 20 bytes are ahead, which notes what is fetched."""
+
+    ahead_bytes = 20
+
+    def __init__(self) -> None:
+        self.fetched: list[int] = []
+
+    async def fetch_unit(self, unit: Any) -> None:
+        self.fetched += unit.pieces[0].items
+
+
+async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
+    """A unit that is larger is fetched once no other is there."""
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
+    sizes = [10, 10, 10, 30, 10]
+    units = [
+        SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)])
+        for number, size in enumerate(sizes)
+    ]
+    scan = Narrow()
+    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
+    pipeline.start()
+    seen: list[list[int]] = []
+    while await pipeline.next() is not None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        seen.append(list(scan.fetched))
+        pipeline.done_with_head()
+    await pipeline.close()
+    assert seen == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert runtime.budget.used == 0
