@@ -415,6 +415,9 @@ class DatasetFiles:
                 if looked is not None:
                     yield looked
 
+    def advanced(self, file: OpenedFile) -> None:
+        """Do nothing: the progress of a dataset's read is told by files."""
+
     async def done(self, file: OpenedFile) -> None:
         self._first = None
         self._metrics.files_read += file.has_rows
