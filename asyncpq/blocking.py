@@ -55,6 +55,7 @@ from asyncpq.file import File as AsyncFile
 from asyncpq.indexing.index import Index as AsyncIndex
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.loop_threads import Portal
+from asyncpq.opening import one_off
 from asyncpq.opening.keywords import (
     DatasetSessionKeywords,
     OptionKeywords,
@@ -451,11 +452,6 @@ DatasetScan = BlockingDatasetScan
 
 # -- one session for all one-off calls with equal options ------------------------------------------
 
-#: How long a shared session without users stays open, for the next one-off call.
-_IDLE_S: Final = 30.0
-#: The most shared sessions without users that stay open.
-_MOST_IDLE: Final = 4
-
 
 class OneOffSession(BlockingSession):
     """A use of the session that all one-off calls of this process with equal ``options`` share: of its connections,
@@ -466,8 +462,7 @@ class OneOffSession(BlockingSession):
     """
 
     def __init__(self, options: SessionKeywords) -> None:
-        # What a session finds in the environment, such as credentials, is an option, too.
-        key = (os.getpid(), _by_value(options), frozenset(os.environ.items()))
+        key = one_off.options_key(options)
         with _sharing:
             shared = _shared_sessions.get(key)
             portal = None if shared is None or shared.closed else shared.portal()
@@ -541,15 +536,15 @@ class _SharedSession(BlockingSession):
 
     async def _end_when_idle(self) -> None:
         while not self.closed:
-            await asyncio.sleep(_IDLE_S)
+            await asyncio.sleep(one_off.IDLE_S)
             with _sharing:
-                if not self.users and time.monotonic() - self.used_at >= _IDLE_S:
+                if not self.users and time.monotonic() - self.used_at >= one_off.IDLE_S:
                     self.retire()
 
 
 def _retire_surplus() -> None:
     idle = [session for session in _shared_sessions.values() if not session.users and not session.closed]
-    for session in sorted(idle, key=lambda session: session.used_at)[:-_MOST_IDLE]:
+    for session in sorted(idle, key=lambda session: session.used_at)[: -one_off.MOST_IDLE]:
         session.retire()
 
 
@@ -560,32 +555,6 @@ def _end_shared() -> None:
         _shared_sessions.clear()
     for session in ended:
         session.close()
-
-
-class _Same:
-    """An object that is equal to itself alone."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
-
-    def __hash__(self) -> int:
-        return id(self._value)
-
-
-def _by_value(value: object) -> Hashable:
-    """Return a hashable form of options, which is equal for equal options of the same types."""
-    if isinstance(value, Mapping):
-        return (dict, frozenset([(name, _by_value(item)) for name, item in value.items()]))
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple([_by_value(item) for item in value]))
-    try:
-        hash(value)
-    except TypeError:
-        return _Same(value)
-    return (type(value), value)
 
 
 _shared_sessions: dict[Hashable, _SharedSession] = {}

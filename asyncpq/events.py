@@ -98,7 +98,7 @@ class FileEnded:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long call, such as an index build, has done another part of one of its steps."""
+    """A long call, such as an index build or a read of one file, has done another part of one of its steps."""
 
     operation: OperationName
     url: str  # of the dataset or index, without user info, query and secrets

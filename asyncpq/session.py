@@ -25,7 +25,7 @@ from asyncpq.opening.keywords import (
     check_keywords,
     split_keywords,
 )
-from asyncpq.opening.one_off import OneOff
+from asyncpq.opening.one_off import OneOff, SessionLoan
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
@@ -182,6 +182,17 @@ class Session(Unpicklable):
     async def close(self) -> None:
         """End every scan, fetch, connection and thread of the session. Idempotent."""
         await self._runtime.close()
+
+    def lent(self) -> Session:
+        """Return a session that shares connections, caches and threads with this one. Closing it ends what was begun in
+        it, and leaves this one open.
+
+        This method is not part of the documented interface.
+        """
+        session = object.__new__(Session)
+        session._disk, session._tiers = self._disk, self._tiers
+        session._runtime = self._runtime.lent()
+        return session
 
     @property
     def metrics(self) -> ReadMetrics:
@@ -476,8 +487,8 @@ class Session(Unpicklable):
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show the progress of the calls that begin in the ``with`` block: the files that reads of datasets have done,
-        and the steps of builds and rewrites.
+        """Show the progress of the calls that begin in the ``with`` block: the rows that reads of one file have read
+        of those that they need, the files that reads of datasets have done, and the steps of builds and rewrites.
 
         What takes more than a second is shown on stderr: by bars in a terminal or a notebook, else by a line every ten
         seconds. Needs rich, which the extra ``asyncpq-parquet[cli]`` installs.
@@ -501,7 +512,8 @@ def open_dataset(
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> OneOff[Dataset]:
-    """Open a dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
+    """Open a dataset for one-off use: ``async with asyncpq.open_dataset(url) as dataset``. Calls in one event loop with
+    equal options share a session, as those of :func:`open_file` do.
 
     Args:
         target, index, view: as in :meth:`Session.open_dataset`.
@@ -510,7 +522,7 @@ def open_dataset(
 
     async def enter(stack: AsyncExitStack) -> Dataset:
         session_options, dataset_options = split_keywords(options)
-        session = await stack.enter_async_context(Session(**session_options))
+        session = await stack.enter_async_context(SessionLoan(session_options, Session))
         return await session.open_dataset(target, index=index, view=view, **dataset_options)
 
     return OneOff("open_dataset", enter)
@@ -522,7 +534,10 @@ def open_file(
     decryption_properties: DecryptionProperties | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> OneOff[File]:
-    """Open one file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
+    """Open one file for one-off use: ``async with asyncpq.open_file(url) as file``.
+
+    Calls in one event loop with equal ``session_options`` share a session with its caches and connections. It ends 30
+    seconds after the last one, and with the event loop. The file has the version of the time of the call.
 
     Args:
         url, decryption_properties: as in :meth:`Session.open_file`.
@@ -530,9 +545,12 @@ def open_file(
     """
 
     async def enter(stack: AsyncExitStack) -> File:
-        session = await stack.enter_async_context(Session(**session_options))
-        return await stack.enter_async_context(
+        session = await stack.enter_async_context(SessionLoan(session_options, Session))
+        file = await stack.enter_async_context(
             await session.open_file(url, decryption_properties=decryption_properties)
         )
+        if file.opening is not None and not file.opening.requests:  # the caches had it
+            await file.refresh()
+        return file
 
     return OneOff("open_file", enter)

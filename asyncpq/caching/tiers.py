@@ -140,11 +140,15 @@ class Tiers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def flush(self) -> None:
+        """Wait up to ``FLUSH_S`` for pending puts."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=FLUSH_S)
+
     async def close(self) -> None:
         """Wait up to ``FLUSH_S`` for pending puts, then close the tiers. Idempotent."""
         try:
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=FLUSH_S)
+            await self.flush()
         finally:
             tasks = list(self._tasks)
             for task in tasks:

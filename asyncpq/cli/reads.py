@@ -17,7 +17,6 @@ from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, cho
 from asyncpq.cli.session_arguments import IndexUrl, Url, only_file, opened, with_session
 from asyncpq.cli.table_versions import AtTime, VersionName, version_of
 from asyncpq.engine.work import watched
-from asyncpq.events import Progress
 from asyncpq.reports.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -86,15 +85,11 @@ async def write_scan(
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
             total = target.num_rows if isinstance(target, File) and where is None else None
             total = total if limit is None or total is None else min(limit, total)
-            done = 0
             async with target.scan(parse_columns(columns), where, limit=most) as scan:
                 with row_writer(form, output, target.url, scan.schema, shown=shown, total=total) as writer:
                     async for batch in scan:
                         # In a thread: a pipe may be slow, and requests go on meanwhile.
                         await asyncio.to_thread(writer.write, batch)
-                        if isinstance(target, File):  # of many files, each that ends is an event
-                            done += batch.num_rows
-                            bars(Progress("scan", target.url, "read", done, total, "rows"))
                     if form is RowFormat.TABLE:
                         bars.close()
 

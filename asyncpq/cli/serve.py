@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from asyncpq.cli.parameters import Argument, Option
-from asyncpq.cli.running import WRONG_USAGE, CommandExit, fail
-from asyncpq.errors import UsageError
+from asyncpq.cli.running import CommandExit
 
 
 def serve(
@@ -27,10 +26,8 @@ def serve(
     workers: Annotated[int, Option("--workers", help="Processes that serve the port.")] = 1,
 ) -> None:
     """Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."""
-    try:
-        from asyncpq.serve.__main__ import start
-    except UsageError as error:  # its packages are not installed
-        fail(str(error), WRONG_USAGE)
+    from asyncpq.serve.__main__ import start
+
     raise CommandExit(
         start(configuration, demo=demo, check=check, new_token=new_token, host=host, port=port, workers=workers)
     )

@@ -491,6 +491,9 @@ class DatasetFiles:
                 if looked is not None:
                     yield looked
 
+    def advanced(self, file: OpenedFile) -> None:
+        """Do nothing: the progress of a dataset's read is told by files."""
+
     async def done(self, file: OpenedFile) -> None:
         self._first = None
         self.rows_known += file.rows_counted

@@ -251,9 +251,15 @@ class _Life:
     closed: bool = False
     ended: bool = False  # closing has ended
     threads: FairThreads | None = None
-    scoped: WeakValueDictionary[str, Runtime] = field(default_factory=WeakValueDictionary)
     scoped_stores: list[_ScopedStores] = field(default_factory=list)
     unused_stores: list[dict[str, Store]] = field(default_factory=list)  # which are being closed
+
+
+@dataclass(slots=True, eq=False)
+class _Lease:
+    """The state that a lent runtime (:meth:`Runtime.lent`) shares with its copies."""
+
+    ended: bool = False
 
 
 class Runtime:
@@ -296,6 +302,8 @@ class Runtime:
         self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life: _Life = _Life()
+        self._lease: _Lease | None = None  # of :meth:`lent`
+        self._scoped: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self.scope: str = ""  # of :meth:`scoped`
         self.takes_table_options: bool = True  # loaded tables are read with their own storage options
         self._deadlines = Deadlines(options.retry.read_timeout_s)
@@ -317,8 +325,8 @@ class Runtime:
 
     def check(self) -> None:
         """Raise UsageError unless the session is open, and the caller runs in its event loop and process."""
-        life = self._life
-        if life.closed:
+        life, lease = self._life, self._lease
+        if life.closed or (lease is not None and lease.ended):
             raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
         loop = asyncio._get_running_loop() or _running_loop()  # noqa: SLF001
         if life.loop is not loop or life.process != os.getpid():
@@ -363,6 +371,12 @@ class Runtime:
         if self._life.ended:
             return
         self.check_place("a Session", "async with asyncpq.Session() as session:")
+        if self._lease is not None:
+            self._lease.ended = True
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self.tiers.flush)
+                self._push_work(stack)
+            return
         self._life.closed = True
         self._deadlines.close()
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
@@ -373,10 +387,23 @@ class Runtime:
                 for store in stores.values():
                     stack.push_async_callback(store.close)
             stack.push_async_callback(self.flights.close)
-            stack.push_async_callback(self._close_tasks)
-            for close_owner in list(self._closers.values()):
-                stack.push_async_callback(close_owner)
+            self._push_work(stack)
         self._life.ended = True
+
+    def _push_work(self, stack: AsyncExitStack) -> None:
+        """Let ``stack`` end the scans, other owners and tasks that began in this runtime."""
+        stack.push_async_callback(self._close_tasks)
+        for close_owner in list(self._closers.values()):
+            stack.push_async_callback(close_owner)
+
+    def lent(self) -> Runtime:
+        """Return a runtime that shares all with this one. Closing it ends what was begun in it, and nothing else."""
+        made = copy(self)
+        made._lease = _Lease()  # noqa: SLF001
+        made.metrics = ReadMetrics()
+        made._closers, made._tasks, made._watchers = {}, set(), []  # noqa: SLF001
+        made._scoped = WeakValueDictionary()  # noqa: SLF001
+        return made
 
     async def _close_tasks(self) -> None:
         tasks = list(self._tasks)
@@ -436,10 +463,10 @@ class Runtime:
         keep what is read through it apart, under ``scope``. The runtime of a ``scope`` is made once, while somebody
         holds it: keys may rotate for as long as a session lives.
         """
-        made = self._life.scoped.get(scope)
+        made = self._scoped.get(scope)
         if made is None:
             self._close_unused()
-            self._life.scoped[scope] = made = copy(self)
+            self._scoped[scope] = made = copy(self)
             made.storage_options = dict(storage_options)
             made.scope = scope
             made.plain_folders = LRUCache(_MAX_PLAIN_FOLDERS)

@@ -83,6 +83,9 @@ class ScannedFiles(Protocol[F]):
     async def renewed(self) -> bool:
         """Return whether the list of files has changed, so that all files must be read again."""
 
+    def advanced(self, file: F) -> None:
+        """Note that another unit of ``file`` was read."""
+
     async def done(self, file: F) -> None:
         """Mark ``file`` as read: its rows were delivered, or no row of it can match."""
 
@@ -121,6 +124,7 @@ class OneFile:
     number: int = field(default=0, init=False)
     delivered: bool = field(default=False, init=False)
     _schema: pa.Schema | None = field(default=None, init=False)
+    _advances: bool = field(default=False, init=False)
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the rows; it stays the same if the file is read again. Raises UsageError before
@@ -163,6 +167,16 @@ class OneFile:
     async def renewed(self) -> bool:
         """Return False: the scan has one named file, so no newer listing can replace it."""
         return False
+
+    def advanced(self, file: OneFile) -> None:
+        """Tell the progress of a file that takes several units."""
+        operation = self.planner.operation
+        if self.plan is None or operation.on_event is None:
+            return
+        done, total = self.plan.file_scan.progress
+        self._advances = self._advances or done < total
+        if self._advances:
+            operation.progress("read", done, total, "rows")
 
     async def done(self, file: OneFile) -> None:
         """Do nothing: the plan is kept for reports about the scan."""
@@ -320,6 +334,7 @@ class ScanExecutor(Generic[F]):
         if landed is None or file is None:
             return False, None
         file.delivered |= bool(landed.tables)
+        self.files.advanced(file)
         if landed.job.last:
             await self._finished(file)
         return False, UnitRows(file, landed.tables)

@@ -349,13 +349,17 @@ class FileScan:
         bounds = [self._reader(piece.row_group).estimate.of(piece.items, values) for piece in unit.pieces]
         return ExpectedBytes(*map(sum, zip(*bounds, strict=True)))
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of decoded rows, and of all rows that are planned to be decoded."""
+        return self._rows_seen, sum(map(_NUM_PLANNED, self.plan.row_groups))
+
     def check_complete(self) -> None:
         """After the last unit, raise CorruptFileError if the number of decoded rows is not the planned one."""
-        planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
-        if self._rows_seen != planned:
+        seen, planned = self.progress
+        if seen != planned:
             raise CorruptFileError(
-                f"the file's pages have {self._rows_seen} rows, but its metadata say {planned}",
-                url=self.read.version.url,
+                f"the file's pages have {seen} rows, but its metadata say {planned}", url=self.read.version.url
             )
 
     # -- in a thread ------------------------------------------------------------------------------

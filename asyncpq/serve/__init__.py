@@ -10,15 +10,41 @@ runs it with uvicorn, and ``demo.py`` makes demo data.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
 from asyncpq.errors import UsageError, install_hint
 from asyncpq.serve.configuration import Configuration as Configuration
 from asyncpq.serve.configuration import load_configuration as load_configuration
 
-try:
+if TYPE_CHECKING:
     from asyncpq.serve.app import Service as Service
-except ModuleNotFoundError as _error:
-    if (_error.name or "").partition(".")[0] != "starlette":
-        raise
-    raise UsageError(
-        "the service requires the package starlette, which is not installed", hint=install_hint("starlette", "serve")
-    ) from _error
+
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client", "sqlglot")
+
+
+@contextmanager
+def needed_packages() -> Iterator[None]:
+    """Raise UsageError in place of the error of a package of the extra ``serve`` that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _PACKAGES:
+            raise
+        name = package.replace("_", "-")
+        raise UsageError(
+            f"the service requires the package {name}, which is not installed", hint=install_hint(name, "serve")
+        ) from error
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name != "Service":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with needed_packages():
+            from asyncpq.serve.app import Service
+
+        return Service

@@ -12,10 +12,9 @@ import sys
 import tempfile
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
+from asyncpq.serve import needed_packages
 from asyncpq.serve.configuration import Configuration, load_configuration, token_digest
 from asyncpq.serve.demo import greeting, make_demo
-from asyncpq.serve.server import run
-from asyncpq.serve.workers import run_workers, start_log
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,8 +75,10 @@ def start(
         token = secrets.token_urlsafe(32)
         _print(f"token  {token}\nsha256 {token_digest(token).hex()}\n")
         return 0
-    start_log(logging.WARNING if check else logging.INFO)
     try:
+        with needed_packages():
+            from asyncpq.serve.workers import start_log
+        start_log(logging.WARNING if check else logging.INFO)
         if demo == (configuration is not None):
             raise InvalidOptionError("name a configuration, or pass --demo")
         if check:
@@ -103,6 +104,9 @@ def start(
 
 
 def _run(configuration: Configuration, path: str | None, workers: int) -> None:
+    from asyncpq.serve.server import run
+    from asyncpq.serve.workers import run_workers
+
     if workers == 1:
         run(configuration, path)
     else:

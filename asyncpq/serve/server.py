@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from asyncpq.engine.foreign_predicates import parse_condition
 from asyncpq.engine.work import loop_first
-from asyncpq.errors import InvalidOptionError, UsageError, install_hint
+from asyncpq.errors import InvalidOptionError
+from asyncpq.serve import needed_packages
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration, ServerConfiguration
 from asyncpq.serve.exchange import Receive, Scope
@@ -71,12 +72,8 @@ def run(
 async def _run(
     configuration: Configuration, path: str | None, listening: socket.socket | None, watched: Connection | None
 ) -> None:
-    try:
+    with needed_packages():
         import uvicorn
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "the service requires the package uvicorn, which is not installed", hint=install_hint("uvicorn", "serve")
-        ) from error
     service, server = Service(configuration), configuration.server
     settings: Any = uvicorn.Config(
         _closing_when_draining(service),
@@ -99,6 +96,8 @@ async def _run(
     if path is not None:
         with contextlib.suppress(NotImplementedError, RuntimeError):  # a system without signals, or another thread
             loop.add_signal_handler(signal.SIGHUP, lambda: service.reload_file(path))
+    if watched is not None:  # the supervisor has held it back until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
     if watched is not None:
         loop.add_reader(watched.fileno(), _end_with_supervisor, loop, watched)
     _load()

@@ -104,7 +104,12 @@ class _Worker:
         arguments = (configuration, path, self.listening, watched)
         self.process = context.Process(target=_work, args=arguments, name=f"worker {self.number}")
         self.began_at = time.monotonic()
-        self.process.start()
+        # The process inherits the mask: a reload that reaches it while it begins waits until it can be handled.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         watched.close()
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self.process.sentinel, ended.set)

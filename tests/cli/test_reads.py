@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli import reads
+from asyncpq.cli import reads, session_arguments
 from asyncpq.cli.commands import app
 from asyncpq.reports import progress
 from asyncpq.reports.documents import Count, Rows
@@ -275,6 +276,8 @@ def test_long_reads_show_their_progress(monkeypatch: pytest.MonkeyPatch) -> None
     bars = progress.ProgressBars()
     bars._console = Console(file=drawn, force_terminal=True, width=100)
     monkeypatch.setattr(reads, "ProgressBars", lambda: bars)
+    small = partial(asyncpq.Session, limits=asyncpq.LimitOptions(unit_bytes=1 << 12, round_bytes=1 << 12))
+    monkeypatch.setattr(session_arguments, "Session", small)
     assert len(rows("query", "trips.parquet", "--columns", "id")) == 3000
     assert "3000/3000" in drawn.getvalue()
     bars(asyncpq.Progress("scan", "url", "later", 1, 2, "rows"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import gc
 import logging
 import pickle
 import threading
@@ -18,6 +20,7 @@ import pytest
 import asyncpq
 from asyncpq import blocking
 from asyncpq.indexing import Bounds, Keys
+from asyncpq.opening import one_off
 from asyncpq.options import immutable
 from asyncpq.testing import ObjectServer
 
@@ -119,7 +122,7 @@ def test_the_environment_is_an_option(lake: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_shared_session_ends_when_it_is_idle(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "_IDLE_S", 0.05)
+    monkeypatch.setattr(one_off, "IDLE_S", 0.05)
     before = bridges()
     with blocking.open_file(lake / "00.parquet") as file:
         (thread,) = bridges() - before
@@ -162,6 +165,147 @@ def test_a_session_that_cannot_be_entered_leaves_no_thread(tmp_path: Path) -> No
     with pytest.raises(asyncpq.InvalidOptionError):
         blocking.Session(disk_cache=tmp_path / "cache")
     assert bridges() == before
+
+
+async def ids(server: ObjectServer, name: str = "a", **options: Any) -> list[int]:
+    url = f"s3://bucket/{name}.parquet"
+    async with asyncpq.open_file(url, storage_options=server.storage_options, **options) as file:
+        found: list[int] = (await file.read(["id"]))["id"].to_pylist()
+    return found
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[asyncpq.Session]:
+    """The sessions that are made."""
+    sessions: list[asyncpq.Session] = []
+    init = asyncpq.Session.__init__
+
+    def keep(self: asyncpq.Session, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        sessions.append(self)
+
+    monkeypatch.setattr(asyncpq.Session, "__init__", keep)
+    return sessions
+
+
+def is_closed(session: asyncpq.Session) -> bool:
+    return session.runtime._life.ended
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_openings_of_a_loop_share_a_session(lake: Path, server: ObjectServer, made: list[asyncpq.Session]) -> None:
+    for number, name in enumerate("bc", 1):
+        server.put(f"bucket/{name}.parquet", (lake / f"0{number}.parquet").read_bytes())
+
+    async def calls() -> None:
+        server.put("bucket/a.parquet", (lake / "00.parquet").read_bytes())
+        assert await ids(server) == [0, 100]
+        asked = len(server.log)
+        for _ in range(50):
+            assert await ids(server) == [0, 100]
+        assert len(server.log) == asked + 50  # whether the object is still the same
+        assert await asyncio.gather(*[ids(server, name) for name in "abc" * 5]) == [[0, 100], [1, 101], [2, 102]] * 5
+        server.put("bucket/a.parquet", (lake / "03.parquet").read_bytes())
+        assert await ids(server) == [3, 103]  # no older version, whatever the session's policy
+        assert len(made) == 1
+        assert await ids(server, memory_cache_bytes=0) == [3, 103]
+        assert len(made) == 2
+        assert not any(map(is_closed, made))
+
+    threads = set(threading.enumerate())
+    for _ in range(2):
+        made.clear()
+        asyncio.run(calls())
+        assert len(made) == 2
+        assert all(map(is_closed, made))
+    gc.collect()
+    assert set(threading.enumerate()) == threads
+    assert not one_off._shared_sessions
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loop_that_is_only_closed_leaves_no_session(lake: Path, made: list[asyncpq.Session]) -> None:
+    async def call() -> int:
+        async with asyncpq.open_file(lake / "00.parquet") as file:
+            return await file.count()
+
+    def run_loop() -> None:
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(call()) == 2
+        loop.close()
+
+    run_loop()
+    run_loop()
+    assert len(made) == 2  # none of a loop that is closed
+    made.clear()
+    gc.collect()
+    assert not one_off._shared_sessions
+
+
+async def test_what_an_async_block_began_ends_with_it(lake: Path, made: list[asyncpq.Session]) -> None:
+    async with asyncpq.open_dataset(lake) as dataset, asyncpq.open_dataset(lake) as other:
+        scan, kept = dataset.scan(), other.scan()
+        await scan.__aenter__()
+        await kept.__aenter__()
+        assert len(made) == 1
+    for ended in (scan, kept):
+        with pytest.raises(asyncpq.UsageError):
+            await anext(ended)
+    with pytest.raises(asyncpq.UsageError, match="the session is closed"):
+        await dataset.count()
+    assert not made[0].runtime._closers
+    assert not is_closed(made[0])
+
+
+async def test_an_error_in_a_block_ends_its_session_for_later_calls(lake: Path, made: list[asyncpq.Session]) -> None:
+    async with asyncpq.open_file(lake / "00.parquet") as first:
+        with pytest.raises(asyncpq.ObjectNotFoundError):
+            async with asyncpq.open_file(lake / "none.parquet"):
+                pass
+        async with asyncpq.open_file(lake / "01.parquet") as second:
+            assert (await first.count(), await second.count()) == (2, 2)
+        assert len(made) == 2
+    assert [is_closed(session) for session in made] == [True, False]
+
+
+async def test_idle_sessions_of_a_loop_end(
+    lake: Path, made: list[asyncpq.Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(size: int) -> None:
+        async with asyncpq.open_file(lake / "00.parquet", memory_cache_bytes=size) as file:
+            assert await file.count() == 2
+
+    for size in range(6):
+        await call(1 << 20 | size)
+    await asyncio.gather(*one_off._ending)
+    assert [is_closed(session) for session in made] == [True] * 2 + [False] * 4
+    monkeypatch.setattr(one_off, "IDLE_S", 0.05)
+    await call(1 << 20)
+    async with asyncio.timeout(10):
+        while not is_closed(made[-1]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await call(1 << 20)
+    assert len(made) == 8
+
+
+async def test_a_cancelled_call_leaves_the_session_to_others(lake: Path, server: ObjectServer) -> None:
+    server.put("bucket/a.parquet", (lake / "00.parquet").read_bytes())
+    calls = [asyncio.create_task(ids(server)) for _ in range(8)]
+    while not server.log:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    calls[0].cancel()
+    assert await asyncio.gather(*calls[1:]) == [[0, 100]] * 7
+    with pytest.raises(asyncio.CancelledError):
+        await calls[0]
+
+
+async def test_one_off_calls_keep_what_they_put_on_disk(lake: Path, tmp_path: Path, server: ObjectServer) -> None:
+    server.put("bucket/a.parquet", (lake / "00.parquet").read_bytes())
+    assert await ids(server, disk_cache=str(tmp_path / "cache")) == [0, 100]
+    async with asyncpq.Session(server.storage_options, disk_cache=str(tmp_path / "cache")) as session:
+        file = await session.open_file("s3://bucket/a.parquet")
+        await file.read(["id"])
+        assert session.cache_counters()["disk"]["hits"] > 0
 
 
 @pytest.mark.parametrize("name", ["open_file", "open_dataset"])

@@ -104,3 +104,35 @@ async def test_a_session_shows_its_long_reads(blocking: bool, tmp_path: Path, mo
             await dataset.read()
             assert out.getvalue() == shown, "after the block"
     assert "3/3" in out.getvalue()
+
+
+@pytest.mark.parametrize("call", ["read", "scan", "count"])
+async def test_a_long_read_of_one_file_tells_its_rows(call: str, tmp_path: Path) -> None:
+    table = pa.table({"id": range(100_000), "text": [f"{number:x}" for number in range(100_000)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20_000, data_page_size=4096, write_page_index=True)
+    told: list[Event] = []
+    limits = asyncpq.LimitOptions(unit_bytes=1 << 14, round_bytes=1 << 14)
+    async with asyncpq.Session(limits=limits, on_event=told.append) as session:
+        file = await session.open_file(tmp_path / "a.parquet")
+        for where in (None, asyncpq.col("id") < 10):  # the second one takes one unit
+            told.clear()
+            rows = table.num_rows if where is None else 10
+            if call == "scan":
+                async with file.scan(where=where) as scan:
+                    rows = sum([batch.num_rows async for batch in scan])
+            elif call == "count":
+                condition = asyncpq.col("text").contains("a") if where is None else where
+                expected = sum("a" in text for text in table["text"].to_pylist()) if where is None else 10
+                assert await file.count(condition) == expected
+            else:
+                rows = (await file.read(where=where)).num_rows
+            steps = [event for event in told if isinstance(event, asyncpq.Progress)]
+            assert {(event.step, event.unit, event.total) for event in steps} <= {("read", "rows", 100_000)}
+            done = [event.done for event in steps]
+            if where is None:
+                assert rows == 100_000
+                assert len(done) > 4
+                assert done == sorted(done)
+                assert done[-1] == 100_000
+            else:
+                assert (rows, done) == (10, [])

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -44,6 +45,18 @@ def test_a_new_token_comes_with_its_digest(capsys: pytest.CaptureFixture[str]) -
     assert main(["--new-token"]) == 0
     (_, token), (_, digest) = (line.split() for line in capsys.readouterr().out.splitlines())
     assert token_digest(token).hex() == digest
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_a_missing_package_is_one_line(package: str) -> None:
+    code = (
+        f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['--demo', '--port', '0']\n"
+        "runpy.run_module('asyncpq.serve', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"asyncpq: the service requires the package {package}, which is not installed. Inst")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["a.toml", "--demo"]])

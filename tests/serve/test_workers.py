@@ -127,6 +127,30 @@ async def test_workers_share_requests_counters_and_signals(tmp_path: Path) -> No
             again.bind(("127.0.0.1", port))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the workers by /proc")
+async def test_a_reload_while_workers_begin_ends_none(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "asyncpq.serve", str(configured(tmp_path)), "--port", "0", "--workers", "2"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    running = Running(process)
+    try:
+        await running.says("workers listen at")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        async with asyncio.timeout(60):
+            # and Python's resource tracker
+            while len(begun := children.read_text().split()) < WORKERS + 1:  # noqa: ASYNC110, ASYNC240
+                await asyncio.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+        for child in begun:
+            os.kill(int(child), signal.SIGHUP)
+        await running.says("the configuration is reloaded", WORKERS)
+        assert "it is started again" not in running.log
+        process.send_signal(signal.SIGTERM)
+        assert await running.ended() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
 async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     async with service(configured(tmp_path)) as (running, url):
         running.process.kill()
