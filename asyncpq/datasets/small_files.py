@@ -8,6 +8,7 @@ also raises the errors of damaged ones.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
@@ -41,6 +42,7 @@ class ReadyRows:
     """The rows of small files, which are decoded: the plan of the first of them, as executors take it."""
 
     has_rows = True
+    ahead_bytes = math.inf  # they are there
 
     def __init__(self, tables: list[pa.Table], rows_matched: int, num_bytes: int) -> None:
         self.num_bytes = num_bytes

@@ -107,6 +107,11 @@ class _PinnedFiles:
         """The indexes with which the wrapped provider rules out files."""
         return self._source.indexes
 
+    @property
+    def index(self) -> Any:
+        """The open index of the wrapped provider."""
+        return self._source.index
+
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
+from asyncpq import Session
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, nearest
-from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
-from asyncpq.scan.request import require_whole
-from asyncpq.session import Session
-from asyncpq.storage.urls import safe_url
+from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag, require_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +61,15 @@ def refuse_secrets(where: str, value: object) -> None:
             query = rest.partition("?")[2]
             if _USER.match(rest) or any(looks_secret(part.partition("=")[0]) for part in re.split("[&;]", query)):
                 raise secret_refused(f"a part of the url ({where})")
+
+
+def without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return storage options that JSON has, also nested ones, without those that look like credentials."""
+    return {
+        name: without_credentials(value) if isinstance(value, Mapping) else value
+        for name, value in options.items()
+        if not looks_secret(name) and isinstance(value, (str, int, float, Mapping, type(None)))
+    }
 
 
 def looks_secret(name: str) -> bool:
@@ -224,6 +232,11 @@ class SparkSettings:
                 values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
         with option_spelling(found.keys() - given.keys()):
             return cls(**values)
+
+    def of_table(self, storage: Mapping[str, Any] | None) -> Self:
+        """Return the settings with which tasks read a loaded table, whose own options are in ``storage``: the endpoint
+        that the driver has read it from, where these settings name no other."""
+        return self if storage is None else replace(self, storage_options=json.dumps(_united(storage, self.storage)))
 
     @property
     def storage(self) -> dict[str, Any]:

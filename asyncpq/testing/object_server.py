@@ -5,8 +5,8 @@ multipart uploads, Range with suffixes, If-Match, If-None-Match, ETag, Last-Modi
 The XML API of Google Cloud Storage is the same, but for the header of a PUT that only creates, which is understood,
 too. It checks no signatures and listens on the loopback interface only. Not for production.
 
-A fault of the catalogue :data:`CATALOGUE` affects the first request only. With ``dataclasses.replace(fault, after=2)`` it
-skips two requests first, with ``replace(fault, times=None)`` it affects all requests.
+A fault of the catalogue :data:`CATALOGUE` affects the first request only. With ``dataclasses.replace(fault, after=2)``
+it skips two requests first, with ``replace(fault, times=None)`` it affects all requests.
 """
 
 from __future__ import annotations

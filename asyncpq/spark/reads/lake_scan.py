@@ -12,13 +12,12 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from asyncpq import Expression, TableField, View
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.distributed import PlanningJobs, ScanTasks, TaskScan, plan_again_hint, plan_tasks
 from asyncpq.errors import located
 from asyncpq.events import Operation
-from asyncpq.expressions import Expression
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.scan.executor import ScanExecutor, UnitRows
 from asyncpq.scan.request import ScanRequest
@@ -80,7 +79,8 @@ class LakeScan(TaskScan):
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
-    """Return the scan of the columns at the positions ``places``."""
+    """Return the scan of the columns at the positions ``places``. Its tasks read a loaded table with the table's own
+    storage options, but for credentials, which a plan does not carry."""
     state = opened.state
     return LakeScan(
         url=state.url,
@@ -92,7 +92,7 @@ def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) ->
         skips_missing=opened.conf.ignore_missing_files,
         spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
         conf=opened.conf,
-        settings=settings,
+        settings=settings.of_table(opened.storage),
     )
 
 

@@ -5,34 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from asyncpq import errors
-from asyncpq.dataset import Dataset
+from asyncpq import DataFile, Dataset, Session, View, errors
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import refresh_hint
 from asyncpq.events import Operation
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.session import Session
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
-from asyncpq.spark.reads.file_reads import (
-    PartitionTypes,
-    SparkFiles,
-    all_files,
-    index_of,
-    narrowed_for_index,
-    texts_in_paths,
-)
-from asyncpq.spark.settings import with_three_slashes
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
+from asyncpq.spark.settings import with_three_slashes, without_credentials
 from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
@@ -84,6 +73,8 @@ class OpenLake:
     partitions: tuple[str, ...] = ()  # names of the columns in paths
     differs: str = ""  # why Spark's own reader may not return these columns from these files; "" if it does
     row_bytes: float = 0.0  # bytes of a row in the first file; 0 if unknown
+    # of a loaded table: its own storage options, such as its endpoint, without credentials
+    storage: Mapping[str, Any] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,9 +131,20 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     with lake.operation:
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
+    differs = lake.differs(struct)
+    storage = _own_storage(lake.state.runtime.storage_options, session.runtime.storage_options)
     return OpenLake(
-        lake.state, struct, conf, partitioning, lake.partitions, lake.differs(struct), row_bytes=lake.row_bytes
+        lake.state, struct, conf, partitioning, lake.partitions, differs, row_bytes=lake.row_bytes, storage=storage
     )
+
+
+def _own_storage(own: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the storage options ``own``, with which a loaded table was opened in a session with the options ``known``,
+    without credentials; None if they are the session's. They are flat, or by protocol, as the session's are."""
+    if own == known:
+        return None
+    merged: Mapping[str, Any] = next(iter(own.values()), {})
+    return without_credentials(merged if known and known.keys() <= merged.keys() else own)
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
@@ -262,8 +264,9 @@ class _LakeOpener:
         """Return the files in the order in which Spark visits them; of an index, which may list very many, only the
         first one if none may be left out and schemas are not merged."""
         source, state = self.state.source, self.state
-        if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
-            return await source.first(1, self.operation)
+        if source.view is View.SNAPSHOT and not (self._merges or state.skips or state.skips_missing):
+            first: Sequence[DataFile] = await cast(Any, source).first(1, self.operation)
+            return first
         files = [file async for files in all_files(state, self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
 
@@ -338,7 +341,7 @@ class _LakeOpener:
         field = known.field(at)
         if self._is_table:
             return field
-        is_indexed = index_of(self.state.source) is not None  # which has the types of all files
+        is_indexed = self.state.source.index is not None  # which has the types of all files
         if first is not None and asked in self._inferred.fields and not has_variant(asked.dataType):
             own = first.get_field_index(field.name)
             if own >= 0 and first.field(own).type.equals(field.type):
@@ -421,7 +424,7 @@ class _LakeOpener:
         asked, conf = self._target.schema, self._conf
         hive, source = self._target.partitioning == "hive", self.state.source
         by_text = asked is not None or not conf.infer_partition_types
-        is_indexed = index_of(source) is not None
+        is_indexed = source.index is not None
         if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
             texts = {name: pa.string() for name in self.partitions}
@@ -431,7 +434,7 @@ class _LakeOpener:
             dataset = await self._session.open_dataset(self._target.target, **options)
             self.state = _as_spark(dataset, conf)
             self._choose(self._reads)
-        if isinstance(self.state.source, SnapshotFiles):
+        if self.state.source.view is View.SNAPSHOT:
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
         schema = self.state.columns.schema
         texts_of: dict[str, set[str | None]] = {}
