@@ -165,7 +165,7 @@ class Keys(IndexKind):
 class Text(IndexKind):
     """The files and rows of each token of a string column, for ``has_tokens`` and ``has_phrase``.
 
-    Tokens are lower-cased Unicode words (docs/filter.md). Reads do not use an index of another tokenizer.
+    Tokens are lower-cased Unicode words (docs/filter-words.md). Reads do not use an index of another tokenizer.
 
     Args:
         columns: names or dotted paths of columns; each column has its own tokens.

@@ -1,7 +1,7 @@
 """Known faults of Parquet writers, by writer, release and column: what their files claim that is ignored.
 
-``WriterFaults`` looks up one file's faults by its footer's ``created_by`` and ``ARROW:schema``. ``docs/filter.md``
-shows the same table.
+``WriterFaults`` looks up one file's faults by its footer's ``created_by`` and ``ARROW:schema``.
+``docs/distrusted-statistics.md`` shows the same table.
 """
 
 from __future__ import annotations

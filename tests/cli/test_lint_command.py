@@ -120,7 +120,7 @@ def test_errors_are_one_line(bad: Path, arguments: list[str], code: int, says: s
 
 
 def test_the_page_describes_each_rule() -> None:
-    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/cli-lint.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE))
     assert set(CURES) | {"big-footer", "huge-dictionary", "dictionary-fallback", "no-dictionary"} <= described
 

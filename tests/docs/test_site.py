@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import inspect
 import io
 import re
@@ -310,6 +311,28 @@ def test_every_page_is_in_the_navigation() -> None:
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert set(listed) == there | {"CHANGELOG.md", "cache/README.md"}
     assert len(listed) == len(set(listed))
+
+
+def test_pictures_follow_the_theme() -> None:
+    """Each picture is shown in a light and in a dark form, and a chart's dark form is that of its light one."""
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / ".ci" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    shown = 0
+    for page in DOCS.rglob("*.md"):
+        images = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+        light = [image.removesuffix("#gh-light-mode-only") for image in images[::2]]
+        assert [f"{image}#gh-light-mode-only" for image in light] == images[::2]
+        assert images[1::2] == [f"{pictures.dark(Path(image)).as_posix()}#gh-dark-mode-only" for image in light]
+        assert all((page.parent / image).is_file() for image in light)
+        shown += len(light)
+    assert shown >= 7
+    charts = list(pictures.charts())
+    assert len(charts) >= 2
+    for chart in charts:
+        assert pictures.dark(chart).read_text(encoding="utf-8") == pictures.darkened(chart.read_text(encoding="utf-8"))
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -81,7 +81,8 @@ def test_purposes() -> None:
 
 def test_public_names() -> None:
     """Each is named on some page for users, or is an error of the tree."""
-    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/datasets.md"))
+    others = ("README.md", "docs/datasets.md", "docs/tables.md")
+    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in others)
     assert [name for name in asyncpq.__all__ if not re.search(rf"\b{name}\b", PAGE + pages)] == []
     assert set(names([row[0] for row in table("name | what it is")])) <= set(asyncpq.__all__)
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/spark.md run, one after another, on the cluster; its tables name what there is."""
+"""The blocks of docs/spark*.md run, one after another, on the cluster; its tables name what there is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text(encoding="utf-8")
+_PAGES = ("spark-reading", "spark-readers", "spark-joins", "spark-writing", "spark")
+_PAGE = "".join((Path(__file__).parents[2] / f"docs/{page}.md").read_text(encoding="utf-8") for page in _PAGES)
 
 
 def test_every_block_runs(spark: SparkSession, tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_every_block_runs(spark: SparkSession, tmp_path: Path) -> None:
     for source in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(source, "docs/spark.md", "exec"), names)
+            exec(compile(source, "docs/spark*.md", "exec"), names)
         for shown in re.findall(r"^print\(.*\)  # -> (.*)$", source, re.MULTILINE):
             assert shown in printed.getvalue().splitlines()
 

@@ -97,10 +97,10 @@ JavaScript's dates have milliseconds.
 """
 _SETTINGS = """### The one setting that makes lookups cheap
 
-With the setting, which [`asyncpq lint`](cli.md#lint) gives for files of the writer, and without it: the requests and
-bytes with which a new session looks one whole row up in object storage, by `id`, which the rows are sorted by, and by
-`key`, and with which it finds the points in a small box. The first GET has 640 KiB of the file's end. Where a setting
-makes small row groups, a key without an order costs requests: sort by it, or build an [index](indexes.md).
+With the setting, which [`asyncpq lint`](cli-lint.md#lint) gives for files of the writer, and without it: the requests
+and bytes with which a new session looks one whole row up in object storage, by `id`, which the rows are sorted by, and
+by `key`, and with which it finds the points in a small box. The first GET has 640 KiB of the file's end. Where a
+setting makes small row groups, a key without an order costs requests: sort by it, or build an [index](indexes.md).
 """
 _TABLES: tuple[tuple[str, dict[str, str]], ...] = (
     (
