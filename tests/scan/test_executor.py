@@ -101,6 +101,9 @@ class MadeFiles:
         for number in [number for number in self.opened if number not in self.done_]:
             yield self._open(number)
 
+    def advanced(self, file: MadeFile) -> None:
+        """Progress is of no matter here."""
+
     async def renewed(self) -> bool:
         if not self.renewals:
             return False
