@@ -259,13 +259,16 @@ class Index(Unpicklable):
         """
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
         randomness = random.Random(seed)
+
+        def sample_of(count: int, most: int) -> list[int]:
+            return sorted(randomness.sample(range(count), min(most, count)))
+
         with self._operation("verify") as operation:
             manifest = await self._newest(operation)
             source = await self._look(operation, manifest, None)
             files = source.by_path()
             live = manifest.live
-            chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
-            ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
+            ids = RowRanges.from_rows(live.row_at(number) for number in sample_of(live.num_rows, most))
             known = await files_of(self._runtime, self._backend, manifest, ids, operation) if ids else []
             pairs = [(file, source.files[files[file.path]]) for file in known if file.path in files]
             wanted = IndexSpec(
@@ -282,8 +285,7 @@ class Index(Unpicklable):
                 pairs,
                 wanted,
                 operation,
-                num_rows=num_rows,
-                randomness=randomness,
+                lambda count: sample_of(count, num_rows),
             )
             verified.files += len(known) - len(pairs)
             verified.changed += len(known) - len(pairs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import math
 import os
 import socket
 import struct
@@ -13,14 +15,27 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching import disk_files
+from asyncpq.caching import disk, disk_files
 from asyncpq.caching import disk_files as eviction
 from asyncpq.caching.disk import DiskCache
-from asyncpq.caching.entry_format import MAGIC
+from asyncpq.caching.disk_files import blocks
+from asyncpq.caching.entry_format import MAGIC, ContentKey, Pointer, PointerKey
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB, DiskCacheOptions
+from asyncpq.storage.base import Validator
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
-from tests.caching.disk_folders import KEY, KEYS, DiskStorage, entry_files, held_bytes, new_cache, path_of
+from tests.caching.disk_folders import (
+    KEY,
+    KEYS,
+    POINTER_KEY,
+    DiskStorage,
+    Hung,
+    entry_files,
+    failing,
+    held_bytes,
+    new_cache,
+    path_of,
+)
 
 
 @pytest.mark.parametrize("check", CACHE_TIER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -308,3 +323,234 @@ def test_a_path_is_the_same_in_another_folder(tmp_path: Path, monkeypatch: pytes
     assert str(tmp_path / "cache") in repr(DiskCache(DiskCacheOptions(path="~/cache")))
     monkeypatch.chdir(tmp_path)
     assert str(tmp_path / "cache") in repr(DiskCache(DiskCacheOptions(path="cache")))
+
+
+BUDGET = 4 * MIB
+VALUE = bytes(30_000)  # with its header 8 blocks
+
+
+def scanned(count: int) -> list[ContentKey]:
+    return [ContentKey(b"what a scan read", "page", place, place + 1) for place in range(count)]
+
+
+async def test_many_scans_push_out_nothing_that_lookups_use(tmp_path: Path) -> None:
+    looked_up, read = KEYS[:64], scanned(600)  # half of the budget; more than four times it
+    cache = new_cache(tmp_path / "cache", BUDGET)
+    await cache.put_many(dict.fromkeys(looked_up, VALUE))
+    for start in range(0, len(read), 20):
+        await cache.put_many(dict.fromkeys(read[start : start + 20], VALUE), scan=True)
+    assert cache.evictions >= 400, "they go themselves"
+    assert await cache.get_many(looked_up) == [VALUE] * len(looked_up)
+    assert any(await cache.get_many(read)), "and have what room is left"
+    assert held_bytes(tmp_path / "cache") <= BUDGET
+    await cache.close()
+
+
+async def test_what_is_used_again_stays(tmp_path: Path) -> None:
+    cache = new_cache(tmp_path / "cache", BUDGET)
+    first, *rest = scanned(600)
+    await cache.put_many({first: VALUE}, scan=True)
+    assert await cache.get_many([first]) == [VALUE]
+    assert abs(time.time() - path_of(tmp_path / "cache", first).stat().st_mtime) < 3600
+    for start in range(0, len(rest), 20):
+        await cache.put_many(dict.fromkeys(rest[start : start + 20], VALUE), scan=True)
+    assert await cache.get_many([first]) == [VALUE]
+    await cache.close()
+
+
+async def test_lookups_take_the_room_of_scans(tmp_path: Path) -> None:
+    cache = new_cache(tmp_path / "cache", BUDGET)
+    await cache.put_many(dict.fromkeys(scanned(100), VALUE), scan=True)
+    await cache.put_many(dict.fromkeys(KEYS[:100], VALUE))
+    assert await cache.get_many(KEYS[:100]) == [VALUE] * 100
+    await cache.close()
+
+
+async def test_a_scan_does_not_make_old_what_is_there(tmp_path: Path) -> None:
+    """Nor does it write it again: it may well be what lookups use."""
+    cache = new_cache(tmp_path / "cache", BUDGET)
+    await cache.put_many({KEYS[0]: b"value"})
+    path = path_of(tmp_path / "cache", KEYS[0])
+    before = path.stat()
+    await cache.put_many({KEYS[0]: b"value", KEYS[1]: b"other"}, scan=True)
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert await cache.get_many(KEYS[:2]) == [b"value", b"other"]
+    await cache.close()
+
+
+async def test_old_as_they_are_no_writer_is_thought_dead(tmp_path: Path) -> None:
+    """Temporary files of that age are removed: an entry is made old only once it has its name."""
+    folder = tmp_path / "cache"
+    cache = new_cache(folder, BUDGET)
+    seen: list[float] = []
+    rename = os.rename
+
+    def watched(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        seen.append(time.time() - os.stat(source, dir_fd=src_dir_fd).st_mtime)
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    os.rename = watched  # type: ignore[assignment]
+    try:
+        await cache.put_many(dict.fromkeys(scanned(3), VALUE), scan=True)
+    finally:
+        os.rename = rename
+    assert len(seen) == 3
+    assert max(seen) < 600
+    assert held_bytes(folder) == 3 * blocks(len(VALUE) + 48) * 4096
+    await cache.close()
+
+
+async def test_the_age_of_a_pointer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = new_cache(tmp_path / "cache")
+    validated_at = time.monotonic() - 7.0
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"a"'), validated_at))
+
+    async def found() -> float:
+        pointer = await cache.get_pointer(POINTER_KEY)
+        assert pointer is not None
+        assert pointer.validator == Validator(1, '"a"')
+        return pointer.validated_at
+
+    wall = time.time
+    assert validated_at - 5.0 <= await found() <= validated_at + 0.001
+    monkeypatch.setattr(time, "time", lambda: wall() + 3600.0)
+    assert validated_at - 3605.0 <= await found() <= validated_at - 3599.999
+    monkeypatch.setattr(time, "time", lambda: wall() - 3600.0)
+    assert await found() == -math.inf, "the clock went back: it must be validated"
+    await cache.close()
+
+
+@pytest.mark.parametrize("passes", ["encoding", "decoding"])
+def test_time_that_passes_between_two_clocks(monkeypatch: pytest.MonkeyPatch, passes: str) -> None:
+    now, step_s = 1000.0, 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += step_s
+        return now
+
+    monkeypatch.setattr(time, "time", clock)
+    monkeypatch.setattr(time, "monotonic", clock)
+    validated_at = clock()
+    step_s = 1.0 if passes == "encoding" else 0.0
+    value = disk._encode_pointer(Pointer(Validator(1), validated_at))
+    step_s = 1.0 - step_s
+    found = disk._decode_pointer(value)
+    assert found is not None
+    assert validated_at - 5.0 <= found.validated_at <= validated_at
+
+
+async def test_the_pointer_that_was_validated_last_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = new_cache(tmp_path / "cache")
+    now = time.monotonic()
+
+    async def put(etag: str, validated_at: float) -> str | None:
+        await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, etag), validated_at))
+        pointer = await cache.get_pointer(POINTER_KEY)
+        return None if pointer is None else pointer.validator.etag
+
+    assert await put('"a"', now - 10) == '"a"'
+    assert await put('"b"', now - 20) == '"a"'
+    assert await put('"c"', -math.inf) == '"a"'
+    assert await put('"d"', now) == '"d"'
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() - 3600.0)
+    assert await put('"e"', now - 30) == '"e"', "of the one from the future, nobody knows the age"
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(-1), now + 1))
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1 << 64), now + 1))
+    assert cache.errors == 0
+    await cache.close()
+
+
+async def test_pointers_are_dropped_while_writes_are_left_alone(tmp_path: Path) -> None:
+    cache = new_cache(tmp_path / "cache")
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1), time.monotonic()))
+    for _ in range(5):
+        if attempt := cache._writing.begin():
+            attempt.failed()
+    assert cache._writing.begin() is None
+    await cache.drop_pointer(POINTER_KEY)
+    assert await cache.get_pointer(POINTER_KEY) is None
+    await cache.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_dropping_waits_for_no_write_and_none_of_before_brings_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    now = time.monotonic()
+    cache = new_cache(tmp_path / "cache")
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"a"'), now))
+    other = new_cache(tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        hung = Hung(patch, after=after)
+        # one is being written, and one waits
+        puts = [
+            asyncio.ensure_future(cache.put_pointer(POINTER_KEY, Pointer(Validator(1, etag), now + age)))
+            for etag, age in (('"b"', 1), ('"c"', 2))
+        ]
+        await asyncio.to_thread(hung.begun.wait, 20)
+        try:
+            async with asyncio.timeout(20):
+                await cache.drop_pointer(POINTER_KEY)
+            assert await cache.get_pointer(POINTER_KEY) is None
+            assert await other.get_pointer(POINTER_KEY) is None
+            late = asyncio.ensure_future(cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"d"'), now - 5)))
+            await asyncio.sleep(0)
+            assert await cache.get_pointer(POINTER_KEY) is None
+        finally:
+            hung.go_on.set()
+        await asyncio.gather(*puts)
+        await late
+    for tier in (cache, other):
+        found = await tier.get_pointer(POINTER_KEY)
+        assert found is not None
+        assert found.validator.etag == '"d"', "put since; those of before were validated later, and do not count"
+    assert len(cache._pointers) == 0
+    assert cache.errors == 0
+    await cache.close()
+    await other.close()
+
+
+async def test_no_write_of_before_brings_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = new_cache(tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        hung = Hung(patch)
+        puts = [
+            asyncio.ensure_future(cache.put_pointer(POINTER_KEY, Pointer(Validator(1), time.monotonic())))
+            for _ in range(3)
+        ]
+        await asyncio.to_thread(hung.begun.wait, 20)
+        for put in puts:
+            put.cancel()  # whoever waited; the writes go on
+        await cache.drop_pointer(POINTER_KEY)
+        hung.go_on.set()
+        await cache.put_many({KEY: b"value"})  # after them
+        assert hung.writes == 2, "those that had not begun are not even written"
+    assert await cache.get_pointer(POINTER_KEY) is None
+    assert not path_of(tmp_path / "cache", POINTER_KEY).exists()
+    assert len(cache._pointers) == 0
+    await cache.close()
+
+
+async def test_what_the_disk_does_not_let_go_of_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    cache = new_cache(tmp_path / "cache")
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"a"'), now))
+    with monkeypatch.context() as patch:
+        failing(patch, "unlink", errno.EROFS, lambda *arguments: True)
+        await cache.drop_pointer(POINTER_KEY)
+        assert await cache.get_pointer(POINTER_KEY) is None
+        await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"b"'), now - 9))
+        assert await cache.get_pointer(POINTER_KEY) is None
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"c"'), now - 9))
+    found = await cache.get_pointer(POINTER_KEY)
+    assert found is not None
+    assert found.validator.etag == '"c"'
+    monkeypatch.setattr(disk, "_MAX_DROPPED", 3)
+    failing(monkeypatch, "unlink", errno.EROFS, lambda *arguments: True)
+    for number in range(9):
+        await cache.drop_pointer(PointerKey("namespace", str(number)))
+    assert len(cache._pointers) <= 3
+    await cache.close()

@@ -21,6 +21,7 @@ import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, col
+from asyncpq.expressions import Expression
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
     Duration,
@@ -32,6 +33,7 @@ from asyncpq.expressions.scalars import (
     unscaled_decimal,
 )
 from asyncpq.indexing import Bounds, Keys
+from tests.predicates import oracle
 from tests.reads import ask
 
 OPS: dict[str, Callable[[Any, Any], Any]] = {
@@ -348,3 +350,34 @@ def test_decimals_far_from_all_values_take_no_time() -> None:
         assert (abs(number) < Fraction(1, 10**76)) is ("e-" in text)
         assert 0 < abs(number) < Fraction(1, 10**76) or abs(number) > 10**400
     assert unscaled_decimal(Decimal("1e-10000"), 0) == Fraction(1, 10**10000)
+
+
+PREDICATES: dict[str, Expression] = {
+    f"{name} {value}": expression
+    for value in (0.1, 0.5, 1e-45, -0.1)
+    for name, expression in {
+        "is_in": col("x").is_in([value]),
+        "is not in": ~col("x").is_in([value]),
+        "is_in and more": col("x").is_in([value]) & (col("x") > value),
+        "equals": col("x") == value,
+        "differs": col("x") != value,
+        "above": col("x") > value,
+    }.items()
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("predicate", PREDICATES)
+@pytest.mark.parametrize("values", [[0.1] * 3, [0.1, 0.5], [1e-45, 1e-45]])
+async def test_equals_pyarrow(tmp_path: Path, values: list[float], predicate: str) -> None:
+    """All-rows proofs, statistics, bloom filters; then what a dataset has learnt."""
+    table = pa.table({"x": pa.array(values, pa.float32())})
+    filters = {"x": {"ndv": 10, "fpp": 0.01}}
+    pq.write_table(table, tmp_path / "0.parquet", write_page_index=True, bloom_filter_options=filters)
+    wanted = table.filter(oracle(PREDICATES[predicate])).num_rows
+    async with asyncpq.Session() as session:
+        file = await session.open_file(tmp_path / "0.parquet")
+        dataset = await session.open_dataset(tmp_path)
+        for opened in (file, dataset, dataset):
+            assert await opened.count(PREDICATES[predicate]) == wanted
+            assert (await opened.read(where=PREDICATES[predicate])).num_rows == wanted

@@ -7,12 +7,20 @@ import enum
 import math
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import asyncpq
+from asyncpq import col
+from asyncpq.blocking import BlockingDataset, BlockingFile, BlockingSession
+from asyncpq.errors import ExpressionError
 from asyncpq.expressions import (
     And,
     ColumnComparison,
@@ -29,11 +37,11 @@ from asyncpq.expressions import (
     Not,
     Or,
     StartsWith,
-    col,
     columns,
     simplify,
 )
 from asyncpq.expressions.scalars import Timestamp, as_scalar
+from asyncpq.expressions.tree import VariantTest, variant_path, variant_type
 
 A, B, C = Comparison("a", "==", 1), Comparison("b", "<", 2), IsNull("c")
 
@@ -154,3 +162,129 @@ def test_columns() -> None:
 )
 def test_simplify(expr: Any, simple: Any) -> None:
     assert simplify(expr) == simple
+
+
+HINT = "In SQL, double quotes name columns, and text stands in single quotes: "
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("where", "shown"),
+    [
+        ('user = "u-1"', "'u-1'"),
+        ('"u-1" <> user', "'u-1'"),
+        ('id = 1 AND (id = 2 OR user >= "it\'s")', "'it''s'"),
+        ('user BETWEEN "a" AND "b"', "'a'"),
+        ('user IS NOT DISTINCT FROM "u-1"', "'u-1'"),
+        ('user IN ("u-1", "u-2")', "'u-1'"),
+        ('user LIKE "u%"', "'u%'"),
+        ('starts_with(user, "u")', "'u'"),
+        ('list_contains(tags, "u")', "'u'"),
+        ("user = u1", "'u1'"),
+        (f'user = "{"x" * 99}"', f"'{'x' * 60}...'"),
+    ],
+)
+def test_a_text_in_double_quotes(tmp_path: Path, where: str, shown: str, many: bool) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [1], "user": ["u-1"], "tags": [["u"]]}), path)
+    with BlockingSession() as session:
+        opened: BlockingFile | BlockingDataset = session.open_dataset([path]) if many else session.open_file(path)
+        with pytest.raises(asyncpq.QueryError) as caught:
+            opened.count(where)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(f"{HINT}{shown}.")
+
+
+def test_a_mistyped_column_is_no_text(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "user": ["u-1"]}), tmp_path / "a.parquet")
+    with BlockingSession() as session, pytest.raises(asyncpq.ColumnNotFoundError) as caught:
+        session.open_file(tmp_path / "a.parquet").count("\"usr\" = 'u-1'")
+    assert caught.value.hint == "Did you mean 'user'?"
+
+
+NAMES = st.text(st.characters(exclude_characters="'?", exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("$", ()),
+        ("$.a", ("a",)),
+        ("$.a.b c", ("a", "b c")),
+        ("$[0]", (0,)),
+        ("$.a[2147483647].b", ("a", 2147483647, "b")),
+        ("$['a.b']", ("a.b",)),
+        ('$["a[0]"].c', ("a[0]", "c")),
+        ("$.a[0]['b c'][\"d.e\"].f g", ("a", 0, "b c", "d.e", "f g")),
+    ],
+)
+def test_paths(text: str, path: tuple[str | int, ...]) -> None:
+    assert variant_path(text) == path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        ".a",
+        "$a",
+        "$.",
+        "$[",
+        "$[-1]",
+        "$[2147483648]",
+        "$['a?']",
+        "$.a.",
+        "$ .a",
+        "$[x]",
+        "$['a'",
+        "$[ 0]",
+        7,
+        None,
+    ],
+)
+def test_what_is_no_path(text: object) -> None:
+    with pytest.raises(ExpressionError, match="not a path"):
+        variant_path(text)
+
+
+@given(st.lists(NAMES | st.integers(0, 2**31 - 1), max_size=5))
+def test_every_path_can_be_written(path: list[str | int]) -> None:
+    text = "$" + "".join(f"[{part}]" if isinstance(part, int) else f"['{part}']" for part in path)
+    assert variant_path(text) == tuple(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bigint", "int64"),
+        ("long", "int64"),
+        ("real", "float"),
+        ("float64", "double"),
+        ("boolean", "bool"),
+        ("date32", "date"),
+        ("timestamp[us, tz=UTC]", "timestamp"),
+        ("decimal(5)", "decimal(5, 0)"),
+        ("decimal(38,38)", "decimal(38, 38)"),
+    ],
+)
+def test_types_have_the_names_of_sql_and_of_arrow(name: str, kind: str) -> None:
+    assert variant_type(name) == variant_type(kind) == kind
+
+
+@pytest.mark.parametrize(
+    "name", ["", "INT64", "uint8", "decimal", "decimal(0)", "decimal(39, 1)", "decimal(5, 6)", "array<int>", 7, None]
+)
+def test_what_is_no_type(name: object) -> None:
+    with pytest.raises(ExpressionError, match="not a type"):
+        variant_type(name)
+
+
+def test_comparisons_of_parts() -> None:
+    one, same, other = (col("v").variant_get(path, "bigint") > 5 for path in ("$.a", "$.a", "$.b"))
+    assert isinstance(one, VariantTest)
+    assert one._key() == same._key() != other._key()
+    assert (one.column, one.path, one.type, one.literals) == ("v", ("a",), "int64", (5,))
+    doubled = one.with_literals(lambda literal: 2 * literal)  # type: ignore[operator]
+    assert (doubled.literals, doubled.path) == ((10,), ("a",))
+    assert str(col("v").variant_get("$.a", "int64") == 5) == "variant_get(v, '$.a', 'int64') == 5"

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import DeadlineExceededError, InvalidResponseError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
+from asyncpq.storage.base import StoreLimits
 from asyncpq.storage.limits import (
     RETRY_AFTER_MAX_S,
+    Attempts,
+    ConnectionLimiter,
+    Pace,
     RetryableError,
     RetryBudget,
     delay_before_retry_s,
@@ -112,6 +116,31 @@ def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
         budget.succeeded(1)
     delay(budget=budget)
     assert budget.available == pytest.approx(0.0)
+
+
+def attempts(options: RetryOptions, budget: RetryBudget, pace: Pace | None = None, began: float = 0.0) -> Attempts:
+    return Attempts(ConnectionLimiter(StoreLimits(4, 4)), pace or Pace(), budget, options, began)
+
+
+def test_turns_at_a_host_that_serves_others_are_no_attempts_and_take_nothing() -> None:
+    options, budget, pace = RetryOptions(max_attempts=2, backoff_base_s=0.0), RetryBudget(5.0), Pace()
+    counted = attempts(options, budget, pace)
+    for _ in range(2):
+        pace.served += 1
+        counted.delay_s(RetryableError(ThrottledError("slow")), now=1.0)
+    assert (counted.number, budget.available) == (3, 5.0)
+    counted.delay_s(RetryableError(TransportError("reset")), now=1.0)
+    assert budget.available == 4.0
+    with pytest.raises(TransportError, match="given up after 4 attempts"):
+        counted.delay_s(RetryableError(TransportError("reset")), now=1.0)
+
+
+def test_the_deadline_is_counted_from_the_beginning_of_the_request() -> None:
+    options = RetryOptions(read_timeout_s=10.0, backoff_base_s=0.0)
+    failure = RetryableError(ThrottledError("slow"), retry_after_s=3.0)
+    assert attempts(options, RetryBudget(None), began=100.0).delay_s(failure, now=106.0) == 3.0
+    with pytest.raises(DeadlineExceededError):
+        attempts(options, RetryBudget(None), began=100.0).delay_s(failure, now=107.5)
 
 
 @given(st.lists(st.sampled_from(["fail", "succeed", "retried"])), st.integers(0, 5))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import field, replace
 from functools import partial
@@ -331,13 +330,11 @@ async def verify(
     files: Sequence[tuple[IndexedFile, DataFile]],
     wanted: IndexSpec,
     operation: Operation,
-    *,
-    num_rows: int,
-    randomness: random.Random,
+    sample_of: Callable[[int], list[int]],
 ) -> Verified:
     """Compare the index with the sample ``files`` (pairs of indexed version and data file): make each file's index rows
-    again as ``wanted`` says, and look them up in the index; in tables that are sorted by value, only ``num_rows``
-    random ones of each file.
+    again as ``wanted`` says, and look them up in the index; in tables that are sorted by value, only those at the
+    places that ``sample_of`` returns for the number of a file's rows.
 
     Errors in the index are listed in the result, not raised; a StoreError of the dataset's store is raised.
     """
@@ -361,8 +358,7 @@ async def verify(
                     verified.problems.append(f"{known.path}: no segment of {index_table} covers this file")
                     continue
                 if index_table.kind in BY_VALUE:
-                    sample = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
-                    table = table.take(pa.array(sample, pa.int64()))
+                    table = table.take(pa.array(sample_of(table.num_rows), pa.int64()))
                 verified.rows += await _compare(backend, manifest, index_table, known, table, verified, operation)
         operation.part_ended(part, rows.problem, verified.files)
     return verified

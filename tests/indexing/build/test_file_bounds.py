@@ -1,10 +1,14 @@
 """Intervals that the part "bounds" keeps of a file: every value's key is in one of its row group's and its file's, in
-the dataset's type; and they are no wider than statistics are."""
+the dataset's type; and they are no wider than statistics are.
+"""
 
 from __future__ import annotations
 
 import io
+import shutil
+import zlib
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import asyncpq
+from asyncpq import col
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import type_of
+from asyncpq.indexing import Bounds
 from asyncpq.indexing.build.file_rows import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import is_indexable, normalised
+from asyncpq.indexing.manifest.manifest import BOUNDS_VERSION, decode
 from asyncpq.objects.version import FileVersion
 from tests.parquet_files import EditedFile
 from tests.parquet_samples import OpenFile
@@ -269,3 +277,40 @@ def test_an_empty_file_has_no_interval() -> None:
     data = write(TABLE.slice(0, 0))
     for name in ("a", "s.x", "l"):
         assert rows_of(OpenFile(data).version, name, TABLE.schema).num_rows == 0
+
+
+_TAIL = b',"crc32":'
+
+
+def as_built_before(content: bytes) -> bytes:
+    """A manifest whose bounds are of no version."""
+    body = content.rpartition(_TAIL)[0].replace(b',"bounds_version":%d' % BOUNDS_VERSION, b"")
+    return b"%s%s%d}" % (body, _TAIL, zlib.crc32(body))
+
+
+async def test_older_bounds_are_left_out_until_they_are_built_again(tmp_path: Path) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"x": [number * 10, number * 10 + 1]}), tmp_path / f"{number}.parquet")
+    at = tmp_path / "_asyncpq"
+    async with asyncpq.Session() as session:
+        await session.build_index(str(tmp_path), [Bounds("x")], at=str(at))
+    newest = max((at / "manifests").glob("*.json"))
+    assert "bounds" in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
+    for manifest in (at / "manifests").glob("*.json"):
+        manifest.write_bytes(as_built_before(manifest.read_bytes()))
+    snapshot, _, copy = (at / "latest").read_bytes().partition(b"\n")
+    (at / "latest").write_bytes(snapshot + b"\n" + as_built_before(copy))
+    assert "bounds" not in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
+
+    async def files_opened() -> int:
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(str(tmp_path), index=str(at))
+            async with dataset.scan(where=col("x") == 11) as scan:
+                assert [batch.to_pydict() async for batch in scan] == [{"x": [11]}]
+            return scan.metrics.files_opened
+
+    assert await files_opened() == 3
+    shutil.rmtree(at)
+    async with asyncpq.Session() as session:
+        await session.build_index(str(tmp_path), [Bounds("x")], at=str(at))
+    assert await files_opened() == 1
