@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq import col
+from asyncpq import Dataset, col
 from asyncpq.datasets import dataset_files, small_files
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.small_files import ReadyRows, SmallFiles
-from asyncpq.errors import CorruptFileError
+from asyncpq.errors import CorruptFileError, ObjectNotFoundError
 from asyncpq.testing import ObjectServer
 from tests.example_counts import examples
 from tests.predicates import expressions
@@ -299,3 +300,23 @@ async def test_a_scan_gives_the_first_rows_before_all_files_are_opened(server: O
             batch = await anext(scan)
             assert batch.num_rows == 5 * 4 * small_files.FEWEST
             assert len(server.log) - before < 200
+
+
+@pytest.mark.parametrize("files", [3, FILES], ids=["few", "many"])
+async def test_missing_files_of_a_table_are_left_out_where_that_is_asked_for(tmp_path: Path, files: int) -> None:
+    for number in range(files):
+        deltalake.write_deltalake(str(tmp_path), part(number).select(["id"]), mode="append")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path), format="delta")
+        lenient = Dataset(replace(dataset.state, skips_missing=True))
+        gone = (await dataset.files())[1]
+        missing = set(pq.ParquetFile(gone).read()["id"].to_pylist())
+        os.remove(gone)
+        with pytest.raises(ObjectNotFoundError):
+            await dataset.read()
+        left = [row for row in range(files * 5) if row not in missing]
+        assert sorted((await lenient.read())["id"].to_pylist()) == left
+        found = await lenient.lookup({"id": list(range(files * 5))}, with_keys=True)
+        assert sorted(found["id"].to_pylist()) == left
+        assert [skipped.url for skipped in lenient.skipped] == [gone]
+        assert await lenient.count(col("id") >= 0) == len(left)
