@@ -179,14 +179,13 @@ def _stdout() -> Iterator[Any]:
 @contextmanager
 def _file(output: str) -> Iterator[Any]:
     path = os.path.realpath(output)
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a device or pipe stays what it is
-            with open(path, "wb") as sink:
-                yield _Pipe(sink)
-            return
     folder, name = os.path.split(path)
     part = os.path.join(folder, f".{name}.{os.getpid()}.part")
     try:
+        if _is_special(path):
+            with open(path, "wb") as sink:
+                yield _Pipe(sink)
+            return
         with open(part, "xb") as sink:
             yield sink
         os.replace(part, path)
@@ -196,6 +195,14 @@ def _file(output: str) -> Iterator[Any]:
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             error.filename = output  # no one asked for a file of the other name
         raise
+
+
+def _is_special(path: str) -> bool:
+    """Return whether a path names a device or a pipe, which stays what it is."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _writer(format_: RowFormat, sink: Any, url: str, schema: pa.Schema, *, to_file: bool) -> RowWriter:

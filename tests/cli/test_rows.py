@@ -138,6 +138,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     arguments = ["asyncpq", "query", str(tmp_path / "a.parquet")]
     for command, what in (
         (["bash", "-c", f"{sys.executable} -m {' '.join(arguments)} > /dev/full"], "to stdout"),
+        ([sys.executable, "-m", *arguments, "-o", "/dev/full", "--format", "csv"], "/dev/full"),
         (["bash", "-c", f"ulimit -f 100; {sys.executable} -m {' '.join(arguments)} -o {tmp_path}/o.csv"], "o.csv"),
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
