@@ -45,6 +45,18 @@ class Partitioning:
         return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 
+def described_partitioning(
+    dataset: Mapping[str, Any], schema: pa.Schema, partitions: Sequence[str]
+) -> Partitioning | None:
+    """Return how the paths of indexed files contain values of the columns ``partitions``, as an index describes its
+    ``dataset``; None if they do not contain any."""
+    names = dataset.get("partitioning")
+    if names is None:
+        return None
+    types = {name: schema.field(name).type for name in partitions}
+    return Partitioning(None if names == "hive" else tuple(names), types)
+
+
 class Partitions(NamedTuple):
     """The partition values in the paths of several files."""
 

@@ -228,6 +228,11 @@ class FileProvider(Protocol):
     def known(self) -> FileSet | None:
         """The files of the last listing, without a request; None if nothing was listed."""
 
+    @property
+    def index(self) -> Any:
+        """The open index that prunes the files before they are opened
+        (:class:`asyncpq.indexing.query.index_query.OpenIndex`); None if there is none."""
+
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
@@ -245,6 +250,7 @@ class GivenFiles:
     """A :class:`FileProvider` of the files that the caller listed: the same ones for each read."""
 
     known: FileSet | None = None
+    index: Any = None
     indexes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(
@@ -290,6 +296,7 @@ class ListedFiles:
     # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: no check.
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
+    index: Any = None
     indexes: Sequence[Mapping[str, Any]] = ()
     # when those files of ``known`` were listed that a predicate needs, if after ``known.listed_at``
     parts: LRUCache[Expression, float] = field(init=False, default_factory=lambda: LRUCache(_MAX_PARTS))
@@ -356,6 +363,7 @@ class TableFiles:
 
     view: View = View.TABLE
     known: FileSet | None = None
+    index: Any = None
     indexes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import Collecting as Collecting
     from asyncpq.distributed.build_tasks import TaskExecutor as TaskExecutor
     from asyncpq.distributed.build_tasks import build_index as build_index
+    from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import plan_write as plan_write
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.scan_planning import plan_chunk as plan_chunk
     from asyncpq.distributed.scan_planning import plan_scan as plan_scan
     from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
-    from asyncpq.distributed.scan_tasks import VALIDATOR_TYPE as VALIDATOR_TYPE
     from asyncpq.distributed.scan_tasks import PlanRequests as PlanRequests
     from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
     from asyncpq.distributed.scan_tasks import check_planned_rows as check_planned_rows
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "TaskExecutor", "build_index"),
-    "lake_writes": ("LakeWrite", "WrittenPart", "plan_write"),
+    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write"),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",
@@ -70,7 +70,7 @@ _NAMES: Final = {
         "plan_scan",
         "plan_tasks",
     ),
-    "scan_tasks": ("VALIDATOR_TYPE", "PlanRequests", "TaskScan", "check_planned_rows", "read_task", "task_data_files"),
+    "scan_tasks": ("PlanRequests", "TaskScan", "check_planned_rows", "read_task", "task_data_files"),
     "worker_sessions": (
         "BatchStream",
         "WorkerOptions",

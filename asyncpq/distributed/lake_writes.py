@@ -35,6 +35,7 @@ from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
 from asyncpq.writing.file_layout import WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
+from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
 from asyncpq.writing.lake_commit import BEGUN, Publish, discard_job, is_uncommitted, job_folder, publish_plain
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class LakeWrite:
     folder: str  # url of the lake, with a slash at its end
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
     began: float = field(default_factory=time.time)  # seconds since the epoch
-    schema: pa.Schema  # of the files
+    schema: pa.Schema  # of the files; fields whose metadata have WKB_KEY become GEOMETRY or GEOGRAPHY
     overwrite: bool = False  # the commit retires all other files
     options: WriteOptions = _LAYOUT
     settings: WorkerSettings

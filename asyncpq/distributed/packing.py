@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
-from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, encode_partition
+from asyncpq.distributed.scan_tasks import PlannedFile, TaskPiece, partition_bytes
 from asyncpq.errors import AsyncpqError, InvalidOptionError, StoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB, MIB
@@ -109,7 +109,7 @@ def _least_bytes(file: PlannedFile) -> int:
     validator = file.validator
     texts = () if validator is None else (validator.etag, validator.last_modified, validator.version)
     named = sum([len(text or "") for text in texts])
-    return 200 + 4 * len(file.url) + ranges + named + len(encode_partition(file.partition)) + len(file.content or b"")
+    return 200 + 4 * len(file.url) + ranges + named + partition_bytes(file.partition) + len(file.content or b"")
 
 
 def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:

@@ -1,8 +1,7 @@
 """Scan tasks: the files and rows that each task reads, encoded where they are planned, and how workers read them.
 
-A task lists file versions and the rows to read from them, in one Arrow IPC record batch: one row for each file, with
-partition values in JSON. So tasks in the work folder are never unpickled. What all tasks of a scan share, a
-:class:`TaskScan`, is pickled.
+A task lists file versions and the rows to read from them, in JSON with the payloads' bytes behind it. So tasks in the
+work folder are never unpickled. What all tasks of a scan share, a :class:`TaskScan`, is pickled.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import datetime as dt
 import hashlib
 import itertools
 import json
+import struct
 import uuid
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -44,35 +44,11 @@ from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.storage.base import Validator
 
-_VERSION: Final = b"2"
+_VERSION: Final = b"3"
 _REFERENCE: Final = b"R"
-_PAYLOADS: Final = pa.map_(pa.int32(), pa.binary())
-_ENTRY_BYTES: Final = 8  # of a payload's key and offset
-#: The attributes of :class:`asyncpq.storage.base.Validator`.
-VALIDATOR_TYPE: Final = pa.struct(
-    {"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}
-)
-_VALIDATOR_NAMES: Final = [item.name for item in VALIDATOR_TYPE]
-#: Columns are the attributes of :class:`PlannedFile`.
-_SCHEMA: Final = pa.schema(
-    {
-        "url": pa.string(),
-        "validator": VALIDATOR_TYPE,
-        "rows": pa.struct({"starts": pa.list_(pa.int64()), "stops": pa.list_(pa.int64())}),
-        "num_rows": pa.int64(),
-        "num_bytes": pa.int64(),
-        "filtered": pa.bool_(),
-        "immutable": pa.bool_(),
-        "partition": pa.string(),
-        "fields": pa.int32(),
-        "content": pa.binary(),
-        "footers": _PAYLOADS,
-        "pages": _PAYLOADS,
-    }
-)
-
-#: Columns that are often alike for all files, so that their arrays are made once: that takes 10 us.
-_OFTEN_ALIKE: Final = frozenset({"rows", "filtered", "immutable", "partition", "fields", "content", "footers", "pages"})
+_ENTRY_BYTES: Final = 16  # at most, of a payload's key and length
+#: The attributes of :class:`PlannedFile` that JSON has, in the order in which they are encoded.
+_PLAIN: Final = ("url", "num_rows", "num_bytes", "filtered", "immutable", "fields")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,34 +255,28 @@ def unpack_task(data: bytes) -> list[bytes | tuple[str, int, int]]:
 
 
 def encode_files(files: Sequence[PlannedFile]) -> bytes:
-    """Encode planned files as bytes that :func:`decode_files` decodes."""
-    columns: dict[str, list[Any]] = {name: [getattr(file, name) for file in files] for name in _SCHEMA.names}
-    columns["validator"] = [
-        None if version is None else {name: getattr(version, name) for name in _VALIDATOR_NAMES}
-        for version in columns["validator"]
-    ]
-    columns["rows"] = [
-        None if rows is None else {"starts": list(rows.starts), "stops": list(rows.stops)} for rows in columns["rows"]
-    ]
-    columns["partition"] = [encode_partition(values) for values in columns["partition"]]
-    for name in ("footers", "pages"):
-        columns[name] = [tuple(payloads.items()) for payloads in columns[name]]
-    arrays = [_array(column, columns[column.name]) for column in _SCHEMA]
-    data: bytes = pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA).serialize().to_pybytes()
-    return _VERSION + data
-
-
-def _array(column: pa.Field, values: list[Any]) -> pa.Array:
-    first = values[0] if values else None
-    is_small = isinstance(first, (bool, int, str)) or not first  # large ones would fill the memory
-    if column.name in _OFTEN_ALIKE and is_small and all(value == first for value in values):
-        return _repeated(column.name, first, len(values))
-    return pa.array(values, column.type)
-
-
-@lru_cache(maxsize=256)
-def _repeated(name: str, value: Any, times: int) -> pa.Array:
-    return pa.array([value] * times, _SCHEMA.field(name).type)
+    """Encode planned files as bytes that :func:`decode_files` decodes: JSON, which has a list for each file, then all
+    its bytes."""
+    rows: list[list[Any]] = []
+    data: list[bytes] = []
+    for file in files:
+        version, ranges = file.validator, file.rows
+        payloads = [[(key, len(value)) for key, value in part.items()] for part in (file.footers, file.pages)]
+        rows.append(
+            [
+                *[getattr(file, name) for name in _PLAIN],
+                None if version is None else [version.size, version.etag, version.last_modified, version.version],
+                None if ranges is None else ranges.num_ranges,
+                _plain_partition(file.partition),
+                None if file.content is None else len(file.content),
+                *payloads,
+            ]
+        )
+        if ranges is not None:
+            data.append(struct.pack(f"<{2 * ranges.num_ranges}q", *ranges.starts, *ranges.stops))
+        data += [file.content or b"", *file.footers.values(), *file.pages.values()]
+    head = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return b"".join([_VERSION, len(head).to_bytes(4, "little"), head, *data])
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
@@ -318,29 +288,50 @@ def decode_files(data: bytes) -> list[PlannedFile]:
             hint="Install the same version where tasks are planned and on the workers.",
         )
     try:
-        rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+        return list(_decoded(data))
+    except (ValueError, TypeError, KeyError, struct.error) as error:
         raise CorruptIndexError(
             "the data of the task is damaged and cannot be decoded", hint="Plan the read again."
         ) from error
-    files: list[PlannedFile] = []
-    for row in rows:
-        if row["validator"] is not None:
-            row["validator"] = Validator(**row["validator"])
-        if row["rows"] is not None:
-            row["rows"] = RowRanges.from_parallel(**row["rows"])
-        row["partition"] = {
-            name: _DECODERS[value[0]](*value[1:]) if isinstance(value, list) else value
-            for name, value in json.loads(row["partition"]).items()
-        }
-        row["footers"], row["pages"] = dict(row["footers"]), dict(row["pages"])
-        files.append(PlannedFile(**row))
-    return files
 
 
-def encode_partition(values: Mapping[str, Any]) -> str:
-    """Encode partition values as JSON. A value of a type that JSON lacks becomes a list: type name, then arguments."""
-    return json.dumps({name: _plain(as_scalar(value)) for name, value in values.items()}) if values else "{}"
+def _decoded(data: bytes) -> Iterator[PlannedFile]:
+    at = 5 + int.from_bytes(data[1:5], "little")
+
+    def taken(length: int) -> bytes:
+        nonlocal at
+        at += length
+        if length < 0 or at > len(data):
+            raise ValueError("bytes are missing")
+        return data[at - length : at]
+
+    for row in json.loads(data[5:at].decode("utf-8", "surrogatepass")):
+        *plain, version, num_ranges, partition, content, footers, pages = row
+        ranges = None if num_ranges is None else struct.unpack(f"<{2 * num_ranges}q", taken(16 * num_ranges))
+        yield PlannedFile(
+            **dict(zip(_PLAIN, plain, strict=True)),
+            validator=None if version is None else Validator(*version),
+            rows=None if ranges is None else RowRanges.from_parallel(ranges[:num_ranges], ranges[num_ranges:]),
+            partition={
+                name: _DECODERS[value[0]](*value[1:]) if isinstance(value, list) else value
+                for name, value in partition.items()
+            },
+            content=None if content is None else taken(content),
+            footers={key: taken(length) for key, length in footers},
+            pages={key: taken(length) for key, length in pages},
+        )
+    if at != len(data):
+        raise ValueError("there are bytes behind the last file's")
+
+
+def partition_bytes(values: Mapping[str, Any]) -> int:
+    """Return an upper bound of the encoded size of partition values, in bytes."""
+    return len(json.dumps(_plain_partition(values))) if values else 0
+
+
+def _plain_partition(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return partition values for JSON. A value of a type that JSON lacks becomes a list: type name, then arguments."""
+    return {name: _plain(as_scalar(value)) for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

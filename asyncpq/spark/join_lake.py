@@ -33,7 +33,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
-from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests, index_of
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
 from asyncpq.spark.settings import SparkSettings
@@ -124,6 +124,7 @@ class _PinnedFiles:
 
     def __init__(self, source: FileProvider) -> None:
         self.view = source.view
+        self.index: Any = source.index
         self._source = source
         self._given: Sequence[DataFile] = ()
         self._files: Sequence[DataFile] = ()
@@ -139,7 +140,7 @@ class _PinnedFiles:
     @property
     def bounded(self) -> frozenset[str]:
         """Names of the columns for which the index has bounds of each file; empty if no index is used."""
-        index = index_of(self._source)
+        index = self.index
         tables = () if index is None else index.manifest.tables
         return frozenset(table.columns[0] for table in tables if table.kind == "bounds")
 
@@ -205,7 +206,7 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
     """Return the index table that maps keys of the columns ``names`` to rows; None if no index for tasks has one."""
-    index = index_of(opened_lake.state.source)
+    index = opened_lake.state.source.index
     if index is None or opened_lake.state.source.view is View.TABLE:  # tasks get only the files of a table
         return None
 
@@ -314,7 +315,7 @@ async def pin_lake(
     Raises InvalidOptionError if the index has no url with which tasks can open it.
     """
     source, token = opened.state.source, uuid.uuid4().hex
-    index = index_of(source)
+    index = source.index
     lake, splits = None, tuple[bytes, ...]()
     if index is None or not opened.is_snapshot:
         columns = [opened.struct.names[at] for at in read]

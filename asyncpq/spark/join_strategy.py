@@ -44,7 +44,6 @@ from asyncpq.spark.join_keys import (
 from asyncpq.spark.join_lake import keys_part
 from asyncpq.spark.join_task import How, LeftKeys
 from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, local_rows, read_few
-from asyncpq.spark.reads.file_reads import index_of
 from asyncpq.spark.reads.lake_scan import lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
@@ -314,7 +313,7 @@ class _Chooser:
         opened, num_keys = self.side.opened, self.num_keys
         if num_keys is None or keys_part(opened, [key.name for key in self.side.keys]) is None:
             return False
-        index = index_of(opened.state.source)
+        index = opened.state.source.index
         assert index is not None, "it has the keys"
         num_files, num_bytes = index.manifest.num_files, int(opened.row_bytes * index.manifest.num_rows)
         if not num_files or not num_bytes:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import VALIDATOR_TYPE, WrittenPart, run_on_worker
+from asyncpq.distributed import WrittenPart, run_on_worker
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
@@ -38,7 +38,10 @@ from asyncpq.writing.lake_commit import Publish, check_target
 _WRITTEN: Final = pa.schema(
     [
         pa.field("path", pa.string()),
-        pa.field("validator", VALIDATOR_TYPE),
+        pa.field(
+            "validator",
+            pa.struct({"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}),
+        ),
         pa.field("num_rows", pa.int64()),
         pa.field("footer_start", pa.int64()),
         pa.field("tail", pa.binary()),

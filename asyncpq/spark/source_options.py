@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -20,13 +20,14 @@ from pyspark.sql.types import StructField, StructType
 
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
 from asyncpq.expressions import Expression, conjunction, parse_filters
-from asyncpq.session import Session
-from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, find_name, merged_schema, nullable, unquoted
+
+if TYPE_CHECKING:
+    from asyncpq import Session
+    from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan
 
 View = Literal["snapshot", "listed", "table"]
 Format = Literal["delta", "iceberg", "parquet"]
@@ -343,6 +344,8 @@ async def plan_source(
 ) -> LakePlan:
     """Plan a read of the columns of ``schema``, in their order. ``pushed``: condition from the filters that Spark
     pushed."""
+    from asyncpq.spark.reads.lake_scan import needs_jvm_zone, plan_lake
+
     _check_where(opened, options)
     plan = await plan_lake(
         opened,
@@ -363,6 +366,8 @@ async def plan_source(
 def _check_where(opened: OpenLake, options: SourceOptions) -> None:
     if options.where is None:
         return
+    from asyncpq.spark.reads.predicates import Condition
+
     for name in Condition(options.where).unknown_names(opened.struct, options.conf):
         raise ColumnNotFoundError(
             "the condition of the option where or predicate contains a column that does not exist",
@@ -375,6 +380,10 @@ def _check_where(opened: OpenLake, options: SourceOptions) -> None:
 def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) -> Expression | None:
     """Return the predicate for pruning by the condition in the options and the filters that Spark pushed, with
     Spark's semantics. None if no data can be excluded."""
+    if options.where is None and pushed is None:
+        return None
+    from asyncpq.spark.reads.predicates import Condition, fixed_instants
+
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))

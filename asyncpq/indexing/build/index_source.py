@@ -27,7 +27,7 @@ from asyncpq.datasets.listing import (
     parse_target,
 )
 from asyncpq.datasets.model import DataFile, DataFiles, TableField, urls_of
-from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
+from asyncpq.datasets.partitioning import Partitioning, described_partitioning, folders_of, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
@@ -338,7 +338,7 @@ async def listed_source(
             hint="Open the index with the table: session.open_index(at, table=table).",
         )
     target = target_of(manifest, given, at)
-    partitioning = partitioning_of(manifest)
+    partitioning = described_partitioning(manifest.dataset, manifest.schema, manifest.partitions)
     source = IndexSource(
         url=safe_url(target.url),
         root=root_of(target),
@@ -458,7 +458,9 @@ async def as_committed(
     by_path = {source.path(file.url): file for file in source.files}
     files = await files_of(runtime, backend, manifest, manifest.live, operation)
     missing = {f"{target.folder}{file.path}": file for file in files if file.path not in by_path}
-    for named in _named(list(missing), target, _with_types(source.dataset, source.schema, source.partitions)):
+    for named in _named(
+        list(missing), target, described_partitioning(source.dataset, source.schema, source.partitions)
+    ):
         version = missing[named.url].validator
         size = None if version is None else version.size
         by_path[source.path(named.url)] = replace(named, validator=version, size=size)
@@ -516,16 +518,3 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
             f"partitioning: the index was built with {known!r}, not {_described(partitioning)!r}",
             hint="Pass the same partitioning, or open the dataset without the index.",
         )
-
-
-def partitioning_of(manifest: Manifest) -> Partitioning | None:
-    """Return how the paths of the indexed files contain partition values; None if they do not contain any."""
-    return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
-
-
-def _with_types(dataset: Mapping[str, Any], schema: pa.Schema, partitions: Sequence[str]) -> Partitioning | None:
-    names = dataset.get("partitioning")
-    if names is None:
-        return None
-    types = {name: schema.field(name).type for name in partitions}
-    return Partitioning(None if names == "hive" else tuple(names), types)

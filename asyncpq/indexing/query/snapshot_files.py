@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.partitioning import folders_of, read_partitions
+from asyncpq.datasets.partitioning import described_partitioning, folders_of, read_partitions
 from asyncpq.datasets.providers import FileSet
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, file_chunks, id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FooterReader, load_directory, url_in
@@ -222,7 +221,7 @@ class _FoundFiles:
     def _data_files(self, entries: Sequence[IndexedFile]) -> list[DataFile]:
         manifest = self._manifest
         urls = [url_in(manifest, file.path) for file in entries]
-        partitioning = partitioning_of(manifest)
+        partitioning = described_partitioning(manifest.dataset, manifest.schema, manifest.partitions)
         # only folders below the root hold partition values; a pattern may name some in the root itself
         counts_from_root = partitioning is not None and parse_target(manifest.dataset["target"]).pattern is None
         root = manifest.root if counts_from_root else ""

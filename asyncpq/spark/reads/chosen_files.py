@@ -11,9 +11,6 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import PartitionError
 from asyncpq.events import Operation
-from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.scan.request import ScanRequest
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -31,8 +28,8 @@ class ChosenFiles:
         self._reads = reads
 
     @property
-    def index(self) -> OpenIndex | None:
-        return self.source.index if isinstance(self.source, (SnapshotFiles, IndexedFiles)) else None
+    def index(self) -> Any:
+        return self.source.index
 
     @property
     def description(self) -> str:

@@ -30,11 +30,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.distributed import check_planned_rows, file_sets
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied, simplify
-from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.scan.request import ScanRequest
-from asyncpq.spark.reads.chosen_files import ChosenFiles
 from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name, within
@@ -355,10 +351,10 @@ class SparkFiles:
         self._values: dict[str, dict[str, Any]] = {}
 
     @property
-    def index(self) -> OpenIndex | None:
+    def index(self) -> Any:
         """The index that prunes files before they are opened. None if there is no index, or if its columns have other
         types than the lake's."""
-        return index_of(self.source) if self._schemas is None else None
+        return self.source.index if self._schemas is None else None
 
     @property
     def description(self) -> str:
@@ -412,17 +408,12 @@ class SparkFiles:
         return replace(file, partition={**file.partition, **self._values[folder]})
 
 
-def index_of(source: FileProvider) -> OpenIndex | None:
-    """Return the index that prunes the source's files before they are opened; None if the source has no index."""
-    return source.index if isinstance(source, (SnapshotFiles, IndexedFiles, SparkFiles, ChosenFiles)) else None
-
-
 def narrowed_for_index(
     source: FileProvider, schema: pa.Schema, partitions: Collection[str], conf: ReadConf
 ) -> FileProvider:
     """Return ``source``, or a wrapper that passes only some conditions to an index whose column types differ from the
     lake's ``schema``. Types of the columns ``partitions``, which come from paths, are not compared."""
-    index = index_of(source)
+    index = source.index
     if index is None:
         return source
     known = index.manifest.schema

@@ -20,18 +20,10 @@ from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import refresh_hint
 from asyncpq.events import Operation
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
-from asyncpq.spark.reads.file_reads import (
-    PartitionTypes,
-    SparkFiles,
-    all_files,
-    index_of,
-    narrowed_for_index,
-    texts_in_paths,
-)
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes
 from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
@@ -262,7 +254,7 @@ class _LakeOpener:
         """Return the files in the order in which Spark visits them; of an index, which may list very many, only the
         first one if none may be left out and schemas are not merged."""
         source, state = self.state.source, self.state
-        if isinstance(source, SnapshotFiles) and not (self._merges or state.skips or state.skips_missing):
+        if source.view is View.SNAPSHOT and not (self._merges or state.skips or state.skips_missing):
             return await source.first(1, self.operation)
         files = [file async for files in all_files(state, self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
@@ -338,7 +330,7 @@ class _LakeOpener:
         field = known.field(at)
         if self._is_table:
             return field
-        is_indexed = index_of(self.state.source) is not None  # which has the types of all files
+        is_indexed = self.state.source.index is not None  # which has the types of all files
         if first is not None and asked in self._inferred.fields and not has_variant(asked.dataType):
             own = first.get_field_index(field.name)
             if own >= 0 and first.field(own).type.equals(field.type):
@@ -421,7 +413,7 @@ class _LakeOpener:
         asked, conf = self._target.schema, self._conf
         hive, source = self._target.partitioning == "hive", self.state.source
         by_text = asked is not None or not conf.infer_partition_types
-        is_indexed = index_of(source) is not None
+        is_indexed = source.index is not None
         if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
             texts = {name: pa.string() for name in self.partitions}
@@ -431,7 +423,7 @@ class _LakeOpener:
             dataset = await self._session.open_dataset(self._target.target, **options)
             self.state = _as_spark(dataset, conf)
             self._choose(self._reads)
-        if isinstance(self.state.source, SnapshotFiles):
+        if self.state.source.view is View.SNAPSHOT:
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
         schema = self.state.columns.schema
         texts_of: dict[str, set[str | None]] = {}

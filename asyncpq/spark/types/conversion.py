@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
@@ -163,6 +162,8 @@ class NestedConversion:
         as_list = pa.list_(pa.field("entries", pa.struct([source.key_field, source.item_field]), nullable=False))
 
         def convert_map(array: pa.Array) -> pa.Array:
+            import pyarrow.compute as pc
+
             begin = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
             values, offsets = flattened(_from_children(as_list, array, [array.values], begin), pa.int32())
             children = [_applied(key, values.field(0)), _applied(item, values.field(1))]
@@ -182,9 +183,7 @@ class NestedConversion:
         def convert_variant(array: pa.Array) -> pa.Array:
             # the parts of a null VARIANT must not be null
             parts = [array.field(at).cast(pa.binary()) for at in places]
-            return _from_children(
-                arrow, array, [pc.fill_null(part, b"") if array.null_count else part for part in parts]
-            )
+            return _from_children(arrow, array, [part.fill_null(b"") if array.null_count else part for part in parts])
 
         return convert_variant
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -51,6 +50,8 @@ def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -
         inner = leaf_conversion(source.value_type, target, rules)
         return _after(lambda array: array.dictionary_decode(), inner)
     if _types.is_run_end_encoded(source):
+        import pyarrow.compute as pc
+
         return _after(pc.run_end_decode, leaf_conversion(source.value_type, target, rules))
     if type(target) in _KEPT and source.equals(arrow):
         return None
@@ -191,6 +192,8 @@ def _timestamp(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Con
 
 
 def _timestamp_ntz(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
+    import pyarrow.compute as pc
+
     if source.equals(pa.date32()):
         calendar = rules.dates.datetime
         return lambda array: pc.multiply_checked(
@@ -204,6 +207,8 @@ def _timestamp_ntz(source: pa.DataType, target: T.DataType, rules: LeafRules) ->
 
 
 def _micros(array: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
     values = array.view(pa.int64())
     if array.type.unit == "us":
         return values
@@ -212,6 +217,8 @@ def _micros(array: pa.Array) -> pa.Array:
 
 def _micros_of_int96(array: pa.Array) -> pa.Array:
     """Return INT96 timestamps as int64 microseconds, rounded down as Spark does."""
+    import pyarrow.compute as pc
+
     if array.type.unit != "ns":
         return _micros(array)
     nanos = array.view(pa.int64())
@@ -224,6 +231,8 @@ def _micros_of_int96(array: pa.Array) -> pa.Array:
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
     """Convert microseconds of INT96 values to times in UTC; or, if Spark's settings say so, to wall-clock times of a
     zone."""
+    import pyarrow.compute as pc
+
     zone = rules.dates.int96_zone
     if zone is None:
         return micros.view(_UTC)
@@ -243,6 +252,8 @@ def _time(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert 
     factor = 1000 if source.unit == "us" else 1
 
     def convert(array: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
+
         nanos = pc.multiply_checked(array.view(pa.int64()), pa.scalar(factor, pa.int64()))
         if step > factor:  # further digits are cut off
             scalar = pa.scalar(step, pa.int64())

@@ -15,7 +15,6 @@ from operator import or_
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
@@ -29,7 +28,6 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
-from asyncpq.writing.file_writer import WKB_KEY
 
 _LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
 _GEOMETRY: Final = 17
@@ -97,7 +95,7 @@ def spatial_values(dtype: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array]
 
     def convert(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary(), safe=False)
-        children = [pa.repeat(srid, len(array)), pc.fill_null(values, b"") if values.null_count else values]
+        children = [pa.repeat(srid, len(array)), values.fill_null(b"")]
         return pa.Array.from_buffers(arrow, len(array), [validity(values)], values.null_count, 0, children)
 
     return convert
@@ -105,6 +103,8 @@ def spatial_values(dtype: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array]
 
 def well_known_binary(array: pa.Array) -> pa.Array:
     """Convert PySpark's structs for GEOMETRY or GEOGRAPHY to well-known binary."""
+    import pyarrow.compute as pc
+
     values = array.field(array.type.get_field_index("wkb"))
     return pc.if_else(array.is_valid(), values, pa.scalar(None, pa.binary())) if array.null_count else values
 
@@ -112,6 +112,8 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 def wkb_field(field: T.StructField) -> pa.Field:
     """Return the Arrow field with which asyncpq writes the spatial column ``field`` as Parquet's GEOMETRY or
     GEOGRAPHY."""
+    from asyncpq.distributed import WKB_KEY
+
     dtype = field.dataType
     check_spatial(dtype)
     text = dtype.jsonValue()
