@@ -26,7 +26,7 @@ from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions import has_open_literals, parse_where
 from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.request import (
@@ -39,7 +39,6 @@ from asyncpq.scan.request import (
     lookup_keys,
     row_places,
     where_steps,
-    whole_number,
 )
 from asyncpq.storage.base import Unpicklable
 

@@ -21,7 +21,7 @@ from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
-from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
@@ -37,7 +37,6 @@ from asyncpq.scan.request import (
     predicate,
     row_numbers,
     where_steps,
-    whole_number,
 )
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator

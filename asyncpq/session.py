@@ -324,7 +324,7 @@ class Session(Unpicklable):
         from asyncpq.datasets.model import View
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.targets import open_target
-        from asyncpq.scan.request import one_of
+        from asyncpq.options import one_of
 
         if view is not None:
             one_of("view", view, ("snapshot", "listed", "table"))
@@ -371,7 +371,7 @@ class Session(Unpicklable):
         await self._ready("asyncpq.opening.indexes")
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
-        from asyncpq.scan.request import require_whole
+        from asyncpq.options import require_whole
 
         others = ("kinds", "at", "building", "progress", "workers")
         check_keywords("build_index()", options, TargetKeywords, others=others)

@@ -34,12 +34,12 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.version import FileVersion, MadeIndex
-from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB
+from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import one_table
-from asyncpq.scan.request import ScanRequest, require_whole
+from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import split_url

@@ -28,10 +28,9 @@ from asyncpq.indexing.manifest.commits import Head, files_of, latest, load, numb
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import BuildOptions
+from asyncpq.options import BuildOptions, whole_number
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.scan.request import whole_number
 from asyncpq.storage.base import Unpicklable
 
 

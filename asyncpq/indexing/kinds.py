@@ -14,7 +14,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_colu
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import MAX_GRAM_BYTES, element_type, is_indexable
-from asyncpq.scan.request import whole_number
+from asyncpq.options import whole_number
 
 
 class IndexKind(ABC):

@@ -26,8 +26,9 @@ from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.objects.runtime import Runtime
+from asyncpq.options import one_of
 from asyncpq.records import dataclass
-from asyncpq.scan.request import ScanRequest, one_of
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import RENEWAL, options_for, safe_url
 from asyncpq.tables import Format

@@ -22,6 +22,8 @@ if find_spec("pyspark") is None:
     raise UsageError("asyncpq.spark needs PySpark, which is not installed", hint=install_hint("PySpark", "spark"))
 
 if TYPE_CHECKING:
+    from asyncpq import BloomFilter as BloomFilter
+    from asyncpq import WriteOptions as WriteOptions
     from asyncpq.spark.index_builds import BuiltIndex as BuiltIndex
     from asyncpq.spark.index_builds import FileProblem as FileProblem
     from asyncpq.spark.index_builds import build_index as build_index
@@ -40,9 +42,7 @@ if TYPE_CHECKING:
     from asyncpq.spark.shipping import add_to as add_to
     from asyncpq.spark.shipping import register as register
     from asyncpq.spark.source_options import predicate_option as predicate_option
-    from asyncpq.writing.file_layout import BloomFilter as BloomFilter
     from asyncpq.writing.file_layout import SortedBy as SortedBy
-    from asyncpq.writing.file_layout import WriteOptions as WriteOptions
 
 _NAMES: Final = {
     "asyncpq.spark.shipping": ("register", "add_to"),

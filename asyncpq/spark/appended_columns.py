@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import SchemaMismatchError
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import struct_of
-from asyncpq.storage.urls import safe_url
 
 #: Types of numbers, of which each holds all values of those before.
 _WIDER: Final[tuple[tuple[type[DataType], ...], ...]] = (

@@ -22,10 +22,9 @@ import pyspark
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
+from asyncpq import Expression, col
 from asyncpq.distributed import run_on_worker
 from asyncpq.errors import AsyncpqError, ExpressionError, UnsupportedFeatureError
-from asyncpq.expressions import Expression, conjunction, tree
-from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.spark import source_options
 
 if TYPE_CHECKING:
@@ -52,42 +51,36 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
     """Return a condition that is true for every row for which all ``filters``, pushed by Spark, are true; None if it
     excludes no rows."""
-    return conjunction(map(_expression, filters))
+    from asyncpq.engine.foreign_predicates import AllOf, ForeignAtom, Negated, translate
+
+    def understand(node: Any) -> AllOf | Negated | ForeignAtom | None:
+        if isinstance(node, list):
+            return AllOf(node)
+        if isinstance(node, spark.Not):
+            return None if isinstance(node.child, spark.EqualNullSafe) else Negated(node.child)
+        path, make = getattr(node, "attribute", ()), _LEAVES.get(type(node))
+        if make is None or not path or any("." in part for part in path):
+            return None
+        try:
+            return ForeignAtom.of(make(node, col(".".join(path))))
+        except ExpressionError:  # asyncpq has no such literal
+            return None
+
+    return translate([*filters], understand).where
 
 
-def _expression(pushed: spark.Filter) -> Expression | None:
-    """Return the condition that is equivalent to one filter; None if asyncpq cannot translate the filter."""
-    if isinstance(pushed, spark.Not):  # exact, since a filter is translated exactly or not at all
-        inner = None if isinstance(pushed.child, spark.EqualNullSafe) else _expression(pushed.child)
-        return None if inner is None else tree.Not(inner)
-    path = getattr(pushed, "attribute", ())
-    if not path or any("." in part for part in path):
-        return None
-    make = _LEAVES.get(type(pushed))
-    try:
-        return None if make is None else make(pushed, ".".join(path))
-    except ExpressionError:  # asyncpq has no such literal
-        return None
-
-
-def _comparison(op: tree.CompareOp) -> Callable[[Any, str], Expression]:
-    return lambda pushed, column: tree.Comparison(column, op, as_scalar(pushed.value))
-
-
-_LEAVES: Final[dict[type[spark.Filter], Callable[[Any, str], Expression]]] = {
-    spark.EqualTo: _comparison("=="),
-    spark.EqualNullSafe: lambda pushed, column: (
-        tree.IsNull(column) if pushed.value is None else tree.Comparison(column, "==", as_scalar(pushed.value))
-    ),
-    spark.GreaterThan: _comparison(">"),
-    spark.GreaterThanOrEqual: _comparison(">="),
-    spark.LessThan: _comparison("<"),
-    spark.LessThanOrEqual: _comparison("<="),
-    spark.In: lambda pushed, column: tree.In(column, as_scalars(pushed.value)),
-    spark.IsNull: lambda _, column: tree.IsNull(column),
-    spark.IsNotNull: lambda _, column: tree.Not(tree.IsNull(column)),
-    spark.StringStartsWith: lambda pushed, column: tree.StartsWith(column, pushed.value),
-    spark.StringContains: lambda pushed, column: tree.Contains(column, pushed.value),
+_LEAVES: Final[dict[type[spark.Filter], Callable[[Any, Any], Expression]]] = {
+    spark.EqualTo: lambda pushed, column: column == pushed.value,
+    spark.EqualNullSafe: lambda pushed, column: column.is_null() if pushed.value is None else column == pushed.value,
+    spark.GreaterThan: lambda pushed, column: column > pushed.value,
+    spark.GreaterThanOrEqual: lambda pushed, column: column >= pushed.value,
+    spark.LessThan: lambda pushed, column: column < pushed.value,
+    spark.LessThanOrEqual: lambda pushed, column: column <= pushed.value,
+    spark.In: lambda pushed, column: column.is_in(pushed.value),
+    spark.IsNull: lambda _, column: column.is_null(),
+    spark.IsNotNull: lambda _, column: column.is_valid(),
+    spark.StringStartsWith: lambda pushed, column: column.starts_with(pushed.value),
+    spark.StringContains: lambda pushed, column: column.contains(pushed.value),
 }
 
 

@@ -18,14 +18,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from asyncpq import DataFile, Session, View
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.model import DataFile, IndexEntry, View
+from asyncpq.datasets.model import IndexEntry
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.distributed import BatchStream, batches_on_worker, refresh_hint
 from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
-from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import COMBINED_ROWS, LAKE_ROWS, KeyRequests
 from asyncpq.spark.reads.lake_scan import LakeScan

@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions
 from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
-from asyncpq.expressions import And, CompareOp, Comparison, Expression, KeyIn, Or, is_nan, simplify
+from asyncpq import Expression, col
+from asyncpq.engine.foreign_predicates import CompareOp, compared
+from asyncpq.expressions import And, KeyIn, Or, simplify
 from asyncpq.expressions.scalars import Scalar, as_scalar
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
@@ -307,14 +309,15 @@ def bounds_predicate(columns: Sequence[JoinKey], bounds: Sequence[pa.Array]) -> 
     for column, array in zip(columns, bounds, strict=True):
         for operator, literal in zip((">=", "<="), _literals(column, array), strict=True):
             if not isinstance(literal, Expression):
-                terms.append(Comparison(column.name, cast(CompareOp, operator), literal))
+                atom = compared(column.name, cast(CompareOp, operator), literal, is_float=False)
+                terms.append(cast(Expression, atom.true))
     return KeyPredicate(And(tuple(terms))) if terms else None
 
 
 def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
     """Return the predicate that a column equals one of ``keys``, which are literals, or predicates of their own."""
     values = tuple([key for key in keys if not isinstance(key, Expression)])
-    terms: list[Expression] = [Comparison(name, "==", values[0])] if len(values) == 1 else []
+    terms: list[Expression] = [col(name) == values[0]] if len(values) == 1 else []
     if len(values) > 1:
         terms.append(KeyIn(name, values))
     terms += dict.fromkeys([key for key in keys if isinstance(key, Expression)])
@@ -327,7 +330,7 @@ def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
     if column.form == "rounded":
         return [_rounded_to(column.name, key) for key in keys.to_pylist()]
     if pa.types.is_floating(dtype):
-        nan = is_nan(column.name)
+        nan = col(column.name).is_nan()
         return [nan if key != key else as_scalar(key) for key in keys.to_pylist()]
     if pa.types.is_timestamp(dtype):
         zone = None if dtype.tz is None else dt.UTC
@@ -348,7 +351,7 @@ def _times(
     A key before ``first`` or after ``last``, which Python may not express, becomes a predicate on that side.
     """
     least, most = (first - epoch) // unit, (last - epoch) // unit
-    early, late = Comparison(name, "<", first), Comparison(name, ">", last)
+    early, late = col(name) < first, col(name) > last
     return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys.to_pylist()]
 
 
@@ -357,4 +360,4 @@ def _rounded_to(name: str, key: float) -> Scalar | Expression:
     if abs(key) < _WHOLE:
         return int(key)
     low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))
-    return And((Comparison(name, ">", low), Comparison(name, "<", high)))
+    return (col(name) > low) & (col(name) < high)

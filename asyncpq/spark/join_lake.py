@@ -11,27 +11,22 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from asyncpq.dataset import Dataset
+from asyncpq import AccessPlan, DataFile, Dataset, Session, View, col
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
 from asyncpq.distributed import task_data_files
 from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
-from asyncpq.expressions import IsNull, Not, columns
-from asyncpq.expressions.simplify import conjunction
-from asyncpq.indexing import Index
+from asyncpq.expressions import columns, conjunction
+from asyncpq.indexing import Index, IndexTable
 from asyncpq.indexing.backends.folder import ObjectBackend
-from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.options import MIB
-from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
-from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
@@ -276,7 +271,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
     lake_bytes = sum(sizes.values())
-    where = conjunction([Not(IsNull(name)) for name in names])
+    where = conjunction([col(name).is_valid() for name in names])
     for url in _spread(urls):
         if sampled == _ENOUGH:
             break

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.model import View
+from asyncpq import Session, View
 from asyncpq.distributed import run_on_worker
 from asyncpq.objects.prices import Prices
-from asyncpq.session import Session
 from asyncpq.spark.driver import described_jobs
 from asyncpq.spark.join_files import (
     FoundFiles,
@@ -322,7 +321,7 @@ class _Chooser:
         prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
         with_keys = num_files * -math.expm1(-num_keys / num_files)
         lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
-        return lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism)
+        return bool(lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism))
 
     def _lookups_s(self, found: FoundFiles, processes: int, open_s: float) -> float:
         """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:

@@ -19,8 +19,7 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import plan_again_hint, refresh_hint, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.objects.prices import Prices
-from asyncpq.options import LimitOptions, RequestOptions
-from asyncpq.scan.request import one_of, whole_number
+from asyncpq.options import LimitOptions, RequestOptions, one_of, whole_number
 from asyncpq.spark.join_keys import (
     JoinKey,
     KeyRefused,

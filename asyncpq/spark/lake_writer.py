@@ -18,12 +18,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from asyncpq import errors
+from asyncpq import BloomFilter, Session, WriteOptions, errors
 from asyncpq.distributed import LakeWrite, WrittenPart, run_on_worker
 from asyncpq.distributed import plan_write as plan_lake_write
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError
-from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
-from asyncpq.session import Session
+from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.spark.appended_columns import arranged, fitted
 from asyncpq.spark.settings import (
     SETTING_NAMES,
@@ -36,8 +36,7 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.storage.urls import safe_url
-from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
+from asyncpq.writing.file_layout import SortedBy
 from asyncpq.writing.file_writer import folder_url
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -16,10 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from asyncpq import BloomFilter, Validator, WriteOptions
 from asyncpq.distributed import WrittenPart, run_on_worker
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
-from asyncpq.scan.request import one_of, require_whole
+from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, open_table, overlaps, source_paths
@@ -28,11 +30,10 @@ from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_by
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.storage.base import Validator
-from asyncpq.storage.urls import absolute, safe_url
-from asyncpq.tables import Format, catalog_of
-from asyncpq.writing.file_layout import BloomFilter, WriteOptions, check_options
-from asyncpq.writing.lake_commit import Publish, check_target
+from asyncpq.storage.urls import absolute
+from asyncpq.tables import catalog_of
+from asyncpq.writing.file_layout import check_options
+from asyncpq.writing.lake_commit import check_target
 
 #: The fields of :class:`asyncpq.indexing.build.adding.AddedFile`.
 _WRITTEN: Final = pa.schema(
@@ -128,7 +129,7 @@ def optimize(
     partitions: int | None = None,
     salt: bool = True,
     timestamp_loss: TimestampLoss = "error",
-    publish: Publish = "plain",
+    publish: Literal["index", "plain"] = "plain",
     format: Literal["delta", "iceberg"] | None = None,
     version: Any = None,
     **settings: Any,
@@ -244,7 +245,7 @@ def _is_table(source: object, format_: str | None, version: Any) -> bool:
     if format_ is not None:
         one_of("format", format_, ("delta", "iceberg"))
     if not isinstance(source, DataFrame):
-        return catalog_of(source, cast("Format | None", format_), version) is not None
+        return catalog_of(source, cast(Any, format_), version) is not None
     if format_ is not None or version is not None:
         raise InvalidOptionError(
             "format, version: are those of a table's url, and the source is a DataFrame",

@@ -23,12 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
-from asyncpq.datasets.model import View
+from asyncpq import Session, View
 from asyncpq.decoding.arrow import children_of
 from asyncpq.distributed import run_on_worker
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings, raised_as_asyncpq
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, scan
@@ -36,7 +36,7 @@ from asyncpq.spark.row_layout import transform_copy
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
 from asyncpq.storage.base import ListedObject, RequestContext
-from asyncpq.storage.urls import canonical_url, safe_url, split_url
+from asyncpq.storage.urls import canonical_url, split_url
 
 #: The setting with which Spark reads nanoseconds.
 NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
+from asyncpq import Session
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, nearest
-from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag
-from asyncpq.scan.request import require_whole
-from asyncpq.session import Session
-from asyncpq.storage.urls import safe_url
+from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag, require_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructField, StructType
 
+from asyncpq import Expression
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
-from asyncpq.expressions import Expression, conjunction, parse_filters
+from asyncpq.expressions import conjunction, parse_filters
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema

@@ -20,9 +20,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from pyspark.sql.types import StructType
 
+from asyncpq import AccessPlan, DataFile, Session, Validator, View
 from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
-from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import GivenFiles
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import commit_check, committing_index
@@ -30,14 +31,11 @@ from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
-from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest
-from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.source_options import SourceOptions, open_for_schema
-from asyncpq.storage.base import RequestContext, Validator
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.base import RequestContext
 
 #: Maximum marks in an offset, apart from those of its own batch.
 REMEMBERED: Final = 4096

@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
+from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, ObjectChangedError
 from asyncpq.spark import source_options
 from asyncpq.spark.reads.lake_scan import LakePlan
 from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
-from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 

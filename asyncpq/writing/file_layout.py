@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, nearest_column
-from asyncpq.options import KIB, MIB
-from asyncpq.scan.request import require_whole
+from asyncpq.options import KIB, MIB, require_whole
 
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 

@@ -39,8 +39,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.targets import open_target
-from asyncpq.options import BuildOptions
-from asyncpq.scan.request import one_of
+from asyncpq.options import BuildOptions, one_of
 from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.typing import DatasetTarget, Predicate
 from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from asyncpq.datasets.model import DataFile, View
+from asyncpq import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import PartitionError
 from asyncpq.events import Operation

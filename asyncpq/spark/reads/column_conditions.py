@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyspark.sql import Column
 
-from asyncpq.expressions import Expression, tree
+from asyncpq import Expression
+from asyncpq.expressions import tree
 from asyncpq.spark.reads.pruning_terms import date_of
 from asyncpq.spark.reads.sql_conditions import Unknown, read_condition
 from asyncpq.spark.types.read_conf import ReadConf

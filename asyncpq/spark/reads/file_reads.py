@@ -18,10 +18,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from asyncpq import errors
+from asyncpq import DataFile, Expression, TableField, View, errors
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
@@ -29,7 +28,7 @@ from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.distributed import check_planned_rows, file_sets
 from asyncpq.events import Operation
-from asyncpq.expressions import Atom, Expression, columns, implied, simplify
+from asyncpq.expressions import Atom, columns, implied, simplify
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped

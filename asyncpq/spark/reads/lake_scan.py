@@ -12,13 +12,12 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from asyncpq import Expression, TableField, View
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.distributed import PlanningJobs, ScanTasks, TaskScan, plan_again_hint, plan_tasks
 from asyncpq.errors import located
 from asyncpq.events import Operation
-from asyncpq.expressions import Expression
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.scan.executor import ScanExecutor, UnitRows
 from asyncpq.scan.request import ScanRequest

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from asyncpq import errors
-from asyncpq.dataset import Dataset
+from asyncpq import DataFile, Dataset, Session, View, errors
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import refresh_hint
 from asyncpq.events import Operation
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.session import Session
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes
@@ -255,7 +252,8 @@ class _LakeOpener:
         first one if none may be left out and schemas are not merged."""
         source, state = self.state.source, self.state
         if source.view is View.SNAPSHOT and not (self._merges or state.skips or state.skips_missing):
-            return await source.first(1, self.operation)
+            first: Sequence[DataFile] = await cast(Any, source).first(1, self.operation)
+            return first
         files = [file async for files in all_files(state, self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
 

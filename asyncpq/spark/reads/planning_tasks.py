@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from asyncpq.datasets.model import DataFile
+from asyncpq import DataFile, Session
 from asyncpq.distributed import PlannedChunk, TaskScan, plan_chunk, run_on_worker
-from asyncpq.session import Session
 from asyncpq.spark.driver import CallerThread, described_jobs, raised_as_asyncpq
 from asyncpq.spark.reads.lake_scan import LakeScan
 

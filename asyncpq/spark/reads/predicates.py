@@ -20,8 +20,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
+from asyncpq import Expression
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
+from asyncpq.expressions import atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Day, Timestamp
 from asyncpq.spark.reads.column_conditions import read_column
 from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times

@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
+from asyncpq import Expression
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AsyncpqError
-from asyncpq.expressions import Expression, analysis, atoms, conjunction, disjunction, simplify, tree
+from asyncpq.expressions import analysis, atoms, conjunction, disjunction, simplify, tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf

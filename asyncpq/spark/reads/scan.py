@@ -18,10 +18,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
+from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
-from asyncpq.options import MIB
-from asyncpq.scan.request import one_of
-from asyncpq.session import Session
+from asyncpq.options import MIB, one_of
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct

@@ -28,16 +28,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from asyncpq import Session, Validator
 from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN
 from asyncpq.distributed import MOST_VERSIONS, run_on_worker
 from asyncpq.errors import ObjectChangedError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.session import Session
 from asyncpq.spark.driver import context_of
 from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.storage.base import RequestContext, Validator, listing_check
+from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import local_path, split_url
 

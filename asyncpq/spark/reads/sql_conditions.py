@@ -14,8 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
+from asyncpq import Expression
 from asyncpq.errors import ExpressionError, UsageError, install_hint
-from asyncpq.expressions import Expression, tree
+from asyncpq.expressions import tree
 from asyncpq.expressions.sql import COMPARISONS
 from asyncpq.expressions.sql_operands import kind_of, name_parts
 from asyncpq.spark.reads.pruning_terms import SESSION_ZONE, date_of, time_of
