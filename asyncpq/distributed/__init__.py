@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
     from asyncpq.distributed.build_tasks import BuildTask as BuildTask
     from asyncpq.distributed.build_tasks import Collecting as Collecting
-    from asyncpq.distributed.build_tasks import TaskExecutor as TaskExecutor
+    from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
+    from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import plan_write as plan_write
+    from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
-    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "TaskExecutor", "build_index"),
-    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write"),
+    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
+    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",

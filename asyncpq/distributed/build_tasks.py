@@ -36,7 +36,7 @@ from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, n
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.folder import ObjectBackend
-from asyncpq.indexing.build.build_executor import OnFileDone
+from asyncpq.indexing.build.build_executor import ExecutorFactory, OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
@@ -97,7 +97,7 @@ class TaskExecutor:
     """
 
     settings: WorkerSettings
-    make_steps: Callable[[Collecting, Sequence[bytes]], BuildSteps]
+    make_steps: StepsFactory
     at: str | None
     runtime: Runtime
     backend: IndexBackend
@@ -452,11 +452,7 @@ async def build_index(
         AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
     """
     check_keywords("build_index()", options, TargetKeywords, others=("kinds", "run", "at", "building", "work_folder"))
-    named, given = absolute(target), DatasetOptions(**options)
-    if at is None:
-        files = None if catalog_of(named, given.format, given.version) is not None else parse_target(named)
-        at = index_opening.place_below(files)
-    at = absolute(at)
+    at = _place(target, at, options)
     url = at if isinstance(at, str) else None
 
     def executor(runtime: Runtime, backend: IndexBackend, operation: Operation, building: BuildOptions) -> TaskExecutor:
@@ -475,7 +471,72 @@ async def build_index(
         settings = replace(WorkerOptions.of(runtime), storage_options=own) if worker is None else worker
         return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
 
-    return await index_opening.build(session.runtime, named, kinds, at, given, building, executor)
+    return await index_opening.build(
+        session.runtime, absolute(target), kinds, at, DatasetOptions(**options), building, executor
+    )
+
+
+#: Makes the steps of one round, which an engine runs: of the step that reads files, and the encoded files of each task.
+StepsFactory: TypeAlias = Callable[[Collecting, Sequence[bytes]], BuildSteps]
+
+
+async def build_in_steps(
+    session: Session,
+    target: DatasetTarget,
+    kinds: Sequence[IndexKind],
+    steps: StepsFactory,
+    worker: WorkerSettings,
+    *,
+    at: IndexTarget | None = None,
+    building: BuildOptions = _BUILDING,
+    **options: Unpack[TargetKeywords],
+) -> Index:
+    """Build an index as :func:`build_index` does, for an engine that moves rows between its tasks itself.
+
+    Args:
+        target, kinds, at, options: as in :meth:`asyncpq.Session.build_index`.
+        steps: makes the steps of a round.
+        worker: the session of the workers.
+        building: limits of the build; ``memory_bytes`` is the limit of each task, and of the planner.
+    """
+    place, executor = _in_steps(_place(target, at, options), steps, worker)
+    return await index_opening.build(
+        session.runtime, absolute(target), kinds, place, DatasetOptions(**options), building, executor
+    )
+
+
+async def refresh_in_steps(
+    session: Session,
+    at: IndexTarget,
+    steps: StepsFactory,
+    worker: WorkerSettings,
+    *,
+    files: Sequence[str] | None = None,
+    table: DatasetTarget | None = None,
+    building: BuildOptions = _BUILDING,
+    **options: Unpack[TargetKeywords],
+) -> Index:
+    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does, and return it. ``table`` and ``options`` name
+    the table of the index; the other arguments are those of :func:`build_in_steps`."""
+    place, executor = _in_steps(absolute(at), steps, worker)
+    index = await index_opening.open_existing(
+        session.runtime, place, table, DatasetOptions(**options), building, None, executor
+    )
+    await index.refresh(files)
+    return index
+
+
+def _place(target: DatasetTarget, at: IndexTarget | None, options: TargetKeywords) -> Any:
+    """Return the place of an index; if ``at`` is None, that below the prefix ``target``."""
+    if at is None:
+        named = absolute(target)
+        is_table = catalog_of(named, options.get("format"), options.get("version")) is not None
+        at = index_opening.place_below(None if is_table else parse_target(named))
+    return absolute(at)
+
+
+def _in_steps(place: Any, steps: StepsFactory, worker: WorkerSettings) -> tuple[Any, ExecutorFactory]:
+    return place, partial(TaskExecutor, worker, steps, place if isinstance(place, str) else None)
 
 
 async def build_in_processes(

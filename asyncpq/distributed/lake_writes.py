@@ -16,7 +16,8 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +26,8 @@ from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
 from asyncpq.indexing.build import adding
 from asyncpq.indexing.build.adding import DATA_FOLDER
+from asyncpq.indexing.build.index_source import folder_around, is_committed
+from asyncpq.indexing.build.maintenance import Vacuumed
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -33,6 +36,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
+from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
 from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
@@ -47,6 +51,22 @@ TRUSTED_S: Final = 8 * 3600.0
 
 #: So many tasks send the ends of their files to the commit, for the index.
 TAIL_TASKS: Final = 1000
+
+
+async def vacuum_lake(
+    session: Session, at: IndexTarget, *, keep: int | None = None, older_than: timedelta | None = None
+) -> Vacuumed:
+    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does, with its defaults for None. If
+    the index is that of a lake that :func:`plan_write` writes, remove the data files, too, that failed tasks left
+    behind: those that are older than a day, and in no kept snapshot."""
+    index = await session.open_index(at)
+    limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
+    vacuumed = await index.vacuum(**{name: limit for name, limit in limits.items() if limit is not None})
+    folder = folder_around(at)
+    if folder is None or not is_committed(index.manifest):
+        return vacuumed
+    removed = await adding.vacuum_files(session.runtime, folder, older_than_s=adding.ORPHANS_S)
+    return replace(vacuumed, files=tuple(removed))
 
 
 @dataclass(frozen=True)

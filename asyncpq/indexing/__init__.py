@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, ValkeyBackend
     from asyncpq.indexing.backends.sql_backend import SqlBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
+    from asyncpq.indexing.build.maintenance import Vacuumed, Verified
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
     from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
     from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
@@ -51,7 +52,9 @@ __all__ = [
     "Staleness",
     "Text",
     "ValkeyBackend",
+    "Vacuumed",
     "ValueSet",
+    "Verified",
     "embed_indexes",
 ]
 
@@ -60,6 +63,7 @@ _MODULES = {
     "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend"),
     "asyncpq.indexing.backends.sql_backend": ("SqlBackend",),
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
+    "asyncpq.indexing.build.maintenance": ("Vacuumed", "Verified"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
     "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),
     "asyncpq.indexing.kinds": (

@@ -1,15 +1,14 @@
 """External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with
-:class:`asyncpq.distributed.TaskExecutor`, whose steps :class:`SparkSteps` runs as Spark jobs, since Spark moves rows
-between tasks by itself.
+The driver runs :func:`asyncpq.distributed.build_in_steps`, whose steps :class:`SparkSteps` runs as Spark jobs, since
+Spark moves rows between tasks by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -18,36 +17,24 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq import Session
 from asyncpq.distributed import (
     FILES_NUMBER,
     CollectFiles,
     Collecting,
     CutPieces,
-    TaskExecutor,
     WriteSegments,
+    build_in_steps,
     count_of,
+    refresh_in_steps,
     run_on_worker,
+    vacuum_lake,
 )
-from asyncpq.events import Operation
-from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.index_source import folder_around, is_committed
-from asyncpq.indexing.build.maintenance import Vacuumed, Verified
-from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
-from asyncpq.indexing.index_model import IndexBackend
-from asyncpq.indexing.kinds import IndexKind
-from asyncpq.objects.runtime import Runtime
-from asyncpq.opening import indexes as index_opening
-from asyncpq.opening.datasets import DatasetOptions
+from asyncpq.engine.target_facts import safe_url
+from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
-from asyncpq.session import Session
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
-from asyncpq.storage.urls import absolute, safe_url
-from asyncpq.tables import Format, catalog_of
-from asyncpq.typing import TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,10 +85,10 @@ def build_index(
     *,
     at: object = None,
     building: BuildOptions = _BUILDING,
-    format: Format | None = None,
-    version: TableVersion | None = None,
+    format: Literal["parquet", "delta", "iceberg"] | None = None,
+    version: int | str | datetime | None = None,
     schema: pa.Schema | None = None,
-    schema_policy: SchemaPolicy = "strict",
+    schema_policy: Literal["strict", "permissive"] = "strict",
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
     partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **settings: Any,
@@ -120,22 +107,18 @@ def build_index(
     Raises:
         AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
-    options = DatasetOptions(
-        format=format,
-        version=version,
-        schema=schema,
-        schema_policy=schema_policy,
-        partitioning=partitioning,
-        partition_types=partition_types,
-    )
-    named = absolute(target)
-    if at is None:
-        at = index_opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
     call = _BuildCall(spark, at, settings)
-    refuse_secrets("target", named)
-    return call.build(
-        lambda session: index_opening.build(session.runtime, named, kinds, call.at, options, building, call.executor)
-    )
+    refuse_secrets("target", target)
+    options: Any = {
+        "format": format,
+        "version": version,
+        "schema": schema,
+        "schema_policy": schema_policy,
+        "partitioning": partitioning,
+        "partition_types": partition_types,
+    }
+    given: Any = target, kinds, call.steps, call.settings
+    return call.build(lambda session: build_in_steps(session, *given, at=call.at, building=building, **options))
 
 
 def refresh_index(
@@ -144,8 +127,8 @@ def refresh_index(
     *,
     files: Sequence[str] | None = None,
     table: object = None,
-    format: Format | None = None,
-    version: TableVersion | None = None,
+    format: Literal["parquet", "delta", "iceberg"] | None = None,
+    version: int | str | datetime | None = None,
     building: BuildOptions = _BUILDING,
     **settings: Any,
 ) -> BuiltIndex:
@@ -156,14 +139,13 @@ def refresh_index(
         files: urls of files that are new, replaced or deleted; None: all files are compared.
         table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
     """
-    call = _BuildCall(spark, at, settings, DatasetOptions(format=format, version=version), table)
-
-    async def work(session: Session) -> Index:
-        index = await call.opened(session, building, call.executor)
-        await index.refresh(files)
-        return index
-
-    return call.build(work)
+    call = _BuildCall(spark, at, settings)
+    of_table: Any = {"table": table, "format": format, "version": version}
+    return call.build(
+        lambda session: refresh_in_steps(
+            session, call.at, call.steps, call.settings, files=files, building=building, **of_table
+        )
+    )
 
 
 def verify_index(
@@ -174,85 +156,46 @@ def verify_index(
     rows: int = 100,
     seed: int | None = None,
     table: object = None,
-    format: Format | None = None,
-    version: TableVersion | None = None,
+    format: Literal["parquet", "delta", "iceberg"] | None = None,
+    version: int | str | datetime | None = None,
     **settings: Any,
 ) -> Verified:
     """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""
-    call = _BuildCall(spark, at, settings, DatasetOptions(format=format, version=version), table)
+    call = _BuildCall(spark, at, settings)
+    of_table: Any = {"table": table, "format": format, "version": version}
 
     async def work(session: Session) -> Verified:
-        index = await call.opened(session)
+        index = await session.open_index(call.at, **of_table)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
     return run_on_worker(call.settings, work)
 
 
 def vacuum(
-    spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
+    spark: SparkSession, at: object, *, keep: int | None = None, older_than: timedelta | None = None, **settings: Any
 ) -> Vacuumed:
     """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 
     Segments, and data files of a lake that asyncpq writes, are removed if they are older than a day and no kept
-    snapshot lists them.
+    snapshot lists them. The defaults are those of :meth:`asyncpq.indexing.Index.vacuum`.
     """
     call = _BuildCall(spark, at, settings)
-
-    async def work(session: Session) -> Vacuumed:
-        index = await call.opened(session)
-        vacuumed = await index.vacuum(keep=keep, older_than=older_than)
-        folder = folder_around(call.at)
-        if folder is None or not is_committed(index.manifest):
-            return vacuumed
-        removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
-        return replace(vacuumed, files=tuple(removed))
-
-    return run_on_worker(call.settings, work)
+    return run_on_worker(call.settings, lambda session: vacuum_lake(session, call.at, keep=keep, older_than=older_than))
 
 
 class _BuildCall:
-    """One call of a function of this module: the index's place, the settings, and the thread that calls Spark.
+    """One call of a function of this module: the index's place, the settings, and the thread that calls Spark."""
 
-    For an existing index of a table, ``table`` and ``options`` name the table.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        at: object,
-        settings: Mapping[str, Any],
-        options: DatasetOptions = DatasetOptions(),  # noqa: B008  # it is immutable
-        table: object = None,
-    ) -> None:
-        self.at = absolute(at)
-        refuse_secrets("at", self.at)
+    def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
+        refuse_secrets("at", at)
+        self.at: Any = at
         self.settings = SparkSettings.of(spark, settings)
         self._spark = spark
-        self._options = options
-        self._table = table
         self._caller = CallerThread()
 
-    def executor(
-        self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
-    ) -> TaskExecutor:
-        """Return an executor that runs the steps of a build in Spark tasks: an ``ExecutorFactory``."""
-        return TaskExecutor(
-            settings=self.settings,
-            make_steps=partial(SparkSteps, self._spark, self._caller),
-            at=self.at if isinstance(self.at, str) else None,
-            runtime=runtime,
-            backend=backend,
-            operation=operation,
-            options=options,
-        )
-
-    async def opened(
-        self, session: Session, building: BuildOptions = _BUILDING, executor: ExecutorFactory = LocalExecutor
-    ) -> Index:
-        """Open the existing index at ``self.at``."""
-        return await index_opening.open_existing(
-            session.runtime, self.at, self._table, self._options, building, None, executor
-        )
+    def steps(self, collecting: Collecting, tasks: Sequence[bytes]) -> SparkSteps:
+        """Return the steps of one round, as Spark jobs."""
+        return SparkSteps(self._spark, self._caller, collecting, tasks)
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
         """Run ``work``, which builds or refreshes the index, in this process's session; return a summary."""
@@ -272,7 +215,7 @@ class _BuildCall:
                 problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in changes.problems),
             )
 
-        at = safe_url(self.at) if isinstance(self.at, str) else type(self.at).__name__
+        at = safe_url(self.at) if isinstance(self.at, str) else type(self.at).__name__ if self.at else "below the data"
         with described_jobs(self._spark, f"asyncpq: build of the index {at}"):
             return self._caller.serve(partial(run_on_worker, self.settings, build))
 

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
 import asyncpq
-from asyncpq.distributed import TaskExecutor, build_tasks
 from asyncpq.distributed import build_steps as index_steps
+from asyncpq.distributed import build_tasks
+from asyncpq.distributed.build_tasks import TaskExecutor
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.build.index_source import FileTask
