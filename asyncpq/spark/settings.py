@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -61,6 +61,15 @@ def refuse_secrets(where: str, value: object) -> None:
             query = rest.partition("?")[2]
             if _USER.match(rest) or any(looks_secret(part.partition("=")[0]) for part in re.split("[&;]", query)):
                 raise secret_refused(f"a part of the url ({where})")
+
+
+def without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return storage options that JSON has, also nested ones, without those that look like credentials."""
+    return {
+        name: without_credentials(value) if isinstance(value, Mapping) else value
+        for name, value in options.items()
+        if not looks_secret(name) and isinstance(value, (str, int, float, Mapping, type(None)))
+    }
 
 
 def looks_secret(name: str) -> bool:
@@ -223,6 +232,11 @@ class SparkSettings:
                 values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
         with option_spelling(found.keys() - given.keys()):
             return cls(**values)
+
+    def of_table(self, storage: Mapping[str, Any] | None) -> Self:
+        """Return the settings with which tasks read a loaded table, whose own options are in ``storage``: the endpoint
+        that the driver has read it from, where these settings name no other."""
+        return self if storage is None else replace(self, storage_options=json.dumps(_united(storage, self.storage)))
 
     @property
     def storage(self) -> dict[str, Any]:

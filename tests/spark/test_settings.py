@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
-from asyncpq.spark.settings import SETTING_NAMES, SparkSettings
+from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, without_credentials
 
 
 class _Conf:
@@ -200,3 +200,15 @@ def test_a_provider_adds_to_the_options() -> None:
 def test_providers_that_are_none(provider: str, said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         SparkSettings(credentials_provider=provider).resolved_storage()
+
+
+def test_a_loaded_table_keeps_its_endpoint_and_not_its_keys() -> None:
+    own = {"s3": {"endpoint_url": "http://one", "key": "k", "secret": "s", "client_kwargs": {"region_name": "here"}}}
+    plain = without_credentials(own)
+    assert plain == {"s3": {"endpoint_url": "http://one", "client_kwargs": {"region_name": "here"}}}
+    known = _of({"storageOptions": '{"s3": {"endpoint_url": "http://two"}}'})
+    assert _of({}).of_table(plain).storage == plain
+    assert known.of_table(plain).storage == {
+        "s3": {"client_kwargs": {"region_name": "here"}, "endpoint_url": "http://two"}
+    }
+    assert known.of_table(None) is known

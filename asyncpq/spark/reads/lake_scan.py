@@ -79,7 +79,8 @@ class LakeScan(TaskScan):
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
-    """Return the scan of the columns at the positions ``places``."""
+    """Return the scan of the columns at the positions ``places``. Its tasks read a loaded table with the table's own
+    storage options, but for credentials, which a plan does not carry."""
     state = opened.state
     return LakeScan(
         url=state.url,
@@ -91,7 +92,7 @@ def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) ->
         skips_missing=opened.conf.ignore_missing_files,
         spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
         conf=opened.conf,
-        settings=settings,
+        settings=settings.of_table(opened.storage),
     )
 
 

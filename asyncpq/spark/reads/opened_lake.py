@@ -21,7 +21,7 @@ from asyncpq.events import Operation
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
-from asyncpq.spark.settings import with_three_slashes
+from asyncpq.spark.settings import with_three_slashes, without_credentials
 from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
@@ -73,6 +73,8 @@ class OpenLake:
     partitions: tuple[str, ...] = ()  # names of the columns in paths
     differs: str = ""  # why Spark's own reader may not return these columns from these files; "" if it does
     row_bytes: float = 0.0  # bytes of a row in the first file; 0 if unknown
+    # of a loaded table: its own storage options, such as its endpoint, without credentials
+    storage: Mapping[str, Any] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -129,9 +131,20 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     with lake.operation:
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
+    differs = lake.differs(struct)
+    storage = _own_storage(lake.state.runtime.storage_options, session.runtime.storage_options)
     return OpenLake(
-        lake.state, struct, conf, partitioning, lake.partitions, lake.differs(struct), row_bytes=lake.row_bytes
+        lake.state, struct, conf, partitioning, lake.partitions, differs, row_bytes=lake.row_bytes, storage=storage
     )
+
+
+def _own_storage(own: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the storage options ``own``, with which a loaded table was opened in a session with the options ``known``,
+    without credentials; None if they are the session's. They are flat, or by protocol, as the session's are."""
+    if own == known:
+        return None
+    merged = next(iter(own.values()), {})
+    return without_credentials(merged if known and known.keys() <= merged.keys() else own)
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
@@ -22,6 +26,7 @@ from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.testing import ObjectServer
 
 _ID = StructType([StructField("id", LongType())])
 
@@ -100,3 +105,35 @@ async def test_a_dictionary_of_the_first_file_is_that_of_no_index_of_all(tmp_pat
             assert sorted(str(row["name"]) for row in await _rows(session, target)) == ["a", "a", "b", "b"]
             found = await _rows(session, target, col("name") == "b")
             assert {"name": "b"} in found
+
+
+def _fill(server: ObjectServer, folder: Path) -> None:
+    for path in filter(Path.is_file, folder.rglob("*")):
+        server.put(f"bucket/t/{path.relative_to(folder)}", path.read_bytes())
+
+
+@pytest.mark.parametrize("options", [{}, {"config_kwargs": {"read_timeout": 60}}, {"s3": {"anon": False}}])
+async def test_tasks_read_a_loaded_table_from_its_own_endpoint(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ObjectServer() as production, ObjectServer() as staging:
+        write_deltalake(tmp_path, pa.table({"name": ["production"]}))
+        for server in (production, staging):
+            _fill(server, tmp_path)
+        keys = {"AWS_ACCESS_KEY_ID": str(production.storage_options["key"]), "AWS_SECRET_ACCESS_KEY": "hidden"}
+        own = {**keys, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": production.endpoint}
+        table = await asyncio.to_thread(DeltaTable, "s3://bucket/t", None, own)
+        for name, value in {**keys, "AWS_ENDPOINT_URL": staging.endpoint}.items():
+            monkeypatch.setenv(name, value)
+        settings = SparkSettings(disk_cache="off", storage_options=json.dumps(options))
+        async with asyncpq.Session(options) as session:
+            opened = await open_lake(session, LakeTarget(target=table), ReadConf())
+            plan = await plan_lake(opened, settings=settings, parallelism=1)
+            assert "hidden" not in repr(plan.scan)
+        rows = [
+            batch.to_pylist()
+            for split in plan.encoded()
+            for batch in await asyncio.to_thread(lambda split: list(read_task(plan.scan, split)), split)
+        ]
+        assert rows == [[{"name": "production"}]]
+        assert staging.log == []
