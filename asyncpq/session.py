@@ -470,9 +470,9 @@ class Session(Unpicklable):
         check_keywords("optimize()", options, TargetKeywords, others=("sort_by", "zorder_by", "layout", "publish"))
         await self._ready("asyncpq.writing.optimize")
         from asyncpq.opening.datasets import DatasetOptions
-        from asyncpq.writing.optimize import Wanted, optimize
+        from asyncpq.writing.optimize import RewriteRequest, optimize
 
-        wanted = Wanted(
+        request = RewriteRequest(
             sort_by=sort_by,
             zorder_by=zorder_by,
             columns=columns,
@@ -483,7 +483,7 @@ class Session(Unpicklable):
             building=building,
         )
         with self._shown(progress):
-            return await optimize(self._runtime, source, target, wanted, DatasetOptions(**options))
+            return await optimize(self._runtime, source, target, request, DatasetOptions(**options))
 
     @contextmanager
     def progress(self) -> Iterator[None]:

@@ -166,7 +166,7 @@ class RowOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RewriteRequest:
     """The rows and files that a rewrite makes; :meth:`asyncpq.Session.optimize` describes the fields."""
 
     sort_by: Sequence[str] | str
@@ -180,11 +180,11 @@ class Wanted:
 
 
 async def optimize(
-    runtime: Runtime, source: DatasetTarget, target: object, wanted: Wanted, options: DatasetOptions
+    runtime: Runtime, source: DatasetTarget, target: object, request: RewriteRequest, options: DatasetOptions
 ) -> RewriteResult:
     """Rewrite a dataset for lookups. Raises the errors of :meth:`asyncpq.Session.optimize`."""
     runtime.check()
-    columns, where, publish, building = wanted.columns, wanted.where, wanted.publish, wanted.building
+    columns, where, publish, building = request.columns, request.where, request.publish, request.building
     one_of("publish", publish, ("index", "plain"))
     folder = _folder(target)
     operation = runtime.operation("optimize", safe_url(folder))
@@ -193,9 +193,9 @@ async def optimize(
         await _refuse_overlap(dataset, folder)
         await check_target(runtime, folder)
         schema = _writable(output_schema(dataset.schema, columns, (), ()))
-        sort_by = (wanted.sort_by,) if isinstance(wanted.sort_by, str) else tuple(wanted.sort_by)
-        order = RowOrder(schema, sort_by, tuple(wanted.zorder_by))
-        layout = replace(wanted.layout or WriteOptions(), sorted_by=order.sorted_by())
+        sort_by = (request.sort_by,) if isinstance(request.sort_by, str) else tuple(request.sort_by)
+        order = RowOrder(schema, sort_by, tuple(request.zorder_by))
+        layout = replace(request.layout or WriteOptions(), sorted_by=order.sorted_by())
         check_options(schema, layout)
         work = _Rewrite(runtime, operation, dataset, folder, order, columns, where, layout, building)
         try:
@@ -205,7 +205,7 @@ async def optimize(
             raise
         with work.timed("commit"):
             try:
-                added = await add_files(runtime, folder, files, schema, kinds=wanted.kinds, options=building)
+                added = await add_files(runtime, folder, files, schema, kinds=request.kinds, options=building)
             except AsyncpqError as error:
                 if is_uncommitted(error):
                     await discard_job(runtime, folder, work.job)
