@@ -56,7 +56,7 @@ _HEAD: Final = re.compile(
 )
 _CONTENTS: Final = re.compile(
     r"<Contents><Key>([^<&\0-\x1f]+)</Key><LastModified>([^<&\0-\x1f]*)</LastModified>"
-    r"<ETag>((?:&quot;)?[^<&\0-\x1f]*(?:&quot;)?)</ETag>(?:<(Checksum\w+)>\w+</\4>)*"
+    r"<ETag>((?:&(?:quot|#34);)?[^<&\0-\x1f]*(?:&(?:quot|#34);)?)</ETag>(?:<(Checksum\w+)>\w+</\4>)*"
     r"<Size>(\d+)</Size>(?:<StorageClass>\w+</StorageClass>)?</Contents>\s*",
     re.ASCII,
 )
@@ -168,7 +168,7 @@ def _plain_entries(body: bytes) -> tuple[list[tuple[str | None, ...]], bytes]:
     start = stop = first.end()
     while (entry := _CONTENTS.match(text, stop)) is not None:
         key, modified, etag, _, size = entry.groups()
-        entries.append((key, size, etag.replace("&quot;", '"'), modified))
+        entries.append((key, size, etag.replace("&quot;", '"').replace("&#34;", '"'), modified))
         stop = entry.end()
     return entries, (text[:start] + text[stop:]).encode()
 

@@ -467,8 +467,9 @@ CHECKSUM = "<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_O
         f"<Other><Name>n</Name>{plain('a')}{plain('b')}</Other>",
         entry("a") + plain("b") + plain("c"),
         "<Name/>" + plain("a") + plain("b"),
+        (plain("a") + plain("b")).replace("&quot;", "&#34;"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_keys_in_any_form(inside: str) -> None:
     """A comment makes the parser read each key."""
@@ -487,10 +488,12 @@ def test_a_later_key_that_is_none(key: str) -> None:
 
 
 def test_only_the_first_of_many_plain_keys_is_left_to_the_parser() -> None:
-    def rest(number: int) -> bytes:
-        return _plain_entries(page("".join([plain(f"k{key:06d}") for key in range(number)])))[1]
+    def rest(number: int, quote: str) -> bytes:
+        keys = "".join([plain(f"k{key:06d}") for key in range(number)])
+        return _plain_entries(page(keys.replace("&quot;", quote)))[1]
 
-    assert rest(1000) == rest(1)
+    for quote in ("&quot;", "&#34;", '"'):
+        assert rest(1000, quote) == rest(1, quote)
 
 
 def test_nothing() -> None:
