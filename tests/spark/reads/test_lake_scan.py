@@ -239,7 +239,7 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
     written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
     assert sum(map(len, found.encoded())) < 100 * 12
-    assert all(b"pickle" not in data and data[:1] == b"2" for data in written.values())
+    assert all(b"pickle" not in data and data[:1] == b"3" for data in written.values())
     assert sorted(rows(on_another_worker(found)).column("id").to_pylist()) == sorted([*range(10)] * 12)
 
 
