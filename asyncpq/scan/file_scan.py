@@ -356,10 +356,11 @@ class FileScan:
 
     def check_complete(self) -> None:
         """After the last unit, raise CorruptFileError if the number of decoded rows is not the planned one."""
-        seen, planned = self.progress
-        if seen != planned:
+        planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
+        if self._rows_seen != planned:
             raise CorruptFileError(
-                f"the file's pages have {seen} rows, but its metadata say {planned}", url=self.read.version.url
+                f"the file's pages have {self._rows_seen} rows, but its metadata say {planned}",
+                url=self.read.version.url,
             )
 
     # -- in a thread ------------------------------------------------------------------------------
