@@ -147,7 +147,7 @@ def test_few_idle_sessions_stay_open(lake: Path) -> None:
 
 def test_what_a_one_off_block_began_ends_with_it(lake: Path) -> None:
     with blocking.open_dataset(lake) as dataset, blocking.open_dataset(lake) as other:
-        scan, kept = iter(dataset.scan()), iter(other.scan())
+        scan, kept = iter(dataset.scan(batch_size=2)), iter(other.scan(batch_size=2))
         assert next(scan).num_rows == next(kept).num_rows == 2
         reader = dataset.scan().to_reader()
         inner = blocking.OneOffSession({}).asynchronous
