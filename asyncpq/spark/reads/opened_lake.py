@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -264,8 +264,9 @@ class _LakeOpener:
         """Return the files in the order in which Spark visits them; of an index, which may list very many, only the
         first one if none may be left out and schemas are not merged."""
         source, state = self.state.source, self.state
-        if source.view is View.SNAPSHOT and not (self._merges or state.skips or state.skips_missing):
-            first: Sequence[DataFile] = await cast(Any, source).first(1, self.operation)
+        first_of = getattr(source, "first", None)  # of a list that an index has
+        if first_of is not None and not (self._merges or state.skips or state.skips_missing):
+            first: Sequence[DataFile] = await first_of(1, self.operation)
             return first
         files = [file async for files in all_files(state, self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
