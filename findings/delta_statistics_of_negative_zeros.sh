@@ -12,13 +12,15 @@ python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
     delta-spark==4.4.0 deltalake==1.6.6 duckdb==1.5.5 duckdb-extension-delta==1.5.5 polars==2.1.0 pyarrow==26.0.1
 cat > "$folder/write.py" <<'PYTHON'
+import pathlib
+
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[1]")
 for key, value in {
     "spark.ui.enabled": "false",
-    "spark.jars.ivy": "ivy",
+    "spark.jars.ivy": str(pathlib.Path("ivy").resolve()),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }.items():

@@ -174,9 +174,8 @@ class FileVersion(ObjectVersion):
         self.has_grown: bool = True  # its weight may have changed since it was put into the memory cache
         self.chunks: dict[tuple[int, int], Any] = {}  # kept by objects.page_indexes, by row group and leaf
         self._recent_weight = 0
-        self.valid_chunks: dict[
-            tuple[int, int], ColumnChunk
-        ] = {}  # those that :meth:`chunk` has checked, by row group and leaf
+        #: Those that :meth:`chunk` has checked, by row group and leaf.
+        self.valid_chunks: dict[tuple[int, int], ColumnChunk] = {}
 
     @property
     def weight(self) -> int:

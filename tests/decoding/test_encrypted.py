@@ -171,7 +171,8 @@ async def test_encodings_that_pyarrow_lacks_are_unsupported(
     original = FileVersion.chunk
 
     def chunk(self: FileVersion, row_group: int, leaf: int) -> ColumnChunk:
-        return original(self, row_group, leaf)._replace(encodings=(encoding, 3))
+        self.valid_chunks[row_group, leaf] = original(self, row_group, leaf)._replace(encodings=(encoding, 3))
+        return self.valid_chunks[row_group, leaf]
 
     monkeypatch.setattr(FileVersion, "chunk", chunk)
     path = tmp_path / "x.parquet"
