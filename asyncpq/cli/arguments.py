@@ -1,29 +1,51 @@
-"""Parsing of the arguments for columns and keys: values of keys get the types of their columns."""
+"""The arguments for columns and keys: values of keys get the types of their columns, and shells complete names.
+
+Names are completed from the footer of the file or dataset that the command line names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import pyarrow as pa
 
 from asyncpq.cli.parameters import Option
 from asyncpq.engine.shown_rows import key_value
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import AsyncpqError, InvalidOptionError
+
+_WAIT_S: Final = 5.0  # for a store; a shell waits for its completions
 
 
-def _column_lists(url: str | None, incomplete: str) -> list[str]:
-    """Complete the last name of ``--columns a,b,``."""
-    from asyncpq.cli.completion import column_lists
+def complete_columns(url: str | None, incomplete: str) -> list[str]:
+    """Return the texts to which a list of columns of the file at ``url``, such as ``id,us``, can be completed."""
+    before, comma, name = incomplete.rpartition(",")
+    taken = set(before.split(","))
+    return [f"{before}{comma}{column}" for column in _columns(url) if column.startswith(name) and column not in taken]
 
-    return column_lists(url, incomplete)
+
+def complete_key(url: str | None, incomplete: str) -> list[str]:
+    """Return the texts to which the beginning of a ``NAME=VALUE`` can be completed: the names of the columns."""
+    return [f"{column}=" for column in _columns(url) if f"{column}=".startswith(incomplete)]
 
 
-def _keys(url: str | None, incomplete: str) -> list[str]:
-    """Complete the name of a ``--key``."""
-    from asyncpq.cli.completion import keys
+def _columns(url: str | None) -> list[str]:
+    """Return the names of the columns of the file or dataset at ``url``, with the store's options in the
+    environment."""
+    if not url:
+        return []
+    import asyncio
 
-    return keys(url, incomplete)
+    from asyncpq.cli.session_arguments import SessionArguments, opened
+
+    async def names() -> list[str]:
+        async with SessionArguments().session() as session, opened(session, url) as target:
+            return list(target.schema.names)
+
+    try:
+        return asyncio.run(asyncio.wait_for(names(), _WAIT_S))
+    except (AsyncpqError, OSError, TimeoutError):
+        return []  # a shell has no place for an error: the command itself tells it
 
 
 Keys = Annotated[
@@ -34,7 +56,7 @@ Keys = Annotated[
         help="A key column and its value, such as id=42. Again for the same column: one of several values; "
         "for other columns: values that belong together.",
         show_default=False,
-        completes=_keys,
+        completes=complete_key,
     ),
 ]
 OptionalKeys = Annotated[
@@ -44,7 +66,7 @@ OptionalKeys = Annotated[
         metavar="NAME=VALUE",
         help="Look up a key, such as id=42; as in asyncpq lookup.",
         show_default=False,
-        completes=_keys,
+        completes=complete_key,
     ),
 ]
 Columns = Annotated[
@@ -53,7 +75,7 @@ Columns = Annotated[
         "--columns",
         metavar="A,B,...",
         help="Names of columns, with commas between them. All without it.",
-        completes=_column_lists,
+        completes=complete_columns,
     ),
 ]
 

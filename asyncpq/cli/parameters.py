@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MODULES: Final = {name: module for commands in PANELS.values() for name, module, _ in commands}
 
 
-class Settings(TypedDict, total=False):
+class TyperSettings(TypedDict, total=False):
     """What a parameter says of itself, by the names of typer."""
 
     metavar: str
@@ -35,7 +35,7 @@ class Settings(TypedDict, total=False):
 class Argument:
     """A parameter of a command that has a place, such as the url."""
 
-    def __init__(self, **settings: Unpack[Settings]) -> None:
+    def __init__(self, **settings: Unpack[TyperSettings]) -> None:
         self.settings = settings
 
 
@@ -44,7 +44,10 @@ class Option:
     may complete a value, for the url of the command line and the text so far."""
 
     def __init__(
-        self, *names: str, completes: Callable[[str | None, str], list[str]] | None = None, **settings: Unpack[Settings]
+        self,
+        *names: str,
+        completes: Callable[[str | None, str], list[str]] | None = None,
+        **settings: Unpack[TyperSettings],
     ) -> None:
         self.names = names
         self.completes = completes

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -66,6 +66,15 @@ class Target:
     # matches the rest of a file's url after ``folder``; None if all files below ``folder`` are meant
     pattern: re.Pattern[str] | None = None
     may_be_file: bool = False  # ``url`` may be the url of one file
+
+
+class FileRules(NamedTuple):
+    """Which of the objects of a target are its files, and what their paths mean."""
+
+    commits: Commits  # called with a folder that has an index
+    partitioning: Partitioning | None = None  # how the paths give values of partition columns; None if they have none
+    # files that asyncpq wrote and never committed are included; no table around the files is looked for
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +233,10 @@ async def list_files(
     runtime: Runtime,
     target: Target,
     context: RequestContext,
-    commits: Commits,
+    rules: FileRules,
     *,
-    partitioning: Partitioning | None = None,
     allow_empty: bool = False,
     earlier: Listing | None = None,
-    plain: bool = False,
     left: FoldersLeft | None = None,
 ) -> Listing:
     """List the current files of a target; return ``earlier``, an earlier listing of all, if nothing changed since. A
@@ -237,12 +244,11 @@ async def list_files(
 
     Args:
         runtime: of the session that lists.
-        commits: called with a folder that has an index; see :data:`Commits`.
-        partitioning: how the files' paths give values of partition columns; None if they have no values.
+        rules: which of the listed objects are files of the target.
         allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
-        plain: include files that asyncpq wrote and never committed, and look for no table around the files.
         left: list only the files of these folders, of a target that has files; None for all.
     """
+    commits, partitioning, plain = rules
     if target.urls is not None:
         return _listing([(url, None, None, False, None, None, None) for url in target.urls], "", partitioning)
     store, _ = await runtime.store(target.url)

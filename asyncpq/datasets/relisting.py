@@ -18,7 +18,7 @@ from cachetools import LRUCache
 
 from asyncpq.checkpoints import each
 from asyncpq.datasets.listed_folders import FoldersLeft, ListedFolders, conditions
-from asyncpq.datasets.listing import Commits, Listing, Target, list_files
+from asyncpq.datasets.listing import FileRules, Listing, Target, list_files
 from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.providers import FileSet, SkippedFile
@@ -47,31 +47,28 @@ class Relisting:
     """The last listing of a target, and how it is renewed.
 
     Args:
-        partitioning: has the types of the partition columns, which do not change.
+        rules: their partitioning has the types of the partition columns, which do not change.
         schema: returns the columns that predicates name.
-        plain, skips: read the files of a table, and leave out files with invalid partition values.
+        skips: leave out files with invalid partition values.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         target: Target,
-        commits: Commits,
+        rules: FileRules,
         listing: Listing,
-        partitioning: Partitioning | None,
         schema: Callable[[], pa.Schema],
         *,
-        plain: bool,
         skips: bool,
     ) -> None:
         self._runtime = runtime
         self._target = target
-        self._commits = commits
+        self._rules = rules
         self._listing = listing
         self._began = 0.0  # time.monotonic() when the last listing of all files was requested
-        self._partitioning = partitioning
+        self._partitioning = rules.partitioning
         self._schema = schema
-        self._plain = plain
         self._skips = skips
         self._folders: ListedFolders | None = None  # of the last listing, once a read may need some of them
         self._parts: LRUCache[Expression, _Part | None] = LRUCache(_MAX_CONDITIONS)  # None: all folders are listed
@@ -104,17 +101,9 @@ class Relisting:
 
     async def _list(self, context: RequestContext, left: FoldersLeft | None) -> Listing:
         listing = await list_files(
-            self._runtime,
-            self._target,
-            context,
-            self._commits,
-            partitioning=self._partitioning,
-            allow_empty=True,
-            earlier=self._listing,
-            plain=self._plain,
-            left=left,
+            self._runtime, self._target, context, self._rules, allow_empty=True, earlier=self._listing, left=left
         )
-        if listing.table is not None and not self._plain:
+        if listing.table is not None and not self._rules.plain:
             raise listing.table.error(safe_url(self._target.url))
         return listing
 

@@ -45,7 +45,8 @@ class ReadyRows:
     ahead_bytes = math.inf  # they are there
 
     def __init__(self, tables: list[pa.Table], rows_matched: int, num_bytes: int) -> None:
-        self.num_bytes = num_bytes
+        # of the files, or of their rows, which wait in memory for the consumer, if these are more
+        self.num_bytes = max(num_bytes, sum([table.nbytes for table in tables]))
         self.rows_matched = rows_matched
         self._tables = tables
 

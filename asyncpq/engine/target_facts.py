@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, NamedTuple
 
-from asyncpq.opening.names import names_many
-from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
+from asyncpq.storage.urls import ICEBERG_METADATA, names_bucket, safe_url
 
 __all__ = ["UrlFacts", "default_index_url", "safe_url", "url_facts"]
 
@@ -25,7 +25,7 @@ class UrlFacts(NamedTuple):
 
 def url_facts(url: str) -> UrlFacts:
     """Return what the text of a url says about what it names. It looks whether a local path is a folder."""
-    return UrlFacts(names_many(url), "iceberg" if url.endswith(ICEBERG_METADATA) else None)
+    return UrlFacts(_names_many(url), "iceberg" if url.endswith(ICEBERG_METADATA) else None)
 
 
 def default_index_url(prefix: str) -> str:
@@ -34,3 +34,11 @@ def default_index_url(prefix: str) -> str:
     from asyncpq.datasets.listing import INDEX_FOLDER  # the command line needs it for nothing else
 
     return f"{prefix.rstrip('/')}/{INDEX_FOLDER}"
+
+
+def _names_many(url: str) -> bool:
+    """Return whether the text of ``url`` shows that it names many files: a prefix, a bucket, a pattern, a local folder
+    or an Iceberg table's metadata."""
+    if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
+        return True
+    return names_bucket(url) or os.path.isdir(url)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from asyncpq.dataset import Dataset, with_source
 from asyncpq.datasets import providers
 from asyncpq.datasets.dataset_files import DatasetState
-from asyncpq.datasets.listing import Commits, Listing, Target, list_files
+from asyncpq.datasets.listing import Commits, FileRules, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
@@ -144,7 +144,7 @@ async def open_files(
     """Open the files of a prefix, a pattern or a list.
 
     Args:
-        commits: see :func:`asyncpq.datasets.listing.list_files`.
+        commits: see :data:`asyncpq.datasets.listing.Commits`.
         on_listing: called with the first listing, before files are opened for their columns.
 
     Raises:
@@ -158,7 +158,7 @@ async def open_files(
     partitioning, plain, skips = options.path_layout(), options.format == "parquet", options.skips
     async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
-        listing = await list_files(runtime, target, context, commits, partitioning=partitioning, plain=plain)
+        listing = await list_files(runtime, target, context, FileRules(commits, partitioning, plain))
     cost = None if target.urls is not None else providers.listing_cost(operation.metrics, before, began)
     on_listing(listing)
     if listing.table is not None and not plain:
@@ -171,9 +171,8 @@ async def open_files(
     source: providers.FileProvider
     if target.urls is None:
         check = listing_check(store) if runtime.options.policy(target.url, shown).kind == "etag" else None
-        lister = Relisting(
-            runtime, target, commits, listing, partitioning, lambda: state.columns.schema, plain=plain, skips=skips
-        )
+        rules = FileRules(commits, partitioning, plain)
+        lister = Relisting(runtime, target, rules, listing, lambda: state.columns.schema, skips=skips)
         source = providers.ListedFiles(runtime, shown, lister, first, options.listing_max_age_s, check)
     else:
         policy = runtime.options.policy

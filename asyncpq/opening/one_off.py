@@ -147,7 +147,9 @@ class _SharedSession:
             await self._end()
             return
         self.idle = self.loop.call_later(IDLE_S, self.end_soon)
-        others = [other for other in _shared_sessions.values() if other.loop is self.loop]
+        # a list of references, since threads with other event loops add sessions meanwhile
+        known = [reference() for reference in _shared_sessions.valuerefs()]
+        others = [other for other in known if other is not None and other.loop is self.loop]
         idle = [(other.idle.when(), other) for other in others if other.idle is not None]
         for _, other in sorted(idle, key=itemgetter(0))[:-MOST_IDLE]:
             other.end_soon()

@@ -1,10 +1,10 @@
-"""``asyncpq serve``: datasets over HTTP, with tokens, limits and four formats (extra ``serve``).
+"""``asyncpq serve``: datasets over HTTP, with tokens, limits and five formats (extra ``serve``).
 
 An HTTP request comes in; rows, JSON documents and problems (errors as RFC 9457 documents) go out. ``configuration.py``
-reads the TOML file. ``app.py`` has the routes. ``access.py`` authenticates tokens and checks their rights,
-``limits.py`` limits concurrent requests. ``requests.py`` parses a request, ``datasets.py`` reads the dataset, and
-``pinning.py`` fixes the versions of its files. ``responses.py`` writes rows as fast as the client takes them,
-``problems.py`` writes errors. ``metrics.py`` counts for Prometheus, ``openapi.py`` describes the service, ``server.py``
+reads the TOML file. ``app.py`` has the routes. ``access.py`` authenticates tokens, checks their rights and
+limits concurrent requests. ``requests.py`` parses a request, ``datasets.py`` reads the dataset, in the versions of its
+files that an ETag names. ``responses.py`` writes rows as fast as the client takes them, ``problems.py`` writes errors.
+``prometheus.py`` counts for Prometheus, ``openapi.py`` describes the service, ``server.py``
 runs it with uvicorn, and ``demo.py`` makes demo data.
 """
 

@@ -114,10 +114,10 @@ def _run(configuration: Configuration, path: str | None, workers: int) -> None:
 
 
 def _check(configuration: str) -> int:
-    from asyncpq.serve.checking import faults_of
+    from asyncpq.serve.datasets import configuration_faults
 
     loaded = load_configuration(configuration)
-    faults = asyncio.run(faults_of(loaded))
+    faults = asyncio.run(configuration_faults(loaded))
     for fault in faults:
         sys.stderr.write(f"asyncpq: {fault}\n")
     if faults:

@@ -1,4 +1,4 @@
-"""Authentication by token, and checks of the token's rights.
+"""Authentication by token, checks of the token's rights, and limits on the number of concurrent requests.
 
 Tokens are compared in constant time. Column names are checked before any data is read. The conditions that limit the
 rows a token may read are added to the query in :mod:`asyncpq.serve.datasets`.
@@ -7,7 +7,8 @@ rows a token may read are added to the query in :mod:`asyncpq.serve.datasets`.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from asyncpq.engine.shown_rows import check_names
 from asyncpq.errors import ColumnNotFoundError, nearest_column
 from asyncpq.serve.configuration import Grant, Token, token_digest
 from asyncpq.serve.problems import Problem, no_dataset
+
+_RETRY_AFTER_S = 1
 
 
 def authenticate(tokens: Iterable[Token], authorization: str | None) -> Token:
@@ -84,3 +87,41 @@ def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None
         # "a.b" is the column of that name before it is a leaf of "a", and either may be hidden
         if not hidden.isdisjoint(accumulate(name.split("."), "{}.{}".format)):
             raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=nearest_column(name, visible.names))
+
+
+class Slots:
+    """Counts running requests, for each token and in all. A request over the limit is refused at once: a queue would
+    hide from clients that they send too many."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """The number of running requests."""
+        return self._taken.total()
+
+    def take(self, token: Token, concurrent: int) -> Callable[[], None]:
+        """Count one request of ``token`` as running, until the returned function is called. Further calls of it do
+        nothing.
+
+        Raises Problem 429 if the token has reached its own limit, or all tokens together have ``concurrent`` running
+        requests.
+        """
+        if self._taken[token.name] >= token.limits.concurrent:
+            raise _busy(f"the token has {token.limits.concurrent} running requests, which is its limit")
+        if self.taken >= concurrent:
+            raise _busy("the service has reached its limit of concurrent requests")
+        self._taken[token.name] += 1
+        held = [token.name]
+
+        def free() -> None:
+            if held:
+                self._taken[held.pop()] -= 1
+
+        return free
+
+
+def _busy(detail: str) -> Problem:
+    headers = {"retry-after": str(_RETRY_AFTER_S)}
+    return Problem(429, detail, hint=f"Ask again in {_RETRY_AFTER_S} s, or fewer at once.", headers=headers)

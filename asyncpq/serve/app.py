@@ -23,14 +23,13 @@ from asyncpq.engine.pinned_datasets import NotModifiedError
 from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
+from asyncpq.serve.access import Slots, authenticate, check_verb, grant_of, visible_schema
 from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, plan_document, requested_rows, schema_document
 from asyncpq.serve.exchange import ClientGoneError, Receive, Scope, ServerExchange
-from asyncpq.serve.limits import Slots
-from asyncpq.serve.metrics import ServiceMetrics
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
 from asyncpq.serve.problems import Problem, no_dataset, problem_of
+from asyncpq.serve.prometheus import ServiceMetrics
 from asyncpq.serve.requests import (
     FORMATS,
     SMALL,

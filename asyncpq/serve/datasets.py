@@ -1,4 +1,7 @@
-"""The datasets of a service: open them in one session, reopen old ones, and read them with a token's rights."""
+"""The datasets of a service: open them in one session, reopen old ones, and read them with a token's rights.
+
+``asyncpq serve --check`` opens them before they are served, and holds the rights of every token to their columns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,9 +19,9 @@ from asyncpq.engine.foreign_predicates import lookup_condition, num_comparisons,
 from asyncpq.engine.pinned_datasets import BoundPredicate, PinnedDataset, own_handle, pinned
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.engine.work import shared_context
-from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, ColumnNotFoundError, ObjectNotFoundError, nearest_column
 from asyncpq.serve.access import check_columns, visible_schema
-from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
+from asyncpq.serve.configuration import ANY_DATASET, Configuration, DatasetConfiguration, Grant, Limits
 from asyncpq.serve.problems import Problem, clients_errors
 from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
@@ -227,3 +230,42 @@ def plan_document(name: str, bound: BoundRequest, plan: DatasetPlan, grant: Gran
         for key in ("files_to_read", "num_requests", "num_bytes", "cached_bytes", "rounds"):
             document[key] = whole[key]
     return document
+
+
+async def configuration_faults(configuration: Configuration) -> list[str]:
+    """Open all datasets; return what is wrong with the configuration, a line each: datasets that cannot be opened, and
+    rights of tokens to datasets, columns or rows that do not exist or cannot be compared."""
+    faults: list[str] = []
+    opened: dict[str, Dataset] = {}
+    async with Session(**configuration.session) as session:
+        for name, one in configuration.datasets.items():
+            try:
+                opened[name] = await ServedDataset(session, one).open()
+            except AsyncpqError as error:
+                faults.append(f"dataset {name}: {_line(error)}")
+        for token in configuration.tokens:
+            for name, grant in token.grants.items():
+                known = list(opened) if name == ANY_DATASET else [name]
+                if name != ANY_DATASET and name not in configuration.datasets:
+                    faults.append(f"token {token.name}: there is no dataset {name}")
+                for dataset in known:
+                    if dataset in opened:
+                        place = f"token {token.name}, dataset {dataset}"
+                        faults += [f"{place}: {fault}" for fault in _grant_faults(opened[dataset], grant)]
+    return faults
+
+
+def _grant_faults(dataset: Dataset, grant: Grant) -> Iterator[str]:
+    schema: pa.Schema = dataset.schema
+    for column in grant.columns or ():
+        if column not in schema.names:
+            yield f"columns: there is no column {column!r}. {nearest_column(column, schema.names) or ''}".rstrip()
+    if grant.rows is not None:
+        try:
+            dataset.bind(grant.rows)
+        except AsyncpqError as error:
+            yield f"rows: {_line(error)}"
+
+
+def _line(error: AsyncpqError) -> str:
+    return " ".join(str(error).split())

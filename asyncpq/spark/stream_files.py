@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 from pyspark.sql.types import StructType
 
 from asyncpq import AccessPlan, DataFile, Session, Validator, View
-from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
+from asyncpq.datasets.listing import FileRules, Listing, Target, list_files, parse_target
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
@@ -365,9 +365,9 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
 
 
 async def _listing(session: Session, target: Target, options: SourceOptions, operation: Operation) -> Listing:
-    runtime, plain = session.runtime, options.lake.format == "parquet"
-    context, commits = RequestContext(operation.metrics, purpose="list"), commit_check(runtime, operation)
-    return await list_files(runtime, target, context, commits, partitioning=None, allow_empty=True, plain=plain)
+    runtime, context = session.runtime, RequestContext(operation.metrics, purpose="list")
+    rules = FileRules(commit_check(runtime, operation), plain=options.lake.format == "parquet")
+    return await list_files(runtime, target, context, rules, allow_empty=True)
 
 
 async def _data_files(opened: OpenLake, request: ScanRequest) -> dict[str, DataFile]:

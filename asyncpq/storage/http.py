@@ -21,7 +21,6 @@ import re
 import socket
 import ssl
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field, replace
 from functools import partial
@@ -63,6 +62,7 @@ from asyncpq.storage.responses import (
     RangeIgnoredError,
     RangeRequest,
     ServerTraits,
+    TraitsByHost,
     ask_size,
     check_head_response,
     check_range_response,
@@ -288,7 +288,7 @@ class HttpStore(Unpicklable):
             sent,
         )
         self.transport: Transport = Transport(retry=retry, limits=limits)
-        self.traits: defaultdict[str, ServerTraits] = defaultdict(ServerTraits)  # by host
+        self.traits: TraitsByHost = TraitsByHost()
         self.redirects: FIFOCache[str, Redirect] = FIFOCache(MAX_REDIRECTED_URLS)  # by url with its user info
         self._closed = False
 
@@ -363,7 +363,7 @@ class HttpObject(Unpicklable):
         self.client: str = store.wire.client
         self.headers = headers
         self._transport = store.transport
-        self.traits: defaultdict[str, ServerTraits] = store.traits
+        self.traits: TraitsByHost = store.traits
         self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
         self.server: str = target.host_port_subcomponent or ""

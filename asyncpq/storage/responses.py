@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from cachetools import LRUCache
+
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -42,6 +44,7 @@ ERROR_BODY_BYTES = 64 * 1024
 
 #: The largest size of an object, in bytes: Arrow's lengths.
 MAX_SIZE = (1 << 63) - 1
+_MAX_HOSTS = 256  # of which a session knows how they answer
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 _SHOWN = 100  # characters of a header in a message
@@ -550,6 +553,17 @@ class ServerTraits:
             and strong_etag(request.pin) is not None
             and type(error) in (StoreError, ObjectChangedError)
         )
+
+
+class TraitsByHost(LRUCache[str, ServerTraits]):
+    """What a session knows of each of the servers that it used last. One that was forgotten is learnt again."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_HOSTS)
+
+    def __missing__(self, host: str) -> ServerTraits:
+        traits = self[host] = ServerTraits()
+        return traits
 
 
 class SizedObject(Protocol):

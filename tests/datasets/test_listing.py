@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.datasets.listing import HIDDEN, Listing, Target, is_file_of, list_files, parse_target
+from asyncpq.datasets.listing import HIDDEN, FileRules, Listing, Target, is_file_of, list_files, parse_target
 from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
@@ -64,9 +64,10 @@ def files_of(target: Any, names: Sequence[str], **options: Any) -> list[str]:
     return [file.url for file in listing_of(target, names, **options).files]
 
 
-def listing_of(target: Any, names: Sequence[str], **options: Any) -> Listing:
-    context = RequestContext(ReadMetrics(), purpose="list")
-    return asyncio.run(list_files(runtime_of(Names(names)), parse_target(target), context, committing, **options))
+def listing_of(target: Any, names: Sequence[str], *, allow_empty: bool = False, **rules: Any) -> Listing:
+    context, chosen = RequestContext(ReadMetrics(), purpose="list"), FileRules(committing, **rules)
+    lake, parsed = runtime_of(Names(names)), parse_target(target)
+    return asyncio.run(list_files(lake, parsed, context, chosen, allow_empty=allow_empty))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,10 @@ def test_alternatives(target: Any, prefixes: list[str], names: list[str]) -> Non
     parsed, store = parse_target(target), Names([f"s3://b/t/{name}" for name in there])
     assert parsed.prefixes == tuple([f"s3://b/t/{prefix}" for prefix in prefixes])
     lake = runtime_of(store)
-    listing = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), committing))
+    listing = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), FileRules(committing)))
     assert [file.url for file in listing.files] == [f"s3://b/t/{name}" for name in names]
     assert sorted(store.listed) == list(parsed.prefixes)
-    again = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), committing, earlier=listing))
+    again = asyncio.run(list_files(lake, parsed, RequestContext(ReadMetrics()), FileRules(committing), earlier=listing))
     assert (again is listing) is (len(prefixes) > 1)  # as for one listing that a store has kept
 
 
@@ -144,7 +145,7 @@ def test_given_urls_are_not_listed() -> None:
     store: Any = Names([])
     for given_urls in (["s3://b/x[1]", "s3://b/_y", "s3://b/x[1]"], "https://h/x?a=b*", ("s3://b/x",)):
         target = parse_target(given_urls)
-        found = asyncio.run(list_files(runtime_of(store), target, RequestContext(ReadMetrics()), committing))
+        found = asyncio.run(list_files(runtime_of(store), target, RequestContext(ReadMetrics()), FileRules(committing)))
         urls = [given_urls] if isinstance(given_urls, str) else list(given_urls)
         assert [file.url for file in found.files] == urls
         assert {(file.validator, file.size) for file in found.files} == {(None, None)}
@@ -193,7 +194,7 @@ def test_the_same_files_as_pyarrow(tmp_path: Path) -> None:
             return [
                 file.url
                 for file in (
-                    await list_files(runtime_of(store), parse_target(tmp_path), new_context(), committing)
+                    await list_files(runtime_of(store), parse_target(tmp_path), new_context(), FileRules(committing))
                 ).files
             ]
         finally:
@@ -253,7 +254,7 @@ def test_one_file_named_as_a_prefix(tmp_path: Path) -> None:
     async def listed(url: str) -> Listing:
         store = open_test_store("file", {})
         try:
-            return await list_files(runtime_of(store), parse_target(url), new_context(), committing)
+            return await list_files(runtime_of(store), parse_target(url), new_context(), FileRules(committing))
         finally:
             await store.close()
 
@@ -276,7 +277,7 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         store = open_test_store("file", {})
         try:
             hive = parse_partitioning("hive")
-            found = await list_files(runtime_of(store), parse_target(url), new_context(), committing, partitioning=hive)
+            found = await list_files(runtime_of(store), parse_target(url), new_context(), FileRules(committing, hive))
             return [(file.url, dict(file.partition)) for file in found.files]
         finally:
             await store.close()
@@ -342,8 +343,7 @@ async def test_a_listed_file_is_no_object() -> None:
                 session.runtime,
                 parse_target("s3://bucket/lake/"),
                 RequestContext(ReadMetrics(), purpose="list"),
-                committing,
-                partitioning=parse_partitioning("hive"),
+                FileRules(committing, parse_partitioning("hive")),
             )
             gc.collect()
             # those of some pages are kept

@@ -268,6 +268,29 @@ async def test_few_bytes_of_memory_suffice(tmp_path: Path, together: list[int]) 
     assert not together
 
 
+async def test_rows_that_wait_for_their_consumer_count_with_their_own_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups are decoded before their consumer comes: the budget holds their rows, not the bytes of the files."""
+    taken: list[int] = []
+    read = SmallFiles.read
+
+    async def keeping(self: SmallFiles, files: Sequence[OpenedFile], kind: Any) -> ReadyRows | None:
+        rows = await read(self, files, kind)
+        if rows is not None:
+            taken.append(rows.num_bytes)
+        return rows
+
+    monkeypatch.setattr(SmallFiles, "read", keeping)
+    for number in range(FILES):
+        write(tmp_path / f"{number:02}.parquet", pa.table({"text": ["x" * 1000] * 200}), write_statistics=False)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        table = await dataset.read()
+    assert table.nbytes > 4_000_000
+    assert sum(taken) >= table.nbytes
+
+
 async def test_files_that_decode_to_much_are_read_by_file(tmp_path: Path, together: list[int]) -> None:
     for number in range(FILES):
         write(tmp_path / f"{number:02}.parquet", pa.table({"text": ["x" * 1000] * 60_000}), compression="zstd")

@@ -288,6 +288,26 @@ async def test_idle_sessions_of_a_loop_end(
     assert len(made) == 8
 
 
+async def test_loops_in_other_threads_begin_sessions_meanwhile(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread with another event loop adds its session while this one looks for sessions that are idle."""
+    added: list[one_off._SharedSession] = []
+    loop = asyncio.get_running_loop()
+
+    def meanwhile(shared: one_off._SharedSession) -> asyncio.AbstractEventLoop:
+        if len(added) < 100:
+            added.append(object.__new__(one_off._SharedSession))
+            added[-1].idle = None
+            one_off._shared_sessions["of another loop", len(added)] = added[-1]
+        return loop
+
+    async with asyncpq.open_file(lake / "00.parquet") as file:
+        assert await file.count() == 2
+        shared = next(iter(one_off._shared_sessions.valuerefs()))()
+        assert shared is not None
+        monkeypatch.setattr(one_off._SharedSession, "loop", property(meanwhile), raising=False)
+    assert added
+
+
 async def test_a_cancelled_call_leaves_the_session_to_others(lake: Path, server: ObjectServer) -> None:
     server.put("bucket/a.parquet", (lake / "00.parquet").read_bytes())
     calls = [asyncio.create_task(ids(server)) for _ in range(8)]

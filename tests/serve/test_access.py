@@ -9,8 +9,8 @@ import pytest
 
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError
 from asyncpq.serve import access
-from asyncpq.serve.access import authenticate, check_columns, check_verb, grant_of, visible_schema
-from asyncpq.serve.configuration import Grant, Token, token_digest
+from asyncpq.serve.access import Slots, authenticate, check_columns, check_verb, grant_of, visible_schema
+from asyncpq.serve.configuration import Grant, Limits, Token, token_digest
 from asyncpq.serve.problems import Problem
 
 TOKENS = [Token(name=name, sha256=token_digest(name)) for name in ("first", "second", "third")]
@@ -91,3 +91,24 @@ def test_hints_name_visible_columns_alone() -> None:
         with pytest.raises(ColumnNotFoundError) as raised:
             check_columns(SCHEMA, Grant(columns=("a",)), [name])
         assert "'d'" not in str(raised.value)
+
+
+def test_a_slot_is_taken_until_it_is_freed() -> None:
+    slots = Slots()
+    one, two = (Token(name=name, sha256=None, limits=Limits(concurrent=2)) for name in ("one", "two"))
+    first, second = slots.take(one, 3), slots.take(one, 3)
+    with pytest.raises(Problem) as raised:
+        slots.take(one, 3)
+    assert raised.value.status == 429
+    assert raised.value.headers == {"retry-after": "1"}
+    third = slots.take(two, 3)
+    assert slots.taken == 3
+    with pytest.raises(Problem, match="the service has"):
+        slots.take(two, 3)
+    first()
+    first()  # does nothing
+    assert slots.taken == 2
+    slots.take(one, 3)()
+    second()
+    third()
+    assert slots.taken == 0

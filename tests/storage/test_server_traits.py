@@ -10,7 +10,7 @@ import pytest
 import asyncpq
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError, StoreError
 from asyncpq.storage.base import Guarantee, RequestContext, Store
-from asyncpq.storage.responses import COMPARED, SIZE_FIRST
+from asyncpq.storage.responses import COMPARED, SIZE_FIRST, TraitsByHost
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from tests.faults.operations import parquet
 from tests.store_backends import DATA, new_context, open_test_store
@@ -286,3 +286,13 @@ async def test_doctor_and_rows(server: ObjectServer) -> None:
     assert store["error"] is None
     assert store["guarantee"] == "compared"
     assert store["supports"]["suffix ranges"] is False
+
+
+def test_a_session_remembers_the_servers_that_it_used_last() -> None:
+    traits = TraitsByHost()
+    for number in range(10_000):
+        traits[f"{number}.example"].suffix_refusals += 1
+        assert traits["origin.example"] is traits["origin.example"]
+    assert len(traits) < 1000
+    assert traits["9999.example"].suffix_refusals == 1
+    assert traits["0.example"].suffix_refusals == 0

@@ -20,6 +20,7 @@ from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import (
     INDEX_FOLDER,
     Commits,
+    FileRules,
     Target,
     is_file_of,
     list_files,
@@ -373,10 +374,8 @@ async def _list(
                 runtime,
                 target,
                 context,
-                commit_check(runtime, operation),
-                partitioning=partitioning,
+                FileRules(commit_check(runtime, operation), partitioning, plain),
                 allow_empty=not manifest.num_files or is_committed(manifest),
-                plain=plain,
             )
     except ObjectNotFoundError:
         # the folder's own index may list no files
@@ -432,7 +431,7 @@ async def committing_index(
 
 
 def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commits:
-    """Return the function that :func:`asyncpq.datasets.listing.list_files` takes as ``commits``: it says whether
+    """Return the function that :class:`asyncpq.datasets.listing.FileRules` takes as ``commits``: it says whether
     only the index of a folder knows which of its files are committed (see :func:`committing_index`)."""
 
     async def commits(folder: str) -> bool:

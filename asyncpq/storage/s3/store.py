@@ -8,7 +8,6 @@ they are needed.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -43,6 +42,7 @@ from asyncpq.storage.responses import (
     RangeIgnoredError,
     RangeRequest,
     ServerTraits,
+    TraitsByHost,
     ask_size,
     find_size,
     guarantee_of,
@@ -265,7 +265,7 @@ class S3Store(Unpicklable):
         self._session_transport = Transport(retry=self._retry, limits=limits)
         self._lock = asyncio.Lock()  # held while connections are opened
         self._buckets: dict[str, Bucket] = {}
-        self._traits: defaultdict[str, ServerTraits] = defaultdict(ServerTraits)  # by host
+        self._traits = TraitsByHost()
         self._wire: DirectWire | None = None
         self._s3fs: S3fsConnection | None = None
         # by url, the keys of the last listings and the objects made of them

@@ -191,7 +191,6 @@ _TIME = re.compile(
     re.ASCII,
 )
 _DAY_US = 86_400_000_000
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def num_records(stats: str | pa.StructScalar | None) -> int | None:

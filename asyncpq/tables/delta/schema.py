@@ -18,8 +18,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.records import dataclass
-from asyncpq.tables.column_paths import ColumnPaths
-from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
+from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
 #: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
 #: catalog knows the newest commits.

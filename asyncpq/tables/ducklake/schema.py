@@ -29,9 +29,8 @@ from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.scalars import Scalar, Timestamp, exact_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.column_paths import ColumnPaths
 from asyncpq.tables.ducklake.moments import is_moment, number_of_text
-from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
+from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
 

@@ -4,8 +4,12 @@ manifests and files by their partition values.
 The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 
 :class:`PartitionFilter` prunes: a predicate becomes a pyiceberg predicate that is true for at least the same rows, and
-which :mod:`asyncpq.tables.iceberg.projection` projects onto the partition transforms (table spec, "Scan planning"). The
-caller prunes by column bounds.
+is projected onto the partition transforms (table spec, "Scan planning"). The caller prunes by column bounds.
+
+pyiceberg projects as if partition values were in the order of the column (table spec, "Partition Transforms"). They are
+not where the integers of writers overflow. ``truncate[10]`` of the smallest int, -2147483648, is -2147483650, which is
+2147483646 in 32 bits. ``hour`` of times after the year 246953 takes more than 32 bits. :class:`_InclusiveProjection`
+keeps such partitions, too.
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ import math
 import struct
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg import expressions as predicates
 from pyiceberg import types
+from pyiceberg.expressions import visitors
 from pyiceberg.expressions.visitors import expression_evaluator, manifest_evaluator
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
@@ -31,8 +36,9 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import HourTransform, TruncateTransform
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, located, printable
 from asyncpq.expressions import analysis, tree
@@ -42,7 +48,6 @@ from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.avro import read_records
 from asyncpq.tables.iceberg.metadata import NEWEST_FORMAT, short_text
-from asyncpq.tables.iceberg.projection import InclusiveProjection
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -63,6 +68,13 @@ _PYICEBERG_ERRORS = (
     RecursionError,
     struct.error,
 )
+_MICROS_PER_HOUR: Final = 3_600_000_000
+#: Hours since 1970 of the last and the first microsecond of 64 bits, as 32 bits hold them: the hours of times after
+#: 2**31 hours are at most the first, those before -(2**31) hours at least the second.
+_LAST_HOUR: Final = (2**63 - 1) // _MICROS_PER_HOUR - 2**32
+_FIRST_HOUR: Final = -(2**63) // _MICROS_PER_HOUR + 2**32
+#: Of a larger width, Java's sum of remainder and width wraps: an int may then be in any partition.
+_MAX_ORDERED_WIDTH: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +267,7 @@ class PartitionFilter:
     def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
         """Return the predicate on the partition values of a spec."""
         try:
-            return InclusiveProjection(self._schema, spec, case_sensitive=True).project(self._expr)
+            return _InclusiveProjection(self._schema, spec, case_sensitive=True).project(self._expr)
         except _PYICEBERG_ERRORS as error:
             _rules_out_nothing(f"partition spec {spec.spec_id}", error)
             return predicates.AlwaysTrue()
@@ -397,3 +409,86 @@ def _epoch(literal: dt.date) -> dt.date:
     if isinstance(literal, dt.datetime):
         return dt.datetime(1970, 1, 1, tzinfo=literal.tzinfo)
     return dt.date(1970, 1, 1)
+
+
+class _InclusiveProjection(visitors.InclusiveProjection):
+    """Return a predicate on partition values that is true for the partition of each row for which a predicate on
+    columns is true, and perhaps for other partitions."""
+
+    def visit_bound_predicate(self, predicate: predicates.BoundPredicate) -> predicates.BooleanExpression:
+        result: predicates.BooleanExpression = predicates.AlwaysTrue()
+        for part in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
+            projected = _projected(part, predicate)
+            if projected is not None:
+                result = predicates.And(result, projected)
+        return result
+
+
+def _projected(part: PartitionField, predicate: predicates.BoundPredicate) -> predicates.BooleanExpression | None:
+    """Return a predicate on the values of ``part``; None if they rule out nothing."""
+    transform, source = part.transform, predicate.term.ref().field.field_type
+    if isinstance(transform, TruncateTransform) and isinstance(source, (types.IntegerType, types.LongType)):
+        return _truncated(part.name, transform, predicate)
+    projected = transform.project(part.name, predicate)
+    if isinstance(transform, HourTransform) and isinstance(source, (types.TimestampType, types.TimestamptzType)):
+        if isinstance(predicate, (predicates.BoundLessThan, predicates.BoundLessThanOrEqual)):
+            return _or(projected, _make(predicates.GreaterThanOrEqual, part.name, _FIRST_HOUR))
+        if isinstance(predicate, (predicates.BoundGreaterThan, predicates.BoundGreaterThanOrEqual)):
+            return _or(projected, _make(predicates.LessThanOrEqual, part.name, _LAST_HOUR))
+    return projected
+
+
+def _truncated(
+    name: str, transform: TruncateTransform[Any], predicate: predicates.BoundPredicate
+) -> predicates.BooleanExpression | None:
+    """Project a predicate on a column of ints or longs onto its truncated values."""
+    width = transform.width
+    # a column of longs may have been one of ints, which keeps its partition values
+    sizes = (32,) if isinstance(predicate.term.ref().field.field_type, types.IntegerType) else (32, 64)
+    if isinstance(predicate, predicates.BoundEqualTo):
+        return _make(predicates.In, name, _truncations(predicate.literal.value, width, sizes))
+    if isinstance(predicate, predicates.BoundIn):
+        values = (literal.value for literal in predicate.literals)
+        return _make(predicates.In, name, {each for value in values for each in _truncations(value, width, sizes)})
+    if width > _MAX_ORDERED_WIDTH and isinstance(predicate, predicates.BoundLiteralPredicate):
+        return None
+    projected = transform.project(name, predicate)
+    if isinstance(predicate, (predicates.BoundLessThan, predicates.BoundLessThanOrEqual)):
+        # the smallest values may be in the partition after all others; ``>`` finds them there
+        smallest = (-(1 << (bits - 1)) for bits in sizes)
+        wrapped = {each for low in smallest if low % width for each in _truncations(low, width, sizes) if each > 0}
+        return _or(projected, _make(predicates.In, name, wrapped))
+    return projected
+
+
+def _truncations(value: int, width: int, sizes: Iterable[int]) -> set[int]:
+    """Return the partition values that writers give ``value`` in a column of these sizes, in bits."""
+    found = set()
+    for bits in sizes:
+        if _wrapped(value, bits) == value:
+            remainder = _remainder(_wrapped(_remainder(value, width) + width, bits), width)
+            found |= {_wrapped(value - value % width, bits), _wrapped(value - remainder, bits)}  # Rust's, Java's
+    return found
+
+
+def _remainder(value: int, width: int) -> int:
+    """Return the remainder of Java's division, which has the sign of ``value``."""
+    return value % width if value >= 0 else -(-value % width)
+
+
+def _wrapped(value: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (value + half) % (1 << bits) - half
+
+
+def _or(
+    projected: predicates.BooleanExpression | None, other: predicates.BooleanExpression
+) -> predicates.BooleanExpression | None:
+    return None if projected is None else predicates.Or(projected, other)
+
+
+def _make(
+    predicate: Callable[..., predicates.BooleanExpression], name: str, literal: int | set[int]
+) -> predicates.BooleanExpression:
+    """Make a predicate; pydantic hides the signatures."""
+    return predicate(name, literal)

@@ -1,4 +1,9 @@
-"""Decode the metadata file of an Iceberg table with pyiceberg (table spec, "Table Metadata"). It blocks: use a thread.
+"""Find the newest metadata file of an Iceberg table that is opened without a catalog, and decode metadata files with
+pyiceberg (table spec, "Table Metadata"). Decoding blocks: use a thread.
+
+Tables of Hadoop's kind number their files ``v1.metadata.json`` and name the last number in ``version-hint.text``, which
+may lag behind. Catalogs write ``00001-<uuid>.metadata.json``. The highest number is the newest commit. If two files
+have the highest number, two commits raced, and only the catalog knows which one won.
 
 pyiceberg refuses a whole table for a type that it does not know. Such types are set aside before it decodes the file,
 so that the table's other columns can be read.
@@ -10,16 +15,26 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, TruncateTransform
 
 from asyncpq.datasets.metadata_budget import MetadataBudget
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, located
+from asyncpq.datasets.model import CatalogReader
+from asyncpq.errors import (
+    CorruptFileError,
+    InvalidOptionError,
+    NotParquetError,
+    ObjectNotFoundError,
+    ResourceLimitError,
+    UnsupportedFeatureError,
+    located,
+    printable,
+)
 from asyncpq.options import LimitOptions
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
 from asyncpq.tables.iceberg.decompression import Inflater
 
 NEWEST_FORMAT = 3
@@ -32,6 +47,56 @@ _KNOWN = re.compile(
 )
 #: The parts of nested types: the name of the part's type, and of its id.
 _PARTS = {"list": (("element", "element-id"),), "map": (("key", "key-id"), ("value", "value-id"))}
+_FILE_NAME: Final = re.compile(r"(v?)(\d{1,18})(-[^/]+)?(?:(?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
+_HINT: Final = "version-hint.text"
+_HINT_BYTES: Final = 64 << 10  # of a number or a name
+
+
+async def newest_metadata(folder: str, reader: CatalogReader, empty: frozenset[str] = frozenset()) -> str:
+    """Return the url of the newest metadata file in ``metadata/`` below ``folder``, other than those of ``empty``.
+
+    Raises:
+        ObjectNotFoundError: there is no such file.
+        InvalidOptionError: two files have the highest number.
+    """
+    below = f"{folder.rstrip('/')}/metadata/"
+    names = await reader.list_names(below)
+    hinted = await _hinted(below, names, reader) if _HINT in names else None
+    if hinted is not None and (_FILE_NAME.fullmatch(hinted) is None or below + hinted in empty):
+        return below + hinted  # a name without a number, or what a writer says that it has committed
+    matches = {
+        name: match for name in names if (match := _FILE_NAME.fullmatch(name)) is not None and below + name not in empty
+    }
+    numbered = [(int(match[2]), name) for name, match in matches.items()]
+    if not numbered:
+        raise ObjectNotFoundError(
+            "there is no Iceberg table: the folder has no metadata/*.metadata.json",
+            url=safe_url(folder),
+            hint="Pass the folder that has it, or load the table from its catalog with pyiceberg.",
+        )
+    highest = max(number for number, _ in numbered)
+    newest = sorted(name for number, name in numbered if number == highest)
+    if len(newest) > 1 and hinted not in newest:
+        raise InvalidOptionError(
+            f"two commits wrote metadata of number {highest}, and only the table's catalog knows which of them counts: "
+            f"{', '.join(map(printable, newest[:2]))}",
+            url=safe_url(folder),
+            hint="Name one of the files, or load the table from its catalog with pyiceberg.",
+        )
+    return below + (hinted if hinted is not None and hinted in newest else newest[0])
+
+
+async def _hinted(below: str, names: list[str], reader: CatalogReader) -> str | None:
+    """Return the name of the metadata file in ``names`` that ``version-hint.text``, in the folder ``below``, gives
+    by number or name; None if there is no such file, or the hint is empty, or longer than a name."""
+    try:
+        data = await reader.read_bytes(below + _HINT, at_most=_HINT_BYTES)
+    except (NotParquetError, ResourceLimitError):  # empty, or too long
+        return None
+    text = data.decode("utf-8", "replace").strip()
+    numbered = (f"v{text}.metadata.json", f"v{text}.gz.metadata.json", f"v{text}.metadata.json.gz")
+    wanted = (*numbered, f"{text}.metadata.json", text)
+    return next((name for name in wanted if name in names and name.endswith(ICEBERG_METADATA)), None)
 
 
 def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[TableMetadata, Mapping[int, str]]:

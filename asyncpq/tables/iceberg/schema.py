@@ -24,7 +24,7 @@ from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.variants import VARIANT_PARTS, VARIANT_TYPE
+from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE
 
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncpq.metrics import ReadMetrics
-from asyncpq.serve.metrics import ServiceMetrics
+from asyncpq.serve.prometheus import ServiceMetrics
 
 
 def test_the_page_has_what_was_counted() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import ResourceLimitError
-from asyncpq.tables import column_paths
-from asyncpq.tables.column_paths import ColumnPaths
+from asyncpq.tables import nested_columns
+from asyncpq.tables.nested_columns import ColumnPaths
 from tests.delta_tables import ID, DeltaWriter, column, ids, metadata, protocol
 
 
@@ -29,7 +29,7 @@ async def test_a_huge_name_above_many_columns(tmp_path: Path, monkeypatch: pytes
     )
     async with asyncpq.open_dataset(str(writer.folder), format="delta") as dataset:
         assert (await dataset.read(["id"])).num_rows == 1
-    monkeypatch.setattr(column_paths, "_MAX_CHARACTERS", 10_000)
+    monkeypatch.setattr(nested_columns, "_MAX_CHARACTERS", 10_000)
     with pytest.raises(ResourceLimitError, match="paths of the table's nested columns have more than 10000"):
         async with asyncpq.open_dataset(str(writer.folder), format="delta"):
             pass

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from asyncpq.cli.arguments import complete_columns, complete_key
 from asyncpq.cli.commands import app
-from asyncpq.cli.completion import column_lists, keys
 
 
 @pytest.fixture(autouse=True)
@@ -21,20 +21,20 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lists_of_columns() -> None:
     given = "a.parquet"
-    assert column_lists(given, "") == ["id", "user", "used"]
-    assert column_lists(given, "us") == ["user", "used"]
-    assert column_lists(given, "id,us") == ["id,user", "id,used"]
-    assert column_lists(given, "user,us") == ["user,used"]
+    assert complete_columns(given, "") == ["id", "user", "used"]
+    assert complete_columns(given, "us") == ["user", "used"]
+    assert complete_columns(given, "id,us") == ["id,user", "id,used"]
+    assert complete_columns(given, "user,us") == ["user,used"]
 
 
 def test_keys() -> None:
-    assert keys("a.parquet", "u") == ["user=", "used="]
-    assert keys("a.parquet", "user=7") == []
+    assert complete_key("a.parquet", "u") == ["user=", "used="]
+    assert complete_key("a.parquet", "user=7") == []
 
 
 @pytest.mark.parametrize("url", [None, "", "missing.parquet", "nosuch://bucket/key"])
 def test_what_cannot_be_opened_completes_nothing(url: str | None) -> None:
-    assert column_lists(url, "") == []
+    assert complete_columns(url, "") == []
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,21 @@
-"""Dotted paths of nested columns, bounded: each repeats the names above it, so a small schema could fill the memory."""
+"""Nested columns of tables: their dotted paths, and the type of VARIANT columns, structs of the bytes of Parquet's
+variant encoding.
+
+Paths are bounded: each repeats the names above it, so a small schema could fill the memory.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import TableField
 from asyncpq.errors import ResourceLimitError
 
 _MAX_CHARACTERS = 64 << 20  # of all paths of a schema: 256 for each of as many columns as LimitOptions allows a file
+VARIANT_PARTS: Final = tuple(TableField(name=name, type=pa.binary(), nullable=False) for name in ("metadata", "value"))
+VARIANT_TYPE: Final = pa.struct([pa.field(part.name, part.type, part.nullable) for part in VARIANT_PARTS])
 
 
 class ColumnPaths:

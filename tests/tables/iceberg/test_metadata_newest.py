@@ -12,7 +12,7 @@ import pytest
 import asyncpq
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
-from asyncpq.tables.iceberg.newest import newest_metadata
+from asyncpq.tables.iceberg.metadata import newest_metadata
 from tests.iceberg_tables import make_table
 from tests.lakes import PlainReader
 from tests.tables.iceberg.id_name_tables import ID_NAME_SCHEMA, id_name_rows

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asyncpq.serve.__main__ import main
-from asyncpq.serve.checking import faults_of
 from asyncpq.serve.configuration import load_configuration
+from asyncpq.serve.datasets import configuration_faults
 from tests.serve.services import write_lake
 
 
@@ -32,17 +32,17 @@ def lake(tmp_path: Path) -> str:
 
 async def test_nothing_is_wrong(tmp_path: Path, lake: str) -> None:
     path = written(tmp_path, lake, '{ columns = ["id", "user"], rows = "id > 5" }')
-    assert await faults_of(load_configuration(path)) == []
+    assert await configuration_faults(load_configuration(path)) == []
 
 
 async def test_a_missing_dataset(tmp_path: Path) -> None:
-    (fault,) = await faults_of(load_configuration(written(tmp_path, f"{tmp_path}/missing/", "{}")))
+    (fault,) = await configuration_faults(load_configuration(written(tmp_path, f"{tmp_path}/missing/", "{}")))
     assert fault.startswith("dataset trips: ")
 
 
 async def test_misspelt_columns(tmp_path: Path, lake: str) -> None:
     path = written(tmp_path, lake, '{ columns = ["idd"], rows = "usr = 5" }')
-    columns, rows = await faults_of(load_configuration(path))
+    columns, rows = await configuration_faults(load_configuration(path))
     assert columns.startswith("token reader, dataset trips: columns: there is no column 'idd'")
     assert rows.startswith("token reader, dataset trips: rows: ")
     assert "usr" in rows
