@@ -102,7 +102,8 @@ def _told_plainly() -> Iterator[None]:
 
 
 class AsyncpqDataSource(spark.DataSource):
-    """The format "asyncpq". See docs/spark.md for its options, and :func:`asyncpq.spark.register`."""
+    """The format "asyncpq". See docs/spark-reading.md for its options, and
+    :func:`asyncpq.spark.register`."""
 
     @classmethod
     def name(cls) -> str:

@@ -195,7 +195,7 @@ def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
 
 
 class AsyncpqWriter(DataSourceArrowWriter):
-    """The writer of one ``save()``, made by :func:`lake_writer`. See docs/spark.md."""
+    """The writer of one ``save()``, made by :func:`lake_writer`. See docs/spark-writing.md."""
 
     def __init__(self, plan: FrameWrite) -> None:
         self.plan = plan

@@ -60,7 +60,7 @@ _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of one ``load()``, described in docs/spark.md."""
+    """The options of one ``load()``, described in docs/spark-reading.md and docs/spark.md."""
 
     lake: LakeTarget
     columns: tuple[str, ...] | None = None  # names of the columns to read, in order; None for all
@@ -110,7 +110,10 @@ def predicate_option(where: object) -> str:
         ExpressionError: ``where`` is not a filter list.
     """
     if isinstance(where, Expression):
-        raise ExpressionError("the option predicate takes a filter list, not an expression", hint="See docs/spark.md.")
+        raise ExpressionError(
+            "the option predicate takes a filter list, not an expression",
+            hint='Write [("id", "=", 17)], or pass the expression to asyncpq.spark.scan(where=...).',
+        )
     parse_filters(where)
     return json.dumps(where, default=_encoded)
 
