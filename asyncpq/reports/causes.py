@@ -667,7 +667,7 @@ def python(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Python was busy with other things, such as loading modules",
         f"{seconds_text(model.unexplained_s)} of {seconds_text(model.now_s)} are not explained by the read's pages and "
         "files: a process's first read loads modules, and other tasks, threads and programs take the processor.",
-        "Keep the process and its session for the next reads (`asyncpq why --warm` shows the second one), and the "
+        "Keep the process and its session for the next reads (asyncpq why --warm shows the second one), and the "
         "event loop free.",
         Without(saves=(0.0, 0, 0), more_s=model.unexplained_s),
     )
