@@ -16,7 +16,11 @@ PANELS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("head", "quick_looks", "Show the first rows; no more is read than these need."),
         ("take", "reads", "Read rows of one file by their numbers, in the order given."),
         ("count", "reads", "Count the rows that match a condition; without one, from metadata alone."),
-        ("serve", "serve", "Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."),
+        (
+            "serve",
+            "serve",
+            "Serve datasets over HTTP: lookups, scans and counts as JSON, NDJSON, CSV, Arrow and Parquet.",
+        ),
     ),
     "See why reads are fast or slow": (
         (

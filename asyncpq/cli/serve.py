@@ -25,7 +25,7 @@ def serve(
     ] = None,
     workers: Annotated[int, Option("--workers", help="Processes that serve the port.")] = 1,
 ) -> None:
-    """Serve datasets over HTTP: lookups, scans and counts as JSON, CSV, Arrow and Parquet."""
+    """Serve datasets over HTTP: lookups, scans and counts as JSON, NDJSON, CSV, Arrow and Parquet."""
     from asyncpq.serve.__main__ import start
 
     raise CommandExit(
