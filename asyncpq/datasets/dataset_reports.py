@@ -111,7 +111,7 @@ async def of_file(
     None and add the reason to the fallbacks of ``operation``."""
     part = operation.part(file.url, operation.metrics.rounds)
     try:
-        opened = await OpenedFile.open(state.runtime, 0, file, part, tail_hint=state.url, scan=False)
+        opened = await OpenedFile.open(state.runtime, file, part, tail_hint=state.url, scan=False)
         try:
             return await make(opened, part.metrics)
         finally:

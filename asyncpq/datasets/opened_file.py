@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
-from asyncpq.datasets.providers import RuntimeReader
+from asyncpq.datasets.providers import FileSet, RuntimeReader
 from asyncpq.decoding.field_types import FileTypes, check_arrow_schema, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import (
@@ -63,8 +63,8 @@ class DatasetColumns(NamedTuple):
 class OpenedFile:
     """A file of a dataset, open for one read."""
 
-    def __init__(self, number: int, file: DataFile, source: ObjectSource, operation: Operation) -> None:
-        self.number = number
+    def __init__(self, file: DataFile, source: ObjectSource, operation: Operation) -> None:
+        self.number = 0  # position of the file among the files of the read
         self.file = file
         self.operation = operation
         self.delivered = False  # whether the caller has got rows of the file
@@ -82,24 +82,20 @@ class OpenedFile:
     async def open(
         cls,
         runtime: Runtime,
-        number: int,
         file: DataFile,
         operation: Operation,
         *,
         tail_hint: str,
-        listed_at: float | None = None,
-        listed_now: bool = False,
+        listing: FileSet | None = None,
         scan: bool,
         once: bool = False,
     ) -> OpenedFile:
         """Open a file and load its footer: that of the version that ``file.validator`` identifies, or of a later one.
 
         Args:
-            number: position of the file among the files of the read.
             operation: counts this file's share of the read (see :meth:`asyncpq.events.Operation.part`).
             tail_hint: cache key that is shared by files with footers of similar sizes.
-            listed_at: ``time.monotonic()`` when ``file.validator`` was requested; None if it proves no version.
-            listed_now: the read returns no row before a listing made during it confirms ``file.validator``.
+            listing: has ``file.validator``, and says when it was requested; None if the validator proves no version.
             scan: the read is a scan, which leaves connections to other reads.
             once: see :func:`asyncpq.objects.opening.open_source`.
         """
@@ -111,8 +107,9 @@ class OpenedFile:
             policy = immutable() if file.immutable else None
             source = await open_source(runtime, file.url, tail_hint=tail_hint, policy=policy, once=once)
         try:
-            opened = cls(number, file, source, operation)
+            opened = cls(file, source, operation)
             metrics, entry, listed = operation.metrics, file.entry, file.validator
+            listed_at = None if listing is None else listing.listed_at
             context = RequestContext(metrics, scan=scan, round=metrics.rounds + 1)
             known = None  # the version from an index, which takes no request of the file
             if entry is not None and entry.known is not None:
@@ -141,6 +138,7 @@ class OpenedFile:
             if not version.arrow_schema_checked:
                 opened.share_types(runtime.options.read.extension_types)
                 await check_arrow_schema(version, runtime, operation)
+            listed_now = listing is not None and listing.listed_now
             opened._is_current = listed_now and is_strong and not _differs(version.validator, listed)
         except BaseException:
             await source.handle.close()
@@ -354,8 +352,7 @@ class Opener:
     tail_hint: str  # cache key that is shared by these files, whose footers have similar sizes
     prefix: str | None = None  # url of the files' folder, without secrets; None for a pattern, a list or a table
     by_index: bool = False  # the files are listed in a snapshot of an index
-    listed_at: float | None = None  # time.monotonic() when the files' validators were requested
-    listed_now: bool = False  # see OpenedFile.open
+    listing: FileSet | None = None  # see OpenedFile.open
     scan: bool = True  # the read is a scan, which leaves connections to other reads
     ordered: bool = True  # files are yielded in order; else as they become ready
     few: bool = False  # the first files may be enough: one is opened first, and more at once after each
@@ -438,15 +435,9 @@ class Opener:
     ) -> tuple[OpenedFile, T]:
         async with self.runtime.deadline(part.url):
             opened = await OpenedFile.open(
-                self.runtime,
-                number,
-                file,
-                part,
-                tail_hint=self.tail_hint,
-                listed_at=self.listed_at,
-                listed_now=self.listed_now,
-                scan=self.scan,
+                self.runtime, file, part, tail_hint=self.tail_hint, listing=self.listing, scan=self.scan
             )
+            opened.number = number
             try:
                 await self.runtime.turns.turn()
                 return opened, await prepare(opened)

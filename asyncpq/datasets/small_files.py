@@ -74,9 +74,9 @@ class ReadyRows:
 class SmallFiles:
     """Reads groups of small files for one read of a dataset."""
 
-    def __init__(self, runtime: Runtime, ask: ScanRequest, columns: DatasetColumns, *, scan: bool) -> None:
+    def __init__(self, runtime: Runtime, request: ScanRequest, columns: DatasetColumns, *, scan: bool) -> None:
         self._runtime = runtime
-        self._ask = ask
+        self._request = request
         self._columns = columns
         self._scan = scan
         self._unusual: set[Hashable] = set()  # kinds of files that are not read together
@@ -106,11 +106,11 @@ class SmallFiles:
     async def read(self, files: Sequence[OpenedFile], kind: Hashable) -> ReadyRows | None:
         """Return the matching rows of ``files``, which are of one kind; None if they must be read one by one."""
         began = time.perf_counter()
-        found = await self._runtime.in_thread(lambda: self._read(files))
-        if found is None:
+        decoded = await self._runtime.in_thread(lambda: self._read(files))
+        if decoded is None:
             self._unusual.add(kind)
             return None
-        rows, num_leaves, num_pages = found
+        rows, num_leaves, num_pages = decoded
         for opened, pages in zip(files, num_pages, strict=True):
             metrics, metadata = opened.operation.metrics, opened.version.metadata
             opened.source.describe(metrics)
@@ -138,12 +138,12 @@ class SmallFiles:
 
     def _resolved(self, first: OpenedFile) -> Resolved:
         """Resolve the names of the request to the columns of the files, which are alike."""
-        ask, version = self._ask, first.version
-        named = () if ask.where is None else tuple(columns_of(ask.where))
-        asked = () if ask.rows_only else ask.columns
-        names = None if asked is None else tuple(asked)
+        request, version = self._request, first.version
+        named = () if request.where is None else tuple(columns_of(request.where))
+        output = () if request.rows_only else request.columns
+        names = None if output is None else tuple(output)
         extensions = self._runtime.options.read.extension_types
-        wanted = WantedColumns(names, tuple(ask.keys), named, named, (), extensions)
+        wanted = WantedColumns(names, tuple(request.keys), named, named, (), extensions)
         view = first.view(self._columns)
         return version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
 
@@ -176,10 +176,10 @@ class SmallFiles:
                 decoder = leaf_decoder(first, leaf, options.read.extension_types)
                 if decoder is None or isinstance(decoder.arrow_type, pa.DictionaryType):
                     return None
-                found = decode_small_files(small, decoder, verify_crc=options.read.verify_crc, most_bytes=most_bytes)
-                if found is None:
+                decoded = decode_small_files(small, decoder, verify_crc=options.read.verify_crc, most_bytes=most_bytes)
+                if decoded is None:
                     return None
-                values, pages = found
+                values, pages = decoded
                 num_pages[:] = map(add, num_pages, pages)
                 memory.put(key, values, held_bytes(values), scan=self._scan)
             most_bytes -= held_bytes(values)
@@ -205,14 +205,14 @@ class SmallFiles:
             return column.array(source if mask is None else keep(source, mask), count)
 
         count = num_rows
-        where = self._ask.where
+        where = self._request.where
         if where is not None:
             by_name = {name: values(column) for name, column in resolved.view.predicate.items()}
-            found = resolved.filters.compile(where).mask(by_name, num_rows)
-            count = found.true_count
+            matching = resolved.filters.compile(where).mask(by_name, num_rows)
+            count = matching.true_count
             if count < num_rows:
-                mask = found
-        if self._ask.rows_only or not count:
+                mask = matching
+        if self._request.rows_only or not count:
             return ReadyRows([], count, num_bytes)
         columns = [values(column) for column in resolved.view.output]
         table = pa.Table.from_arrays(columns, schema=resolved.schema) if columns else counted(count)
@@ -224,7 +224,7 @@ class SmallFiles:
         """Return the values of a partition column in all rows of ``files``."""
         pieces: list[pa.Array] = []
         for _, same in groupby(files, lambda opened: tuple(opened.file.partition.items())):
-            some = list(same)
-            num_rows = sum([opened.version.metadata.num_rows for opened in some])
-            pieces.append(constant_array(some[0].view(self._columns).constants[name], num_rows))
+            group = list(same)
+            num_rows = sum([opened.version.metadata.num_rows for opened in group])
+            pieces.append(constant_array(group[0].view(self._columns).constants[name], num_rows))
         return join(pieces, pieces[0].type)

@@ -69,10 +69,10 @@ def decode_small_files(
             if chunk.start < start:
                 return None
             content = data[chunk.start - start : chunk.stop - start]
-            found = _pages(content, chunk, leaf, group.num_rows, value_bytes)
-            if found is None:
+            sizes = _pages(content, chunk, leaf, group.num_rows, value_bytes)
+            if sizes is None:
                 return None
-            dictionary_bytes, pages, size = found
+            dictionary_bytes, pages, size = sizes
             most_bytes -= size
             if most_bytes < 0:
                 return None

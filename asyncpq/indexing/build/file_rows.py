@@ -223,7 +223,7 @@ async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation
 
 async def _open(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> OpenedFile:
     async with runtime.deadline(operation.url):
-        return await OpenedFile.open(runtime, 0, file, operation, tail_hint=tail_hint, scan=True, once=True)
+        return await OpenedFile.open(runtime, file, operation, tail_hint=tail_hint, scan=True, once=True)
 
 
 def _problem(work: FileTask, error: AsyncpqError, validator: Validator | None) -> FileRows:

@@ -358,16 +358,7 @@ class _LakeOpener:
         for file in files:
             try:
                 with refresh_hint(state.source.view is View.SNAPSHOT):
-                    opened = await OpenedFile.open(
-                        state.runtime,
-                        0,
-                        file,
-                        self.operation,
-                        tail_hint=state.url,
-                        listed_at=None,
-                        listed_now=False,
-                        scan=False,
-                    )
+                    opened = await OpenedFile.open(state.runtime, file, self.operation, tail_hint=state.url, scan=False)
                 await opened.close()
                 return file, opened.version.metadata, opened.schema
             except errors.AsyncpqError as error:
