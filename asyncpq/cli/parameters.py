@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, TypedDict, TypeVar, Unpack, get_args, 
 from asyncpq.cli.command_table import PANELS
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_DIGITS: Final = 20  # of a whole number; Python converts no text of very many
 _MODULES: Final = {name: module for commands in PANELS.values() for name, module, _ in commands}
 
 
@@ -164,7 +165,7 @@ def _take(given: dict[str, Any], name: str, type_: Any, text: str, signature: in
 def _value(kind: Any, text: str) -> Any:
     if kind is str:
         return text
-    if kind is int and text.isascii() and text.isdigit():
+    if kind is int and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
         return int(text)
     if isinstance(kind, enum.EnumMeta) and text in kind._value2member_map_:
         return kind(text)

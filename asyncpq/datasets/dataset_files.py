@@ -324,27 +324,31 @@ class DatasetFiles:
             return await self._prepare(opened, small)
 
         waiting: list[OpenedFile] = []
+        taken: OpenedFile | None = None  # the file that came last, until it waits or is yielded
         last: Hashable | None = None
         most, size = 4 * FEWEST, 0
         try:
             async with aclosing(self._opener().files(todo, prepare)) as files:
-                async for opened, kind in files:
+                async for taken, kind in files:
                     if waiting and (kind != last or len(waiting) >= most or size > MOST_BYTES):
-                        async for file in self._together(waiting, last, small):
-                            yield file
+                        async with aclosing(self._together(waiting, last, small)) as group:
+                            async for file in group:
+                                yield file
                         most, size = min(2 * most, MOST), 0
                     last = kind
+                    opened, taken = taken, None
                     if kind is None:
                         yield opened
                     else:
-                        await opened.source.handle.close()  # all of it has come
                         waiting.append(opened)
                         size += opened.version.size
+                        await opened.source.handle.close()  # all of it has come
                 if waiting:
-                    async for file in self._together(waiting, last, small):
-                        yield file
+                    async with aclosing(self._together(waiting, last, small)) as group:
+                        async for file in group:
+                            yield file
         finally:
-            for opened in waiting:
+            for opened in waiting if taken is None else (*waiting, taken):
                 await self.give_up(opened)
 
     async def _together(
@@ -362,8 +366,9 @@ class DatasetFiles:
         todo = [(opened.number, opened.file) for opened in waiting]
         while waiting:
             await self.give_up(waiting.pop())
-        async for opened in self._each(todo):
-            yield opened
+        async with aclosing(self._each(todo)) as files:
+            async for opened in files:
+                yield opened
 
     async def _prepare(self, opened: OpenedFile, small: SmallFiles | None = None) -> Hashable | None:
         """Plan an opened file, unless the statistics in its footer rule it out. If ``small`` reads it together with

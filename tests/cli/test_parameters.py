@@ -54,6 +54,7 @@ LEFT = [
     "query a.parquet -n=5",
     "query a.parquet --limit -1",
     "query a.parquet --limit 1.5",
+    f"query a.parquet --limit {'9' * 5000}",
     "take a.parquet -1",
     "take a.parquet x",
     "take a.parquet",

@@ -343,3 +343,31 @@ async def test_missing_files_of_a_table_are_left_out_where_that_is_asked_for(tmp
         assert sorted(found["id"].to_pylist()) == left
         assert [skipped.url for skipped in lenient.skipped] == [gone]
         assert await lenient.count(col("id") >= 0) == len(left)
+
+
+@pytest.mark.parametrize("columns", [["id"], ["tags"]], ids=["together", "one by one"])
+async def test_a_scan_that_is_left_closes_all_files(
+    tmp_path: Path, columns: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the file that ended the group before it, which is in no group yet."""
+    for number in range(5 * small_files.FEWEST):
+        write(tmp_path / f"{number:02}.parquet", part(number % FILES).append_column("tags", pa.array([[number]] * 5)))
+    held: list[OpenedFile] = []
+    opening, closing = OpenedFile.__init__, OpenedFile.close
+
+    def opened(self: OpenedFile, *given: Any) -> None:
+        opening(self, *given)
+        held.append(self)
+
+    async def close(self: OpenedFile) -> None:
+        await closing(self)
+        held.remove(self) if self in held else None
+
+    monkeypatch.setattr(OpenedFile, "__init__", opened)
+    monkeypatch.setattr(OpenedFile, "close", close)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        async with dataset.scan(columns) as scan:
+            await anext(scan)
+            assert held
+        assert not held
