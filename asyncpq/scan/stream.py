@@ -154,7 +154,7 @@ class RecordBatchStream(Unpicklable):
             await self._end("closed", error)
             raise
         if self._left is not None:
-            batch = batch.slice(0, self._left)
+            batch = batch.slice(0, min(self._left, batch.num_rows))  # a limit may be larger than Arrow's integers
             self._left -= batch.num_rows
         self.metrics.rows_returned += batch.num_rows
         if self._left == 0:  # nothing more is fetched while the consumer works on the last batch

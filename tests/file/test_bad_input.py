@@ -322,6 +322,15 @@ async def test_malformed_questions(server: ObjectServer, make: Any) -> None:
             make(file)
 
 
+async def test_limits_beyond_64_bits_are_of_no_effect(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        whole = await file.read()
+        assert (await file.read(limit=1 << 63)).equals(whole)
+        async with file.scan(limit=10**20, batch_size=1 << 63) as scan:
+            assert sum([batch.num_rows async for batch in scan]) == whole.num_rows
+
+
 async def test_malformed_lookups(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
