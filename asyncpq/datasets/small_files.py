@@ -34,8 +34,8 @@ FEWEST: Final = 8  # fewer files are read one by one
 MOST: Final = 1024  # files that are read together
 MOST_BYTES: Final = 8 << 20  # of the files that are read together
 _MOST_DECODED_BYTES: Final = 256 << 20
-_MOST_BYTES: Final = 64 << 10  # of a file
-_MOST_ROWS: Final = 1 << 16  # of a file
+_MOST_FILE_BYTES: Final = 64 << 10
+_MOST_FILE_ROWS: Final = 1 << 16
 
 
 class ReadyRows:
@@ -86,12 +86,12 @@ class SmallFiles:
         file, version = opened.file, opened.version
         metadata = version.metadata
         if (
-            version.size > _MOST_BYTES
+            version.size > _MOST_FILE_BYTES
             or not opened.is_settled
             or file.deletes is not None
             or file.entry is not None
             or opened.source.tiers_of(version) is not None
-            or metadata.num_rows > _MOST_ROWS
+            or metadata.num_rows > _MOST_FILE_ROWS
             or metadata.has_encryption
             or metadata.dropped
             or metadata.calendars
