@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from pyspark.errors import PySparkException
 import asyncpq
 import asyncpq.blocking
 import asyncpq.spark
+from asyncpq.indexing.build.adding import ORPHANS_S
 from asyncpq.spark import index_builds
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY
@@ -166,7 +168,7 @@ def test_files_are_laid_out_as_asked(spark: SparkSession, tmp_path: Path) -> Non
         assert {report.kind for report in index.show().tables} == {"files", "footers", "keys"}
 
 
-def test_of_two_attempts_one_counts(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_attempts_one_counts(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "attempts").mkdir()
     lake = tmp_path / "lake"
     slow = rows(spark, 0, 4, 4).mapInArrow(TwoAttempts(tmp_path / "attempts"), "id long")
@@ -179,7 +181,8 @@ def test_of_two_attempts_one_counts(spark: SparkSession, tmp_path: Path, monkeyp
     left = files(lake) - named
     assert all(path.startswith("data/") for path in left)
     assert index_builds.vacuum(spark, f"{lake}/_asyncpq").files == ()  # they are young
-    monkeypatch.setattr(index_builds, "ORPHANS_S", -60.0)
+    for path in left:
+        os.utime(lake / path, (time.time() - 2 * ORPHANS_S,) * 2)
     assert set(index_builds.vacuum(spark, f"{lake}/_asyncpq").files) >= left
     assert {path for path in files(lake) if not Path(path).name.startswith(".")} == named
 
