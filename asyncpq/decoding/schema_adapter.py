@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from decimal import Decimal
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -32,7 +31,7 @@ from asyncpq.errors import (
 )
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 _NAMES_SHOWN = 8  # in a hint
 

@@ -13,11 +13,11 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 _COUNTED: Final = "Rows and row groups are counted from 0."
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence, Set, Sized
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
@@ -35,6 +35,7 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.records import NamedTuple
 from asyncpq.scan.column_resolution import ColumnNames
 
 

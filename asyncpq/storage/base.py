@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -28,7 +28,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.records import LazyRecords, dataclass
+from asyncpq.records import LazyRecords, NamedTuple, dataclass
 from asyncpq.storage.urls import safe_url
 
 
