@@ -98,12 +98,13 @@ class SchemaAdapter:
             if not 0 <= name < len(self.schema):
                 raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)} columns")
             return name, ""
-        top = top_level(self.schema, name)
+        ordinals = self.schema.get_all_field_indices(name)
+        top = name if ordinals else top_level(self.schema, name)
         if top is None:
             raise ColumnNotFoundError(
                 "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
             )
-        ordinals = self.schema.get_all_field_indices(top)
+        ordinals = ordinals or self.schema.get_all_field_indices(top)
         if len(ordinals) > 1:
             raise AmbiguousColumnError(
                 f"{len(ordinals)} columns of the dataset have this name",

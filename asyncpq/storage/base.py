@@ -75,7 +75,7 @@ class Validator:
     def digest(self) -> bytes:
         """Return 16 bytes that identify the version, for cache keys."""
         parts = (str(self.size), self.etag, self.version, None if self.is_strong else self.last_modified)
-        text = "\0".join("\1" if part is None else part for part in parts)
+        text = "\0".join(["\1" if part is None else part for part in parts])
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16]
 
 
