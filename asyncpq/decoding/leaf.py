@@ -41,11 +41,12 @@ from asyncpq.decoding.page import (
     PackedPage,
     Picked,
     array_of_plain,
+    check_crc_alike,
     common_length,
     packs_plain,
+    page_header,
     stop_of_group,
 )
-from asyncpq.decoding.page_headers import check_crc_alike, page_header
 from asyncpq.decoding.plain import (
     AT_ONCE_BYTES,
     KnownLevels,
