@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Hashable, Sequence
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pyarrow as pa
 
@@ -74,7 +74,7 @@ from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChun
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 

@@ -11,7 +11,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import NamedTuple
 
 LENGTH_BYTES = 4  # of a PLAIN byte array
 _MAX_RUNS = 512  # of indices; a page with more is cheaper to decode

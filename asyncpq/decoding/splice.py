@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalTy
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Leaf, SchemaElement
 from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.records import NamedTuple
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from asyncpq.caching.entry_format import ContentKey, PartKind
 from asyncpq.errors import FormatError
@@ -31,7 +31,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.zone_maps import PageZones
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 
 class IndexRequest(NamedTuple):

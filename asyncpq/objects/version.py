@@ -7,7 +7,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from asyncpq.caching.entry_format import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
@@ -17,7 +17,7 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
 from asyncpq.pruning.access_plan import ResolvedAccess
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import Validator
 
 

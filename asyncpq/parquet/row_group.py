@@ -12,7 +12,7 @@ import functools
 import re
 from array import array
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
@@ -34,7 +34,7 @@ from asyncpq.parquet.thrift import (
     list_of,
     optional,
 )
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from asyncpq.parquet.alike_chunks import AlikeChunks

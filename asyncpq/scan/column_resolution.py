@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from asyncpq.objects.page_indexes import IndexRequest
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 from asyncpq.pruning.zone_maps import RowGroupZones
+from asyncpq.records import NamedTuple
 
 
 class PredicateColumn(NamedTuple):
