@@ -125,5 +125,4 @@ def _entries(file: bytes) -> Iterator[tuple[bytes, bytes]]:
     schema = message.table(message.root, _MESSAGE_HEADER)
     if schema is None:
         raise ValueError("the Arrow IPC message has no schema")
-    for entry in message.tables(schema, _SCHEMA_METADATA):
-        yield message.text(entry, _KEY), message.text(entry, _VALUE)
+    yield from message.text_pairs(schema, _SCHEMA_METADATA, _KEY, _VALUE)
