@@ -602,4 +602,6 @@ def leaf_decoder(
             arrow_type = dictionary_type(arrow_type)
         return LeafDecoder(version, leaf, arrow_type, arrow_schema)
 
-    return version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=_DECODER_WEIGHT) or None
+    return (
+        version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=_DECODER_WEIGHT) or None
+    )
