@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
+    from asyncpq.distributed.new_files import NewFiles as NewFiles
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
@@ -61,6 +62,7 @@ _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
+    "new_files": ("NewFiles",),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",
