@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
     from asyncpq.distributed.new_files import NewFiles as NewFiles
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
+    from asyncpq.distributed.rewrites import LakeRewrite as LakeRewrite
+    from asyncpq.distributed.rewrites import check_rewrite as check_rewrite
+    from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
+    from asyncpq.distributed.rewrites import source_files as source_files
+    from asyncpq.distributed.rewrites import timed as timed
+    from asyncpq.distributed.rewrites import whole_rounds as whole_rounds
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -64,6 +70,7 @@ _NAMES: Final = {
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
     "packing": ("MOST_VERSIONS",),
+    "rewrites": ("LakeRewrite", "check_rewrite", "plan_optimize", "source_files", "timed", "whole_rounds"),
     "scan_planning": (
         "PlannedChunk",
         "PlanningJobs",
