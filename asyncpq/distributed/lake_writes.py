@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
@@ -178,6 +179,34 @@ class LakeWrite:
         store a column's type."""
         check_options(self.schema, self.options)
 
+    @staticmethod
+    async def check_folder(session: Session, folder: str, urls: Iterable[str]) -> None:
+        """Check that a folder is empty and can be written, and that it does not overlap the source of the rows, whose
+        files and folders are ``urls``.
+
+        Raises:
+            InvalidOptionError: the folder has files, or equals or contains one of the urls, or is inside one of them.
+            UnsupportedStoreError: the store cannot be written.
+        """
+        targets = _places(folder)
+        for url in urls:
+            sources = _places(url)
+            if any(mine.startswith(other) or other.startswith(mine) for mine in targets for other in sources):
+                raise errors.InvalidOptionError(
+                    "the target and the source overlap, so readers of the source would see rows twice",
+                    url=safe_url(folder),
+                    hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
+                    " place, use its own engine: asyncpq does not commit to tables.)",
+                )
+        await check_target(session.runtime, folder)
+
+    def num_tasks(self, num_bytes: float, at_once: int) -> int:
+        """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
+        or up to a quarter more, so that all tasks of the last round have work."""
+        tasks = max(1, round(num_bytes / self.options.file_bytes))
+        whole = -(-tasks // at_once) * at_once
+        return whole if whole * 4 <= tasks * 5 else tasks
+
     async def check_alone(self, session: Session) -> None:
         """Raise InvalidOptionError if the folder has files of others than this write."""
         await check_target(session.runtime, self.folder, self.job)
@@ -215,6 +244,22 @@ class LakeWrite:
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         await discard_job(session.runtime, self.folder, self.job)
+
+
+def _places(url: str) -> set[str]:
+    """Return the forms in which a url may be spelled, each with a slash at its end, for comparison with other urls.
+
+    There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
+    """
+    protocol, rest = split_url(url)
+    paths = {url}
+    if protocol == "file":
+        paths = {rest}
+        if rest.startswith("file:"):  # Java's spelling: file:/folder
+            paths = {unquote(rest.removeprefix("file:"))}
+        elif url.startswith("file://"):
+            paths.add(unquote(rest))
+    return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
 
 
 async def plan_write(

@@ -7,7 +7,7 @@ also divide the rows of a frequent key.
 
 Each task reads back the files that it wrote: their digest must be that of the sorted rows. The numbers of the rows of
 all tasks show that each row was sorted and written once. An engine that sorts rows itself, as Spark does, checks the
-target with :func:`check_rewrite`, and writes with :class:`asyncpq.distributed.LakeWrite`.
+target with :meth:`asyncpq.distributed.LakeWrite.check_folder`, and writes with that class.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,11 +50,11 @@ from asyncpq.options import MIB, BuildOptions, one_of, require_whole
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.threads import call_each
-from asyncpq.storage.urls import canonical_url, safe_url, split_url
+from asyncpq.storage.urls import safe_url
 from asyncpq.typing import DatasetTarget
 from asyncpq.writing.file_layout import WriteOptions
 from asyncpq.writing.file_writer import folder_url
-from asyncpq.writing.lake_commit import check_target, discard_job, job_folder
+from asyncpq.writing.lake_commit import discard_job, job_folder
 from asyncpq.writing.optimize import RewriteResult, RowDigest, RowOrder, sampled_z_order, writable_schema
 from asyncpq.writing.z_order import ZOrder
 
@@ -379,7 +378,7 @@ class LakeRewrite:
         pieces = [piece for rows in results for piece in rows.pieces]
         size = sum(piece.stop - piece.start for piece in pieces)
         most = max(1, min(self.parallelism, size // _LEAST_RANGE_BYTES))
-        count = whole_rounds(max(most, round(size / self.write.options.file_bytes)), self.parallelism)
+        count = max(most, self.write.num_tasks(size, self.parallelism))
         bounds = [None, *_cuts(pieces, count), None]
         return [self._write_task(number, pieces, begin, end) for number, (begin, end) in enumerate(pairwise(bounds))]
 
@@ -479,12 +478,6 @@ def _cuts(pieces: Sequence[Piece], count: int) -> list[Place]:
     return cuts
 
 
-def whole_rounds(tasks: int, at_once: int) -> int:
-    """Return the number of tasks, or up to a quarter more, so that all tasks of the last round have work."""
-    whole = -(-tasks // at_once) * at_once
-    return whole if whole * 4 <= tasks * 5 else tasks
-
-
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     """Store the duration of the ``with`` block under the name of the step."""
@@ -534,7 +527,7 @@ async def plan_optimize(
     runtime, folder, seconds = session.runtime, _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
     files = await source_files(dataset)
-    await check_rewrite(session, folder, files.places)
+    await LakeWrite.check_folder(session, folder, files.places)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
     names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     order = RowOrder(schema, names, tuple(zorder_by))
@@ -583,43 +576,6 @@ def _folder(target: object) -> str:
     if not isinstance(target, str) or not target or any(character in target for character in "*?["):
         raise InvalidOptionError(f"target={target!r}: must be the url of one folder")
     return folder_url(target)
-
-
-async def check_rewrite(session: Session, folder: str, urls: Iterable[str]) -> None:
-    """Check that the folder is empty and can be written, and that it does not overlap the source, whose files and
-    folders are ``urls``.
-
-    Raises:
-        InvalidOptionError: the folder has files, or equals or contains one of the urls, or is inside one of them.
-        UnsupportedStoreError: the store cannot be written.
-    """
-    targets = _places(folder)
-    for url in urls:
-        sources = _places(url)
-        if any(mine.startswith(other) or other.startswith(mine) for mine in targets for other in sources):
-            raise InvalidOptionError(
-                "the target and the source overlap, so readers of the source would see rows twice",
-                url=safe_url(folder),
-                hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
-                " place, use its own engine: asyncpq does not commit to tables.)",
-            )
-    await check_target(session.runtime, folder)
-
-
-def _places(url: str) -> set[str]:
-    """Return the forms in which a url may be spelled, each with a slash at its end, for comparison with other urls.
-
-    There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
-    """
-    protocol, rest = split_url(url)
-    paths = {url}
-    if protocol == "file":
-        paths = {rest}
-        if rest.startswith("file:"):  # Java's spelling: file:/folder
-            paths = {unquote(rest.removeprefix("file:"))}
-        elif url.startswith("file://"):
-            paths.add(unquote(rest))
-    return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
 
 
 class SourceFiles(NamedTuple):

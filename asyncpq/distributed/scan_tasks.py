@@ -157,12 +157,30 @@ class TaskScan:
         """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
         return TaskRequests(state, request, are_planned=are_planned)
 
-    def stream(self, state: DatasetState, operation: Operation, files: DatasetFiles) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``."""
+    def stream(
+        self,
+        state: DatasetState,
+        operation: Operation,
+        files: DatasetFiles,
+        *,
+        batch_size: int = 0,
+        combine_rows: int = 0,
+    ) -> RecordBatchStream:
+        """Return the stream of the rows of ``files``.
+
+        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
+        tables of about this number of rows; 0 leaves them as they are.
+        """
         output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
         assert output is not None, "it is the dataset's own"
         return RecordBatchStream(
-            state.runtime, operation, executor, lambda: output, batch_size=self.batch_size, limit=None
+            state.runtime,
+            operation,
+            executor,
+            lambda: output,
+            batch_size=batch_size or self.batch_size,
+            limit=None,
+            combine_rows=combine_rows,
         )
 
     def hinted(self) -> AbstractContextManager[None]:

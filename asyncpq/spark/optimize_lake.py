@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, Unpack
@@ -15,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq import BloomFilter, RewriteResult, WriteOptions
-from asyncpq.distributed import WrittenPart, check_rewrite, run_on_worker, timed, whole_rounds
+from asyncpq.distributed import LakeWrite, WrittenPart, run_on_worker
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
@@ -134,9 +136,9 @@ def optimize(
     frozen = SparkSettings.of(spark, settings, others=_OWN)
     folder = lake_folder("target", target)
     seconds: dict[str, float] = {}
-    with timed(seconds, "look"):
+    with _timed(seconds, "look"):
         rows = _opened(spark, source, given, frozen, settings, folder)
-        run_on_worker(frozen, lambda session: check_rewrite(session, folder, rows.urls))
+        run_on_worker(frozen, lambda session: LakeWrite.check_folder(session, folder, rows.urls))
     with held_settings(spark, rows.settings), described_jobs(spark, f"asyncpq: optimize into {safe_url(folder)}"):
         conf = ReadConf.of(spark)
         schema = rows.frame.schema
@@ -155,21 +157,21 @@ def optimize(
             publish=given.publish,
         )
         write.check()
-        with timed(seconds, "measure"):
-            known = _measure(rows, write.options, conf, given.partitions)
+        with _timed(seconds, "measure"):
+            known = _measure(rows, write, given.partitions)
         write = replace(write, options=known.layout)
         try:
-            with timed(seconds, "write"):
+            with _timed(seconds, "write"):
                 arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, salt=given.salt)
                 parts = write_frame(arranged, write)
-            with timed(seconds, "verify"):
+            with _timed(seconds, "verify"):
                 urls = [folder + file.path for part in parts for file in part.files]
                 _verify(spark, urls, schema, known.checksums, settings, folder)
                 run_on_worker(frozen, write.check_alone)
         except BaseException:
             write.give_up()
             raise
-    with timed(seconds, "commit"):
+    with _timed(seconds, "commit"):
         snapshot = run_on_worker(frozen, lambda session: write.commit(session, parts))
     files = [file for part in parts for file in part.files]
     return OptimizeResult(
@@ -205,10 +207,18 @@ def _opened(
     is_url = isinstance(source, (str, os.PathLike))
     is_table = options.format is not None or not (is_url or isinstance(source, (list, tuple)))
     urls = source_paths(source) if is_url or not is_table else []
-    run_on_worker(frozen, lambda session: check_rewrite(session, folder, urls))
+    run_on_worker(frozen, lambda session: LakeWrite.check_folder(session, folder, urls))
     if is_table:
         return open_table(spark, source, settings, options)
     return open_source(spark, source, frozen, settings, options)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Store the duration of the ``with`` block under the name of the step."""
+    begin = time.monotonic()
+    yield
+    seconds[step] = time.monotonic() - begin
 
 
 @dataclass(frozen=True)
@@ -220,13 +230,13 @@ class _Measured:
     layout: WriteOptions
 
 
-def _measure(rows: RewriteSource, layout: WriteOptions, conf: ReadConf, partitions: int | None) -> _Measured:
-    schema = rows.frame.schema
+def _measure(rows: RewriteSource, write: FrameWrite, partitions: int | None) -> _Measured:
+    schema, layout, conf = rows.frame.schema, write.options, write.conf
     sums = checksums(rows.frame)
     if partitions is None:
         size = encoded_bytes(rows.frame, sums.rows, layout.compression, conf)
         at_once = parallelism_of(rows.frame.sparkSession)
-        partitions = whole_rounds(max(1, round(size / (_FILL * layout.file_bytes))), at_once)
+        partitions = write.num_tasks(size / _FILL, at_once)
     blooms = list(layout.bloom_filters)
     leaves = {at: find_leaf(bloom.column, schema, conf) for at, bloom in enumerate(blooms) if bloom.ndv is None}
     counts = {at: F.approx_count_distinct(leaf.column) for at, leaf in leaves.items() if leaf is not None}

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.distributed import LakeRewrite, close_workers, plan_optimize, rewrites
-from asyncpq.distributed.rewrites import SortTask, Tally, WriteTask, check_rewrite, whole_rounds
+from asyncpq.distributed import close_workers, plan_optimize, rewrites
+from asyncpq.distributed.rewrites import LakeRewrite, SortTask, Tally, WriteTask
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError
 from asyncpq.writing.optimize import RowDigest
 
@@ -204,22 +204,8 @@ async def test_a_source_without_rows(tmp_path: Path, lake: str) -> None:
         assert (await (await session.open_dataset(f"{tmp_path}/fast/")).read()).num_rows == result.rows == 0
 
 
-@pytest.mark.parametrize("url", ["lake/", "lake", "lake/0.parquet", ".", "lake/inside/0.parquet"])
-async def test_targets_that_overlap(tmp_path: Path, lake: str, url: str) -> None:
-    async with asyncpq.Session() as session:
-        with pytest.raises(InvalidOptionError, match="overlap"):
-            await check_rewrite(session, f"{lake}/", [f"{tmp_path}/{url}"])
-
-
 async def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path, lake: str) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(InvalidOptionError, match="no argument zorder") as caught:
             await plan_optimize(session, lake, str(tmp_path / "fast"), zorder=["id"])  # type: ignore[call-arg]
     assert "zorder_by" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "at_once", "found"), [(1, 2, 1), (5, 2, 6), (3, 2, 3), (4, 2, 4), (9, 8, 9), (63, 64, 64), (500, 64, 512)]
-)
-def test_all_tasks_of_the_last_round_have_work_if_they_stay_large(tasks: int, at_once: int, found: int) -> None:
-    assert whole_rounds(tasks, at_once) == found
