@@ -291,7 +291,7 @@ def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChu
     known: IndexedChunk | None = version.chunks.get((row_group, leaf))
     if known is not None:
         return known
-    return version.keep_chunk(row_group, leaf, _indexed_chunk(version, row_group, leaf), 1200)
+    return version.keep_chunk(row_group, leaf, _indexed_chunk(version, row_group, leaf), 600)
 
 
 def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:

@@ -275,9 +275,13 @@ class FileVersion(ObjectVersion):
     def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
         """Store ``chunk``, of about ``weight`` bytes, in :attr:`chunks` for a row group and leaf column; return it."""
         self.chunks[row_group, leaf] = chunk
+        self.grow(weight)
+        return chunk
+
+    def grow(self, weight: int) -> None:
+        """Count ``weight`` more bytes of a value derived from the footer."""
         self._derived_weight += weight
         self.has_grown = True
-        return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
         """Return the value for ``question``, computed by ``make()`` if it is not cached. Only recent values are kept,

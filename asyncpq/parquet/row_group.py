@@ -50,7 +50,7 @@ _num_read = 0  # chunks of all footers of the process
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
 _MAX_NESTED_NAME: Final = 40  # longest name in a path of several
 # Approximate bytes of the decoded objects.
-CHUNK_WEIGHT: Final = 1200
+CHUNK_WEIGHT: Final = 900
 _ROW_GROUP_WEIGHT: Final = 500
 
 

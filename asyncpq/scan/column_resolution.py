@@ -204,7 +204,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
         if projection.field in dictionaries:
             arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
     read = ReadColumns(schema, output, wanted.pruning)
-    weight = 1000 + 400 * (len(output) + 2 * len(read.leaves) + len(read.unfiltered) + len(types))
+    weight = 1000 + 200 * (len(output) + len(read.leaves) + len(types))
     return Resolved(read, arrow, dictionaries, FilterCompiler(types), {}, weight)
 
 

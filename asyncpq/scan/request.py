@@ -340,7 +340,7 @@ class LookupKeys:
     def _pairs(self, table: pa.Table) -> tuple[pa.Array, pa.Array]:
         """Match rows with keys: return the rows of ``table`` and the positions of their keys, two arrays of equal
         length, sorted by row."""
-        from asyncpq.scan.key_matching import matches
+        from asyncpq.scan.keys import matches
 
         first = table.num_columns - len(self.names)
         columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
