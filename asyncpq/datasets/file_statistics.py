@@ -539,6 +539,8 @@ def _own_name(opened: OpenedFile, column: str, dataset: DatasetColumns) -> str |
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
     such column, or several fields have the path."""
+    if (at := schema.get_field_index(name)) >= 0:
+        return schema.field(at).type
     try:
         top = top_level(schema, name)
     except AmbiguousColumnError:

@@ -11,10 +11,11 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from asyncpq.decoding.splice import SHARED_VALUES
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, check_page_header, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk
@@ -22,8 +23,10 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import NamedTuple
 
 LENGTH_BYTES = 4  # of a PLAIN byte array
+_ARRAY_WEIGHT = 800  # bytes of a small array's objects
 _MAX_RUNS = 512  # of indices; a page with more is cheaper to decode
 _MAX_INDEX = 0x7FFF_FFFF
 _ARRAY_BYTES = 1 << 24  # an array of picked values ends with the page whose values reach so many bytes
@@ -53,7 +56,8 @@ class Dictionary(NamedTuple):
 
     @property
     def weight(self) -> int:
-        return len(self.identity_page) + self.num_bytes
+        shared = len(self.values) <= SHARED_VALUES  # the identity page of a small one is no more of its own
+        return self.num_bytes + (_ARRAY_WEIGHT if shared else len(self.identity_page))
 
 
 class LeafArray(NamedTuple):

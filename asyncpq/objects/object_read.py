@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
@@ -25,7 +25,7 @@ from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
 from asyncpq.storage.threads import results_of
 

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import field
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from cachetools import LRUCache
@@ -28,7 +28,7 @@ from asyncpq.metrics import ReadMetrics, measuring
 from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage import client_module, open_store, place_of
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imported

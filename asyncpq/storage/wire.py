@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, StoreError, TransportError
+from asyncpq.records import NamedTuple
 from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
 from asyncpq.storage.limits import RetryableError
