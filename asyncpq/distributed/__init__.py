@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
-    from asyncpq.distributed.worker_sessions import named_error as named_error
     from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
     from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
     from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
@@ -87,7 +86,6 @@ _NAMES: Final = {
         "WorkerOptions",
         "WorkerSettings",
         "close_workers",
-        "named_error",
         "plan_again_hint",
         "refresh_hint",
         "run_on_worker",

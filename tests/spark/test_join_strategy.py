@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq.blocking
-from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.distributed.join_planning import KeyedRead
+from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.join_strategy import ChosenJoin, How, choose_join
 from asyncpq.spark.joins import explain_lookup_join, open_join
 from tests.spark import types_files
