@@ -1,4 +1,4 @@
-"""Scans, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
+"""Scans, joins, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
@@ -7,7 +7,8 @@ with rules of its own for columns and types, such as Spark, gives :func:`plan_ta
 The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
 ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
 steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
-tasks write and the planner commits.
+tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``).
+:func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles` follows a folder in batches.
 """
 
 from __future__ import annotations
