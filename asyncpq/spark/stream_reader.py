@@ -34,7 +34,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
             lake.target,
             max_age_s=options.max_file_age_s,
             skip_missing=options.conf.ignore_missing_files,
-            **lake.options,
+            **lake.options(options.conf),
         )
 
     def __getstate__(self) -> dict[str, Any]:
