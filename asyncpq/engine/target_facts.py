@@ -20,18 +20,18 @@ class UrlFacts(NamedTuple):
         many: it names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix, a bucket, a pattern, a local
             folder or a table. If False, it may name one file or a prefix without its slash: only the store knows.
         table_format: the format of the table whose metadata it names; None if it does not say.
-        is_local: it names a path of this host.
+        protocol: in lower case, such as "s3"; "file" for local files and paths.
     """
 
     many: bool
     table_format: Literal["iceberg"] | None
-    is_local: bool
+    protocol: str
 
 
 def url_facts(url: str) -> UrlFacts:
     """Return what the text of a url says about what it names. It looks whether a local path is a folder."""
     table_format: Literal["iceberg"] | None = "iceberg" if url.endswith(ICEBERG_METADATA) else None
-    return UrlFacts(_names_many(url), table_format, split_url(url)[0] == "file")
+    return UrlFacts(_names_many(url), table_format, split_url(url)[0])
 
 
 def default_index_url(prefix: str) -> str:

@@ -302,7 +302,7 @@ class _Chooser:
             whole_bytes=int(share * files.total_bytes),
             parallelism=parallelism,
             prices=files.prices,
-            is_local=url_facts(self.side.opened.state.url).is_local,
+            is_local=url_facts(self.side.opened.state.url).protocol == "file",
             row_s=0.0,
         )
         return _SPARK_START_S + costs.spark_s
