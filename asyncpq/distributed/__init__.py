@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
+    from asyncpq.distributed.engine_scans import STORED_OTHERWISE as STORED_OTHERWISE
+    from asyncpq.distributed.engine_scans import EngineRequests as EngineRequests
+    from asyncpq.distributed.engine_scans import EngineRules as EngineRules
+    from asyncpq.distributed.engine_scans import EngineScan as EngineScan
+    from asyncpq.distributed.footers import FooterFacts as FooterFacts
+    from asyncpq.distributed.footers import SchemaNode as SchemaNode
+    from asyncpq.distributed.footers import read_footers as read_footers
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
@@ -41,9 +48,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.scan_planning import plan_chunk as plan_chunk
     from asyncpq.distributed.scan_planning import plan_scan as plan_scan
     from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
-    from asyncpq.distributed.scan_tasks import PlanRequests as PlanRequests
     from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
-    from asyncpq.distributed.scan_tasks import check_planned_rows as check_planned_rows
     from asyncpq.distributed.scan_tasks import read_task as read_task
     from asyncpq.distributed.scan_tasks import task_data_files as task_data_files
     from asyncpq.distributed.worker_sessions import BatchStream as BatchStream
@@ -60,6 +65,8 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
+    "engine_scans": ("STORED_OTHERWISE", "EngineRequests", "EngineRules", "EngineScan"),
+    "footers": ("FooterFacts", "SchemaNode", "read_footers"),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
     "packing": ("MOST_VERSIONS",),
     "scan_planning": (
@@ -72,7 +79,7 @@ _NAMES: Final = {
         "plan_scan",
         "plan_tasks",
     ),
-    "scan_tasks": ("PlanRequests", "TaskScan", "check_planned_rows", "read_task", "task_data_files"),
+    "scan_tasks": ("TaskScan", "read_task", "task_data_files"),
     "worker_sessions": (
         "BatchStream",
         "WorkerOptions",

@@ -14,11 +14,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from asyncpq import DataFile, Dataset, Session, View, errors
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
-from asyncpq.distributed import refresh_hint
-from asyncpq.events import Operation
-from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.distributed import FooterFacts, read_footers, refresh_hint
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes, without_credentials
@@ -352,62 +349,25 @@ class _LakeOpener:
 
     # -- files ------------------------------------------------------------------------------------
 
-    async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FileMetadata, pa.Schema]:
+    async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FooterFacts, pa.Schema]:
         """Return the first file that can be read, its footer and its Arrow schema. The footer is usually cached."""
         state = self.state
-        for file in files:
-            try:
-                with refresh_hint(state.source.view is View.SNAPSHOT):
-                    opened = await OpenedFile.open(state.runtime, file, self.operation, tail_hint=state.url, scan=False)
-                await opened.close()
-                return file, opened.version.metadata, opened.schema
-            except errors.AsyncpqError as error:
-                if not state.skips and not state.leaves_out(error):
-                    raise
-        raise errors.ObjectNotFoundError(
-            "the dataset has no file that can be read: all were skipped",
-            url=state.url,
-            hint='Pass on_bad_file="raise" to see the first error.',
-        )
+        with refresh_hint(state.source.view is View.SNAPSHOT):
+            async with aclosing(read_footers(state, files, self.operation, first=True)) as footers:
+                first = await anext(footers)
+        return first.file, first.facts, first.schema
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
         """Merge the columns that Spark infers from each file, those of the first file first. Errors name the file."""
-        state, operation, conf = self.state, self.operation, self._conf
-        merged: StructType | None = None
+        merged = StructType([])
         seen: set[object] = set()
-
-        async def look(opened: OpenedFile) -> tuple[object, FileMetadata]:
-            metadata = opened.version.metadata
-            return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
-
-        def skip(number: int, part: Operation, error: errors.AsyncpqError) -> None:
-            operation.part_ended(part, error, number + 1)
-
-        opener = Opener(
-            runtime=state.runtime,
-            operation=operation,
-            rounds=operation.metrics.rounds,
-            tail_hint=state.url,
-            restarts=state.runtime.options.limits.max_restarts,
-            skip=skip if state.skips or state.skips_missing else None,
-            leaves_out=state.leaves_out,
-        )
-        async with aclosing(opener.files(enumerate(files), look)) as opened_files:
-            async for opened, (key, metadata) in opened_files:
-                await opened.close()
-                operation.part_ended(opened.operation, None, opened.number + 1)
-                if key in seen:
-                    continue
-                seen.add(key)
-                with errors.located(url=opened.version.url):
-                    struct = spark_schema(metadata, conf)
-                    merged = struct if merged is None else merged_schema([merged, struct], conf)
-        if merged is None:
-            raise errors.ObjectNotFoundError(
-                "the dataset has no file that can be read: all were skipped",
-                url=state.url,
-                hint='Pass on_bad_file="raise" to see the first error.',
-            )
+        async with aclosing(read_footers(self.state, files, self.operation)) as footers:
+            async for footer in footers:
+                key = footer.schema_bytes, footer.facts.key_values.get(ROW_METADATA_KEY)
+                if key not in seen:
+                    seen.add(key)
+                    with errors.located(url=footer.url):
+                        merged = merged_schema([merged, spark_schema(footer.facts, self._conf)], self._conf)
         return merged
 
     async def _type_partitions(self) -> None:
