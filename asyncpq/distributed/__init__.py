@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
-    from asyncpq.distributed.engine_scans import STORED_OTHERWISE as STORED_OTHERWISE
-    from asyncpq.distributed.engine_scans import EngineRequests as EngineRequests
     from asyncpq.distributed.engine_scans import EngineRules as EngineRules
     from asyncpq.distributed.engine_scans import EngineScan as EngineScan
     from asyncpq.distributed.footers import FooterFacts as FooterFacts
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
-    from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -65,10 +62,9 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
-    "engine_scans": ("STORED_OTHERWISE", "EngineRequests", "EngineRules", "EngineScan"),
+    "engine_scans": ("EngineRules", "EngineScan"),
     "footers": ("FooterFacts", "SchemaNode", "read_footers"),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
-    "packing": ("MOST_VERSIONS",),
     "scan_planning": (
         "PlannedChunk",
         "PlanningJobs",

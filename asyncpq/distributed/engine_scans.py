@@ -88,6 +88,11 @@ class EngineRules:
         """Return what the planner should know of a file with rows to read."""
         return frozenset()
 
+    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
+        """Return what makes the request for each file of a read by these rules. ``are_planned``: the files are those of
+        a plan, and one that lacks rows of its plan raises ObjectChangedError."""
+        return EngineRequests(state, request, self, are_planned=are_planned)
+
     # -- conditions -------------------------------------------------------------------------------
 
     def condition_on(self, where: Expression | None, schema: pa.Schema, own: pa.Schema) -> Expression | None:
@@ -379,7 +384,7 @@ class EngineScan(TaskScan):
         raise NotImplementedError
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
-        return EngineRequests(state, request, self.conf, are_planned=are_planned)
+        return self.conf.requests(state, request, are_planned=are_planned)
 
     def stream(
         self,

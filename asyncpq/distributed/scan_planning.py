@@ -9,6 +9,8 @@ a week ago. ``DataFile.pinned`` makes another version an error, not a reason to 
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -23,9 +25,11 @@ from asyncpq.datasets.footer_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.distributed.engine_scans import STORED_OTHERWISE
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
+from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns as columns_in
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
@@ -41,13 +45,16 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import one_table
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.storage.base import Validator
+from asyncpq.storage.base import RequestContext, Validator, listing_check
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import split_url
 from asyncpq.typing import Predicate
 
 #: Files of a sample, and the least number of files that are worth one.
 _SAMPLE: Final = 16
 _LEAST_SAMPLED: Final = 64
+#: Above so many files, their folder is listed to look at them again.
+_FEW_LISTINGS: Final = 32
 
 
 #: This process plans at most so many files if an engine offers jobs: a job takes about as long.
@@ -138,6 +145,35 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
     def num_bytes(self) -> int:
         """Approximate compressed bytes that tasks read."""
         return sum(piece.num_bytes for pieces in self.pieces for piece in pieces)
+
+    @property
+    def stored_alike(self) -> bool:
+        """Whether all files that tasks read certainly store the columns as the dataset has them."""
+        return not self.unopened and STORED_OTHERWISE not in self.facts
+
+    async def check_versions(self, session: Session, folder: str) -> None:
+        """Look at the files again, which are in the folder with the url ``folder``, before another reader than the
+        tasks reads them. They must be no more than ``packing.MOST_VERSIONS``.
+
+        Raises:
+            ObjectChangedError: a file does not have its planned version.
+        """
+        runtime, versions = session.runtime, self.versions
+        store, _ = await runtime.store(folder)
+        any_changed = listing_check(store)
+        if any_changed is not None and not await runtime.in_thread(partial(any_changed, versions.items())):
+            return
+        context = RequestContext(ReadMetrics(), purpose="list")
+        urls = versions if len(versions) <= _FEW_LISTINGS else [folder]
+        loop = asyncio.get_running_loop()
+        lists = await results_of([loop.create_task(store.list_objects(url, context=context)) for url in urls])
+        listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
+        for url, planned in versions.items():
+            found = listed.get(url)
+            if planned is None or found is None or not found.same_version(planned):
+                raise ObjectChangedError(
+                    "the file was replaced or deleted while the scan was planned", url=url, hint="Plan again."
+                )
 
     def encoded(self) -> list[bytes]:
         """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""

@@ -164,7 +164,8 @@ class ForeignCondition:
         return [*map(_test, self._atoms())]
 
     def _atoms(self) -> Iterator[Atom]:
-        return (part for part in atoms(self.expression) if isinstance(part, Atom))
+        parts: Iterator[Expression] = atoms(self.expression)
+        return (part for part in parts if isinstance(part, Atom))
 
     def at(self, now: dt.datetime, zoneless: Collection[str] = ()) -> ForeignCondition:
         """Return the condition with times relative to ``now()`` replaced by points in time. ``zoneless``: columns of
@@ -267,8 +268,9 @@ def _rows(atom: Atom, truth: analysis.Truth, column: ForeignColumn) -> Expressio
 
     wanted = analysis.result_values(atom, truth, analysis.ValueDomain(to_key, spark=True))
     if wanted.of_elements:
-        is_known = column.is_list and isinstance(wanted.values, analysis.Points)
-        return disjunction([Has(column.name, key) for key in wanted.values.keys]) if is_known else None
+        if not column.is_list or not isinstance(wanted.values, analysis.Points):
+            return None
+        return disjunction([Has(column.name, key) for key in wanted.values.keys])
     if column.is_list and wanted.values not in ((), analysis.EVERYTHING):
         return None  # whole lists are compared
     return _term(column, wanted)

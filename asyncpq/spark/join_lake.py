@@ -28,7 +28,7 @@ from asyncpq.options import MIB
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.spark.join_keys import KeyPredicate
-from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
 from asyncpq.spark.settings import SparkSettings
@@ -159,7 +159,7 @@ class KeyRequests:
     def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
         bounded = state.source.bounded if isinstance(state.source, _PinnedFiles) else frozenset()
         self._ask = ask
-        self._requests = SparkRequests(state, ask, conf)
+        self._requests = conf.requests(state, ask)
         self._has_bounds = ask.where is not None and bounded.issuperset(columns(ask.where))
 
     def accept(self, opened: OpenedFile) -> None:

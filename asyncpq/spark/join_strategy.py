@@ -46,7 +46,7 @@ from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, loc
 from asyncpq.spark.reads.lake_scan import lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.reads.reader_choice import reader_costs
+from asyncpq.spark.reads.reader_choice import ScanSize, reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
 from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings
@@ -336,17 +336,8 @@ class _Chooser:
     def _spark_s(self, num_files: int, total_bytes: int, prices: Prices, parallelism: int) -> float:
         """Return the seconds by Spark's join with files of ``total_bytes``."""
         share = len(self.side.right.names) / max(1, len(self.side.opened.names))
-        costs = reader_costs(
-            num_files=num_files,
-            num_splits=1,
-            num_bytes=0,
-            num_rows=0,
-            whole_bytes=int(share * total_bytes),
-            parallelism=parallelism,
-            prices=prices,
-            is_local=self._is_local,
-            row_s=0.0,
-        )
+        size = ScanSize(num_files=num_files, whole_bytes=int(share * total_bytes))
+        costs = reader_costs(size, parallelism=parallelism, store=None if self._is_local else prices)
         return _SPARK_START_S + costs.spark_s
 
     @property

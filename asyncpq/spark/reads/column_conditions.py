@@ -27,7 +27,7 @@ _PLAIN: Final = (bool, int, float, str, Decimal, bytes)
 
 
 def read_column(column: Column, conf: ReadConf | None = None) -> Expression:
-    """Return the predicate of a boolean column, in which ``Untranslated`` replaces parts that asyncpq cannot express."""
+    """Return the predicate of a boolean column; ``Untranslated`` replaces the parts that asyncpq cannot express."""
     made: Any = column
     if hasattr(type(made), "to_plan"):  # of Spark Connect
         node = _of_message(made.to_plan(None), conf or ReadConf())

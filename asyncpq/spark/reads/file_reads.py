@@ -17,14 +17,12 @@ from pyspark.sql.types import DataType
 from asyncpq import DataFile, Expression, View, errors
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.providers import FileProvider, FileSet
-from asyncpq.distributed import EngineRequests, file_sets
+from asyncpq.distributed import file_sets
 from asyncpq.events import Operation
 from asyncpq.expressions import columns, implied, simplify
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf
-
-SparkRequests = EngineRequests
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq import Expression, View
-from asyncpq.distributed import STORED_OTHERWISE, EngineScan, PlanningJobs, ScanTasks, plan_again_hint, plan_tasks
+from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_again_hint, plan_tasks
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.calendars import FileDates
@@ -106,7 +106,7 @@ def needs_jvm_zone(plan: LakePlan) -> bool:
 def is_stored_alike(plan: LakePlan) -> bool:
     """Return whether all files that tasks read certainly store the columns with the types of the lake, and today's
     calendar."""
-    return not plan.unopened and plan.facts.isdisjoint((HAS_OLD_DATES, STORED_OTHERWISE))
+    return plan.stored_alike and HAS_OLD_DATES not in plan.facts
 
 
 @lru_cache(maxsize=64)

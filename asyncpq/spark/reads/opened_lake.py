@@ -16,6 +16,7 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import FooterFacts, read_footers, refresh_hint
+from asyncpq.engine.target_facts import absolute_target, opens_table
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes, without_credentials
@@ -24,8 +25,6 @@ from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spa
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.special_types import has_variant, same_to_spark, struct_of, tells_more, with_untold
-from asyncpq.storage.urls import absolute
-from asyncpq.tables import catalog_of
 
 #: Planning uses the listing that opening made.
 _LISTING_AGE_S: Final = 60.0
@@ -49,8 +48,8 @@ class LakeTarget:
     def __post_init__(self) -> None:  # workers run in other folders, so paths become absolute
         target: Any = self.target
         target = [*map(with_three_slashes, target)] if isinstance(target, (list, tuple)) else with_three_slashes(target)
-        object.__setattr__(self, "target", absolute(target))
-        object.__setattr__(self, "index", absolute(self.index))
+        object.__setattr__(self, "target", absolute_target(target))
+        object.__setattr__(self, "index", absolute_target(self.index))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -120,7 +119,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     if conf.ignore_corrupt_files:
         target = replace(target, on_bad_file="skip")
     options = target.options
-    is_table = catalog_of(target.target, target.format, target.version) is not None
+    is_table = opens_table(target.target, target.format, target.version)
     if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await _opened(session, target, options, conf)

@@ -95,12 +95,13 @@ class Condition:
             return self._column
         resolved = self._resolved(self._columns(struct, conf))
         columns = _SparkColumns(LakeColumns(struct, None, conf), resolved)
-        return resolved.expressed(
+        column: Column = resolved.expressed(
             columns.test,
             constant=lambda value: F.lit(value).cast("boolean"),
             junction=lambda word, parts: reduce(operator.and_ if word == "and" else operator.or_, parts),
-            negated=operator.invert,
+            negated=lambda part: ~part,
         )
+        return column
 
     def times(self) -> set[dt.datetime]:
         """Return the wall-clock times, without a zone, in the condition, which may have to be compared with points

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
-from asyncpq.decoding.arrow import validity
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
 
@@ -73,7 +72,7 @@ def spatial_values(dtype: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array]
     def convert(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary(), safe=False)
         children = [pa.repeat(srid, len(array)), values.fill_null(b"")]
-        return pa.Array.from_buffers(arrow, len(array), [validity(values)], values.null_count, 0, children)
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=values.is_null())
 
     return convert
 
