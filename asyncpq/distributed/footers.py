@@ -202,7 +202,10 @@ async def read_footers(
         """Do nothing: the footer is there."""
 
     def skip(number: int, part: Operation, error: AsyncpqError) -> None:
-        operation.part_ended(part, error, None if first else number + 1)
+        if first:
+            operation.metrics.add_part(part.metrics)
+        else:
+            operation.part_ended(part, error, number + 1)
 
     opener = Opener(
         runtime=state.runtime,
@@ -219,7 +222,10 @@ async def read_footers(
     async with aclosing(opener.files(enumerate(files), look)) as opened_files:
         async for opened, _ in opened_files:
             await opened.close()
-            operation.part_ended(opened.operation, None, None if first else opened.number + 1)
+            if first:
+                operation.metrics.add_part(opened.operation.metrics)
+            else:
+                operation.part_ended(opened.operation, None, opened.number + 1)
             num_read += 1
             metadata = opened.version.metadata
             yield ReadFooter(opened.file, opened.version.url, FooterFacts(metadata), opened.schema, opened.schema_bytes)

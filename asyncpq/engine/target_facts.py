@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from asyncpq.storage.urls import ICEBERG_METADATA, absolute, local_path, names_bucket, safe_url, split_url
 from asyncpq.typing import TableVersion
 
-__all__ = ["UrlFacts", "absolute_target", "default_index_url", "opens_table", "safe_url", "url_facts"]
+if TYPE_CHECKING:
+    from asyncpq.datasets.partitioning import Partitioning
+
+__all__ = [
+    "UrlFacts",
+    "absolute_target",
+    "default_index_url",
+    "hive_ignoring_case",
+    "opens_table",
+    "safe_url",
+    "url_facts",
+]
 
 
 class UrlFacts:
@@ -82,3 +93,12 @@ def default_index_url(prefix: str) -> str:
     from asyncpq.datasets.listing import INDEX_FOLDER  # the command line needs it for nothing else
 
     return f"{prefix.rstrip('/')}/{INDEX_FOLDER}"
+
+
+def hive_ignoring_case() -> Partitioning:
+    """Return a value for ``partitioning=`` of :meth:`asyncpq.Session.open_dataset`, for engines whose column names
+    ignore case, such as Spark and Hive: "hive", with ``P=1/`` and ``p=2/`` as values of one column. The column has the
+    spelling of the first path."""
+    from asyncpq.datasets.partitioning import Partitioning  # the command line needs none of it
+
+    return Partitioning(ignore_case=True)

@@ -70,9 +70,14 @@ class DatasetOptions:
         """Whether bad files (damaged, unreadable or with other columns) are left out instead of raising an error."""
         return self.on_bad_file == "skip"
 
+    def _is_given(self, name: str) -> bool:
+        """Return whether the caller set an option. A rule for the names of folders is a door's, not the caller's."""
+        value = getattr(self, name)
+        return value != getattr(_DEFAULTS, name) and not isinstance(value, Partitioning)
+
     def refuse(self, why: str, *names: str) -> None:
         """Raise InvalidOptionError with the message ``why`` if an option of ``names`` differs from its default."""
-        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
+        given = [name for name in names if self._is_given(name)]
         if given:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 

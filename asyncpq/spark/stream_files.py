@@ -333,7 +333,9 @@ class IndexStream:
 
     async def _open(self, session: Session) -> OpenIndex:
         """Open the index at its newest snapshot."""
-        dataset = await session.open_dataset(self._options.lake.target, **self._options.lake.options)
+        dataset = await session.open_dataset(
+            self._options.lake.target, **self._options.lake.options(self._options.conf)
+        )
         source = dataset.state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
@@ -359,7 +361,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     if listing.table is not None and lake.format != "parquet":
         raise listing.table.error(safe_url(target.url))
     if listing.has_index and target.pattern is None:  # an index whose first build has not ended is not used
-        dataset = await session.open_dataset(lake.target, **lake.options)
+        dataset = await session.open_dataset(lake.target, **lake.options(options.conf))
         return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
     return ListedStream if listing.files else None
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.engine.target_facts import absolute_target, default_index_url, opens_table, url_facts
+from asyncpq.engine.target_facts import absolute_target, default_index_url, hive_ignoring_case, opens_table, url_facts
 from asyncpq.testing import ObjectServer
 from tests.reads import parquet
 
@@ -85,3 +85,17 @@ async def test_an_empty_bucket_has_nothing(url: str) -> None:
         async with asyncpq.Session(server.storage_options) as session:
             with pytest.raises(asyncpq.ObjectNotFoundError, match="nothing is at the dataset's url"):
                 await session.open_dataset(url)
+
+
+async def test_folders_whose_names_ignore_case_prune_as_one_column(tmp_path: Path) -> None:
+    for number, folder in enumerate(("P=1", "p=2", "p=1")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{number}.parquet").write_bytes(parquet(pa.table({"id": [number]})))
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path), partitioning=hive_ignoring_case())  # type: ignore[arg-type]
+        assert dataset.schema == pa.schema([("id", pa.int64()), ("P", pa.int32())])
+        for value, expected in ((1, [0, 2]), (2, [1]), (3, [])):
+            table = await dataset.read(where=[("P", "=", value)])
+            assert sorted(table.column("id").to_pylist()) == expected
+        plan = await dataset.plan(where=[("P", "=", 2)])
+        assert [item.url for item in plan.files] == [f"{tmp_path}/p=2/1.parquet"]

@@ -12,6 +12,7 @@ from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import PartitionError
 from asyncpq.events import Operation
 from asyncpq.scan.request import ScanRequest
+from asyncpq.spark.types.read_conf import ReadConf
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -53,17 +54,17 @@ class ChosenFiles:
         return found._replace(files=[file for file in found.files if self._reads(file)])
 
 
-def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[DataFile], bool]:
+def read_by_spark(files: Sequence[DataFile], root: str | None, conf: ReadConf) -> Callable[[DataFile], bool]:
     """Return a function that says whether Spark reads a file. Spark reads files that are not empty; if the folder
     ``root`` has partition folders, only files in these. ``root`` is None for patterns and lists of files.
 
     Raises PartitionError, as Spark does, if the folders of two files have different partition columns, or a column in
-    them has no name.
+    them has no name. Names are compared with Spark's case sensitivity.
     """
 
     def columns_in(file: DataFile) -> tuple[str, ...]:
         folders = [] if root is None else file.url[len(root) :].split("/")[:-1]
-        return tuple([unquote(folder.partition("=")[0]) for folder in folders if "=" in folder])
+        return tuple([conf.key(unquote(folder.partition("=")[0])) for folder in folders if "=" in folder])
 
     firsts: dict[tuple[str, ...], DataFile] = {}
     for file in files:
@@ -79,12 +80,6 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
     outside = firsts.pop((), None)
     if len(firsts) > 1:
         one, other, *_ = ("/".join(names) for names in firsts)
-        if len({tuple(map(str.lower, names)) for names in firsts}) == 1:
-            raise PartitionError(
-                f"the names of partition columns in folders differ in case, {one} and {other}; Spark reads them as one",
-                url=[*firsts.values()][1].url,
-                hint="Rename the folders, or read each of them by itself.",
-            )
         raise PartitionError(
             f"the files are in folders of different partition columns, {one} and {other} (Spark:"
             " CONFLICTING_PARTITION_COLUMN_NAMES)",

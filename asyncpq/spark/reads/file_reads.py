@@ -109,7 +109,7 @@ class SparkFiles:
     def _typed(self, file: DataFile) -> DataFile:
         folder = file.url.rpartition("/")[0]
         if self.types is not None and folder not in self._values:
-            texts = _path_texts(file, self._dtypes, hive=self.types.hive)
+            texts = _path_texts(file, self._dtypes, self._conf, hive=self.types.hive)
             scalars = {
                 name: partition_scalar(texts.get(name), dtype, self._conf) for name, dtype in self._dtypes.items()
             }
@@ -145,29 +145,33 @@ async def all_files(state: DatasetState, operation: Operation) -> AsyncGenerator
             yield found.files
 
 
-def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
+def texts_in_paths(
+    files: Sequence[DataFile], names: Collection[str], conf: ReadConf, *, hive: bool
+) -> dict[str, set[str | None]]:
     """Return the texts of each partition column in all paths, with their ``%xx`` escapes. With ``hive``, texts are
     parsed from ``key=value`` folders; otherwise they are asyncpq's partition values."""
     folders = {file.url.rpartition("/")[0]: file for file in files}
     texts: dict[str, set[str | None]] = {name: set() for name in names}
     for file in folders.values():
-        for name, text in _path_texts(file, names, hive=hive).items():
+        for name, text in _path_texts(file, names, conf, hive=hive).items():
             texts[name].add(text)
     return texts
 
 
-def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[str, str | None]:
+def _path_texts(file: DataFile, names: Collection[str], conf: ReadConf, *, hive: bool) -> dict[str, str | None]:
     if not hive:
         values = ((name, file.partition.get(name)) for name in names)
         return {name: None if text is None else text.replace("%", "%25") for name, text in values}
     texts: dict[str, str | None] = {}
+    by_key = {conf.key(name): name for name in names}
     for segment in reversed(file.url.split("/")[:-1]):  # folders above the dataset's root may repeat a name
         key, equals, text = segment.partition("=")
-        name = unquote(key) if equals else ""
-        if name in names and name in file.partition and name not in texts:
-            if unescaped(key) != name:
+        spelled = unquote(key) if equals else ""
+        name = by_key.get(conf.key(spelled), "")
+        if name in file.partition and name not in texts:
+            if unescaped(key) != spelled:
                 raise errors.UnsupportedFeatureError(
-                    f"from the folder {segment!r}, Spark reads the column name {unescaped(key)!r}, asyncpq {name!r}",
+                    f"from the folder {segment!r}, Spark reads the column name {unescaped(key)!r}, asyncpq {spelled!r}",
                     column=name,
                     hint="Rename the folder, or read it with spark.read.parquet.",
                 )

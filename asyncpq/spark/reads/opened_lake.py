@@ -16,7 +16,7 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import FooterFacts, read_footers, refresh_hint
-from asyncpq.engine.target_facts import absolute_target, opens_table
+from asyncpq.engine.target_facts import absolute_target, hive_ignoring_case, opens_table
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes, without_credentials
@@ -51,11 +51,13 @@ class LakeTarget:
         object.__setattr__(self, "target", absolute_target(target))
         object.__setattr__(self, "index", absolute_target(self.index))
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of :meth:`asyncpq.Session.open_dataset`."""
+    def options(self, conf: ReadConf) -> dict[str, Any]:
+        """Return keyword arguments of :meth:`asyncpq.Session.open_dataset`."""
         names = {item.name for item in fields(self)} - {"target", "schema"}
-        return {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in names}
+        if self.partitioning == "hive" and not conf.case_sensitive:
+            options["partitioning"] = hive_ignoring_case()
+        return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +238,19 @@ class _LakeOpener:
         if view is View.LISTED:
             place = parse_target(target.target)
             is_folder = place.urls is None and place.pattern is None and target.partitioning == "hive"
-            self._choose(read_by_spark(files, place.folder if is_folder else None))
+            self._choose(read_by_spark(files, place.folder if is_folder else None, self._conf))
             files = [file for file in files if self._reads(file)]
         if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
             return _struct_of_none(self.state.columns.schema, self._conf)
         file, metadata, first = await self._first_file(files)
         self.partitions = tuple(file.partition)
+        if len({*map(self._conf.key, self.partitions)}) < len(self.partitions):
+            raise errors.PartitionError(
+                f"the index has the partition columns {', '.join(self.partitions)}, of which some differ only in case;"
+                " Spark reads them as one",
+                url=self.state.url,
+                hint='Pass view="listed" to read the folders, or rename them and build the index again.',
+            )
         if self.partitions and target.partition_types is None:
             await self._type_partitions()
         self._refuses = spark_refuses(metadata)
@@ -379,7 +388,7 @@ class _LakeOpener:
         if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
             texts = {name: pa.string() for name in self.partitions}
-            options = {**self._target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
+            options = {**self._target.options(conf), "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
             if is_indexed:
                 options["index"] = False
             dataset = await self._session.open_dataset(self._target.target, **options)
@@ -393,7 +402,7 @@ class _LakeOpener:
             names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
             if not hive:
                 names = [name for name in names if pa.types.is_string(schema.field(name).type)]
-            for name, values_of_set in texts_in_paths(files, names, hive=hive).items():
+            for name, values_of_set in texts_in_paths(files, names, conf, hive=hive).items():
                 texts_of.setdefault(name, set()).update(values_of_set)
         for name, all_texts in texts_of.items():
             at = schema.get_field_index(name)
