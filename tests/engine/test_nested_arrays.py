@@ -56,7 +56,13 @@ def test_variants() -> None:
     got = variant_conversion(plain.type, target)(plain)
     got.validate(full=True)
     assert got.to_pylist() == [{"value": b"v", "metadata": b"m"}, None]
-    shredded = pa.array([{"metadata": b"\x01\0\0", "value": None, "typed_value": 1}, None, {"value": b"\x0c\x01"}])
+    shredded = pa.array(
+        [
+            {"metadata": b"\x01\0\0", "value": None, "typed_value": 1},
+            None,
+            {"metadata": b"\x01\0\0", "value": b"\x0c\x02"},
+        ]
+    )
     one, none, _ = variant_conversion(shredded.type, target)(shredded).to_pylist()
     assert (one, none) == ({"value": b"\x0c\x01", "metadata": b"\x01\0\0"}, None)
 

@@ -120,7 +120,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     """
     if conf.ignore_corrupt_files:
         target = replace(target, on_bad_file="skip")
-    options = target.options
+    options = target.options(conf)
     is_table = opens_table(target.target, target.format, target.version)
     if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
