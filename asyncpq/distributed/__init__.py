@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
+    from asyncpq.distributed.lake_writes import ZOrder as ZOrder
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
@@ -64,7 +65,7 @@ _NAMES: Final = {
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
     "engine_scans": ("EngineRules", "EngineScan"),
     "footers": ("FooterFacts", "SchemaNode", "read_footers"),
-    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
+    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
     "scan_planning": (
         "PlannedChunk",
         "PlanningJobs",

@@ -41,6 +41,7 @@ from asyncpq.writing.file_layout import WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
 from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
 from asyncpq.writing.lake_commit import BEGUN, Publish, discard_job, is_uncommitted, job_folder, publish_plain
+from asyncpq.writing.z_order import ZOrder as ZOrder
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -34,6 +34,7 @@ from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
+from asyncpq.spark.keywords import BuildKeywords, SettingKeywords, TableKeywords, split_settings
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 
 if TYPE_CHECKING:
@@ -85,13 +86,7 @@ def build_index(
     *,
     at: object = None,
     building: BuildOptions = _BUILDING,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
-    schema: pa.Schema | None = None,
-    schema_policy: Literal["strict", "permissive"] = "strict",
-    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    **settings: Any,
+    **options: Unpack[BuildKeywords],
 ) -> BuiltIndex:
     """Build an index as :meth:`asyncpq.Session.build_index` does. Spark's executors read, sort and write.
 
@@ -102,23 +97,18 @@ def build_index(
             ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; the driver writes one
             that has no url, within its memory.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the driver.
-        settings: :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
+        options: those of :meth:`asyncpq.Session.build_index`; and attributes of
+            :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
+        InvalidOptionError: there is no such option.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
+    of_files, settings = split_settings(options, BuildKeywords)
     call = _BuildCall(spark, at, settings)
     refuse_secrets("target", target)
-    options: Any = {
-        "format": format,
-        "version": version,
-        "schema": schema,
-        "schema_policy": schema_policy,
-        "partitioning": partitioning,
-        "partition_types": partition_types,
-    }
     given: Any = target, kinds, call.steps, call.settings
-    return call.build(lambda session: build_in_steps(session, *given, at=call.at, building=building, **options))
+    return call.build(lambda session: build_in_steps(session, *given, at=call.at, building=building, **of_files))
 
 
 def refresh_index(
@@ -127,25 +117,23 @@ def refresh_index(
     *,
     files: Sequence[str] | None = None,
     table: object = None,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
     building: BuildOptions = _BUILDING,
-    **settings: Any,
+    **options: Unpack[TableKeywords],
 ) -> BuiltIndex:
     """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does. Spark's executors read the new files.
 
     Args:
-        at, building, settings: as in :func:`build_index`.
+        at, building: as in :func:`build_index`.
         files: urls of files that are new, replaced or deleted; None: all files are compared.
-        table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        table: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        options: ``format`` and ``version`` of the table; and attributes of
+            :class:`asyncpq.spark.settings.SparkSettings`.
     """
+    of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
-    of_table: Any = {"table": table, "format": format, "version": version}
-    return call.build(
-        lambda session: refresh_in_steps(
-            session, call.at, call.steps, call.settings, files=files, building=building, **of_table
-        )
-    )
+    given: Any = call.at, call.steps, call.settings
+    of_table |= {"table": table, "files": files, "building": building}
+    return call.build(lambda session: refresh_in_steps(session, *given, **of_table))
 
 
 def verify_index(
@@ -156,23 +144,29 @@ def verify_index(
     rows: int = 100,
     seed: int | None = None,
     table: object = None,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
-    **settings: Any,
+    **options: Unpack[TableKeywords],
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample.
+
+    ``table`` and ``options`` are those of :func:`refresh_index`.
+    """
+    of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
-    of_table: Any = {"table": table, "format": format, "version": version}
 
     async def work(session: Session) -> Verified:
-        index = await session.open_index(call.at, **of_table)
+        index = await session.open_index(call.at, table=cast(Any, table), **of_table)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
     return run_on_worker(call.settings, work)
 
 
 def vacuum(
-    spark: SparkSession, at: object, *, keep: int | None = None, older_than: timedelta | None = None, **settings: Any
+    spark: SparkSession,
+    at: object,
+    *,
+    keep: int | None = None,
+    older_than: timedelta | None = None,
+    **settings: Unpack[SettingKeywords],
 ) -> Vacuumed:
     """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 

@@ -45,7 +45,7 @@ from asyncpq.typing import DatasetTarget, Predicate
 from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places
 from asyncpq.writing.file_writer import folder_url, write_files
 from asyncpq.writing.lake_commit import Publish, check_target, discard_job, is_uncommitted, job_folder, publish_plain
-from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
+from asyncpq.writing.z_order import ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
 _INDEX: Final = pa.int32()
@@ -104,8 +104,8 @@ class RowOrder:
                 "no column to sort by is named",
                 hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
             )
-        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
+        if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
             raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
@@ -276,7 +276,7 @@ class _Rewrite:
             return None
         schema, chance = _writable(output_schema(self.dataset.schema, list(names), (), ())), random.Random(7)
         total = await self.dataset.count(self.where)
-        share = min(1.0, SAMPLE_ROWS / max(1, total))
+        share = min(1.0, ZOrder.SAMPLE_ROWS / max(1, total))
         samples: list[list[pa.Array]] = [[] for _ in names]
         sampled = RowOrder(schema, (), names)
         async with self.dataset.scan(list(names), self.where) as scan:
