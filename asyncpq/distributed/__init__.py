@@ -16,22 +16,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.distributed.build_steps import FILES_NUMBER as FILES_NUMBER
     from asyncpq.distributed.build_steps import CollectFiles as CollectFiles
     from asyncpq.distributed.build_steps import CutPieces as CutPieces
     from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
-    from asyncpq.distributed.build_steps import count_of as count_of
     from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
     from asyncpq.distributed.build_tasks import BuildTask as BuildTask
     from asyncpq.distributed.build_tasks import Collecting as Collecting
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
+    from asyncpq.distributed.engine_files import EngineDataset as EngineDataset
+    from asyncpq.distributed.engine_files import EngineFiles as EngineFiles
     from asyncpq.distributed.engine_scans import EngineRules as EngineRules
     from asyncpq.distributed.engine_scans import EngineScan as EngineScan
     from asyncpq.distributed.footers import FooterFacts as FooterFacts
     from asyncpq.distributed.footers import SchemaNode as SchemaNode
-    from asyncpq.distributed.footers import read_footers as read_footers
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
     from asyncpq.distributed.scan_planning import ScanTasks as ScanTasks
-    from asyncpq.distributed.scan_planning import file_sets as file_sets
-    from asyncpq.distributed.scan_planning import plan_chunk as plan_chunk
     from asyncpq.distributed.scan_planning import plan_scan as plan_scan
     from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
     from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
@@ -61,21 +58,13 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
 
 _NAMES: Final = {
-    "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
+    "build_steps": ("CollectFiles", "CutPieces", "WriteSegments"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
+    "engine_files": ("EngineDataset", "EngineFiles"),
     "engine_scans": ("EngineRules", "EngineScan"),
-    "footers": ("FooterFacts", "SchemaNode", "read_footers"),
+    "footers": ("FooterFacts", "SchemaNode"),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
-    "scan_planning": (
-        "PlannedChunk",
-        "PlanningJobs",
-        "ScanTask",
-        "ScanTasks",
-        "file_sets",
-        "plan_chunk",
-        "plan_scan",
-        "plan_tasks",
-    ),
+    "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
     "scan_tasks": ("TaskScan", "read_task", "task_data_files"),
     "worker_sessions": (
         "BatchStream",

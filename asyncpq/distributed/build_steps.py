@@ -43,8 +43,6 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.storage.threads import call_each
 
-#: Number of the index table "files", the first one.
-FILES_NUMBER: Final = 0
 _PIECE_BYTES: Final = 512 * KIB
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -78,6 +76,8 @@ class CollectFiles:
     """A step that reads the files of tasks and yields their index rows as pieces."""
 
     output: ClassVar[pa.Schema] = PIECES
+    #: Number of the index table "files", the first one.
+    FILES_NUMBER: ClassVar[int] = 0
 
     settings: WorkerSettings
     wanted: IndexSpec
@@ -135,8 +135,8 @@ async def _pieces(
     files = [batch async for batch in await rows_of_parts.batches(FILES)]
     digest = hashlib.sha256(repr([batch.to_pylist() for batch in files]).encode()).digest()[:16]
     for batch in files:
-        yield _piece(task, FILES_NUMBER, digest, pa.Table.from_batches([batch]))
-    for number, index_table in enumerate(index_tables[FILES_NUMBER + 1 :], FILES_NUMBER + 1):
+        yield _piece(task, CollectFiles.FILES_NUMBER, digest, pa.Table.from_batches([batch]))
+    for number, index_table in enumerate(index_tables[CollectFiles.FILES_NUMBER + 1 :], CollectFiles.FILES_NUMBER + 1):
         pending: list[pa.RecordBatch] = []
         num_bytes = 0
         async for batch in await rows_of_parts.batches(index_table):

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import Final, Generic, Protocol, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -24,7 +24,8 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.footer_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.datasets.providers import FileSet, GivenFiles
+from asyncpq.distributed.engine_files import SET_FILES, file_sets
 from asyncpq.distributed.engine_scans import STORED_OTHERWISE
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
@@ -59,8 +60,7 @@ _FEW_LISTINGS: Final = 32
 
 #: This process plans at most so many files if an engine offers jobs: a job takes about as long.
 MOST_PLANNED_HERE: Final = 4096
-#: Files in one set of an index's; and candidates that are gathered from the sets before they are planned.
-SET_FILES: Final = 16_384
+#: Candidates that are gathered from the sets of an index before they are planned.
 GATHERED_FILES: Final = SET_FILES
 
 S = TypeVar("S", bound=TaskScan)
@@ -195,9 +195,52 @@ class PlannedChunk:
     facts: frozenset[str]
     metrics: ReadMetrics
 
+    @classmethod
+    async def of(
+        cls,
+        scan: TaskScan,
+        files: Sequence[DataFile],
+        session: Session,
+        *,
+        skips: bool,
+        num_files: int,
+        task_bytes: int,
+    ) -> Self:
+        """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
+
+        Args:
+            skips: leave out bad files.
+            num_files: files of the whole plan, which tell how large the pieces may be.
+            task_bytes: as in :func:`plan_tasks`.
+        """
+        state = replace(scan, skips=skips).state(session.runtime, files)
+        state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
+        request = ScanRequest(columns=scan.columns, where=scan.where)
+        operation = session.runtime.operation("plan", scan.url)
+        requests = scan.requests(state, request)
+        variants = None if scan.fields is None else FieldVariants(scan.variants)
+        planned: list[PlannedFile] = []
+        with operation:
+            found = DatasetFiles(state, request, operation, scan=True, requests=requests)
+            look = partial(plan_opened, requests, variants, task_bytes)
+            async with aclosing(found.described(look)) as described:
+                async for parts in described:
+                    planned += parts
+        # the other files match as often as these
+        packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
+        pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
+        return cls(
+            pieces=tuple([piece.encoded() for piece in pieces]),
+            versions={file.url: file.validator for file in planned},
+            num_rows=sum(file.num_rows for file in planned),
+            learnt=state.known.learnt,
+            facts=requests.facts,
+            metrics=_sent(operation.metrics),
+        )
+
 
 class PlanningJobs(Protocol):
-    """Lets workers plan very many files, with :func:`plan_chunk`."""
+    """Lets workers plan very many files, with :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
         """Yield what each worker planned, of consecutive files, in the order of ``files``. ``skips``: leave out bad
@@ -303,37 +346,6 @@ async def plan_tasks(
     )
 
 
-async def plan_chunk(
-    scan: TaskScan, files: Sequence[DataFile], session: Session, *, skips: bool, num_files: int, task_bytes: int
-) -> PlannedChunk:
-    """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. ``num_files``: files of the whole
-    plan, which tell how large the pieces may be."""
-    state = replace(scan, skips=skips).state(session.runtime, files)
-    state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
-    request = ScanRequest(columns=scan.columns, where=scan.where)
-    operation = session.runtime.operation("plan", scan.url)
-    requests = scan.requests(state, request)
-    variants = None if scan.fields is None else FieldVariants(scan.variants)
-    planned: list[PlannedFile] = []
-    with operation:
-        found = DatasetFiles(state, request, operation, scan=True, requests=requests)
-        look = partial(plan_opened, requests, variants, task_bytes)
-        async with aclosing(found.described(look)) as described:
-            async for parts in described:
-                planned += parts
-    # the other files match as often as these
-    packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
-    pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
-    return PlannedChunk(
-        pieces=tuple([piece.encoded() for piece in pieces]),
-        versions={file.url: file.validator for file in planned},
-        num_rows=sum(file.num_rows for file in planned),
-        learnt=state.known.learnt,
-        facts=requests.facts,
-        metrics=_sent(operation.metrics),
-    )
-
-
 def _sent(metrics: ReadMetrics) -> ReadMetrics:
     """Return a copy of a worker's metrics with the counts that the planner adds to its own, without counts of files,
     which the planner has made already."""
@@ -351,26 +363,6 @@ def is_planned_by_workers(file: DataFile) -> bool:
         and file.unreadable is None
         and (file.entry is None or file.entry.known is None)
     )
-
-
-@runtime_checkable
-class _InSets(Protocol):
-    """A provider that can give its files in sets."""
-
-    def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]: ...
-
-
-async def file_sets(
-    source: FileProvider, request: ScanRequest, operation: Operation, most_files: int | None = None
-) -> AsyncGenerator[FileSet]:
-    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
-    very many (``most_files`` in a set, or ``SET_FILES``)."""
-    if not isinstance(source, _InSets):
-        yield await source.files(request, operation)
-        return
-    async with aclosing(source.sets(request, operation, most_files=most_files or SET_FILES)) as sets:
-        async for found in sets:
-            yield found
 
 
 class _FilePlanner:

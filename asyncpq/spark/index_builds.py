@@ -19,13 +19,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq import Session
 from asyncpq.distributed import (
-    FILES_NUMBER,
     CollectFiles,
     Collecting,
     CutPieces,
     WriteSegments,
     build_in_steps,
-    count_of,
     refresh_in_steps,
     run_on_worker,
     vacuum_lake,
@@ -249,14 +247,14 @@ class SparkSteps:
 
     def _pieces(self) -> pa.Table:
         self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
-        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
+        payload = sf.when(sf.col("part") == CollectFiles.FILES_NUMBER, sf.col("payload")).alias("payload")
         return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 
     def _written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
-            rows = self._others(*cutting.input).coalesce(count_of(num_bytes, _CUT_BYTES))
+            rows = self._others(*cutting.input).coalesce(max(1, -(-num_bytes // _CUT_BYTES)))
             moved = _mapped(rows, cutting)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
             return _answer(_mapped(bins, writing))
@@ -268,7 +266,7 @@ class SparkSteps:
 
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
-        return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
+        return self._rows.where(sf.col("part") != CollectFiles.FILES_NUMBER).select(*columns)
 
     def _collected(self) -> DataFrame:
         if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:

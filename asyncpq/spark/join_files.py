@@ -19,11 +19,11 @@ from typing import Final
 import pyarrow as pa
 
 from asyncpq import DataFile, Session, View
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles
 from asyncpq.datasets.model import IndexEntry
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
-from asyncpq.distributed import BatchStream, batches_on_worker, refresh_hint
+from asyncpq.distributed import BatchStream, EngineDataset, batches_on_worker, refresh_hint
 from asyncpq.objects.prices import Prices
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.join_keys import KeyPredicate
@@ -126,7 +126,7 @@ async def _planned(opened: OpenLake, files: Sequence[DataFile], request: ScanReq
             return {url: num_bytes async for url, num_bytes in sizes}
 
 
-def given_state(state: DatasetState, files: Sequence[DataFile]) -> DatasetState:
+def given_state(state: EngineDataset, files: Sequence[DataFile]) -> EngineDataset:
     """Return the dataset with only these files."""
     source = GivenFiles(files, view=state.source.view, description=state.source.description)
     return replace(state, source=source)
