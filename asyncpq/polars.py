@@ -41,7 +41,7 @@ from asyncpq.errors import UsageError, install_hint
 from asyncpq.options import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
-    from asyncpq.typing import IndexChoice
+    import asyncpq.typing
 
 try:
     import polars as pl
@@ -73,7 +73,7 @@ _PRUNED: Final = (pl.String, pl.Binary, pl.Boolean, pl.Date, pl.Datetime, pl.Tim
 def scan(
     target: SourceTarget,
     *,
-    index: IndexChoice = None,
+    index: asyncpq.typing.IndexChoice = None,
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> pl.LazyFrame:

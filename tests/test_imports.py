@@ -45,7 +45,7 @@ DOORS = {
     "pickle": {
         "distributed/worker_sessions.py",
         "distributed/build_steps.py",
-        "spark/join_files.py",
+        "distributed/join_planning.py",
         "spark/reads/planning_tasks.py",
     },
 }

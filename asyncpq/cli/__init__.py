@@ -4,7 +4,7 @@ A command comes in; tables, documents, progress and pages go out. ``command_tabl
 commands has a module, which is loaded when one of them runs. ``parameters.py`` reads command lines that are complete
 and right; ``commands.py`` gives all others to typer, which takes long to load. ``help_page.py`` writes the first page
 of the help. ``session_arguments.py`` makes the session of a command from the options that all commands share,
-and opens the file or dataset at a url. ``arguments.py`` parses columns and keys. ``running.py`` runs a command and
+``url_targets.py`` opens what a url names. ``arguments.py`` parses columns and keys. ``running.py`` runs a command and
 turns an error into one line and an exit code. ``rows.py`` writes rows, ``output.py`` documents.
 """
 

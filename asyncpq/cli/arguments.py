@@ -1,4 +1,4 @@
-"""The arguments for columns and keys: values of keys get the types of their columns, and shells complete names.
+"""The arguments for columns, keys and conditions: keys get the types of their columns, and shells complete names.
 
 Names are completed from the footer of the file or dataset that the command line names.
 """
@@ -6,6 +6,7 @@ Names are completed from the footer of the file or dataset that the command line
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -36,10 +37,11 @@ def _columns(url: str | None) -> list[str]:
         return []
     import asyncio
 
-    from asyncpq.cli.session_arguments import SessionArguments, opened
+    from asyncpq.cli.session_arguments import SessionArguments
+    from asyncpq.cli.url_targets import Source, opened
 
     async def names() -> list[str]:
-        async with SessionArguments().session() as session, opened(session, url) as target:
+        async with SessionArguments().session() as session, opened(session, Source(url)) as target:
             return list(target.schema.names)
 
     try:
@@ -78,6 +80,23 @@ Columns = Annotated[
         completes=complete_columns,
     ),
 ]
+
+Where = Annotated[
+    str | None,
+    Option(
+        "--where", metavar="SQL", help="The condition after WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
+    ),
+]
+Limit = Annotated[int | None, Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """The rows that a command reads: the first that match a condition."""
+
+    columns: Columns = None
+    where: Where = None
+    limit: Limit = None
 
 
 def parse_columns(text: str | None) -> list[str] | None:

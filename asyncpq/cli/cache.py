@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from asyncpq.cli.inspect import Format, ReportFormat
-from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
 from asyncpq.cli.parameters import Group, Option
 from asyncpq.cli.running import run
 from asyncpq.engine.caches import CacheEntries, cache_entries

@@ -13,7 +13,7 @@ PANELS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Read rows": (
         ("query", "reads", "Read the rows that match a condition."),
         ("lookup", "reads", "Read the rows with the given keys."),
-        ("head", "quick_looks", "Show the first rows; no more is read than these need."),
+        ("head", "reads", "Show the first rows; no more is read than these need."),
         ("take", "reads", "Read rows of one file by their numbers, in the order given."),
         ("count", "reads", "Count the rows that match a condition; without one, from metadata alone."),
         (
@@ -28,8 +28,8 @@ PANELS: dict[str, tuple[tuple[str, str, str], ...]] = {
             "inspect",
             "Show schema, row groups, pages, indexes, Bloom filters, encodings, codecs, sizes, writer and order.",
         ),
-        ("schema", "quick_looks", "Show the columns and their types."),
-        ("meta", "quick_looks", "Show a file's footer: writer, key-value metadata, row groups, column chunks."),
+        ("schema", "inspect", "Show the columns and their types."),
+        ("meta", "inspect", "Show a file's footer: writer, key-value metadata, row groups, column chunks."),
         (
             "lint",
             "lint_command",

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Final
 
 from asyncpq import Session
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
-from asyncpq.cli.inspect import Format, ReportFormat
-from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
 from asyncpq.cli.parameters import Argument, Group, Option
 from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any_reader
-from asyncpq.cli.session_arguments import open_existing_index, with_session
-from asyncpq.cli.tables import target_of
+from asyncpq.cli.session_arguments import with_session
+from asyncpq.cli.url_targets import open_existing_index, target_of
 from asyncpq.engine.work import watched
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet

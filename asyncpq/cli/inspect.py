@@ -1,9 +1,10 @@
-"""``asyncpq inspect``: show the contents and the layout of a file, prefix, pattern or table."""
+"""``asyncpq inspect``, ``schema`` and ``meta``: the contents and the layout of a file, prefix, pattern or table."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Annotated, Final, Literal
 
@@ -12,17 +13,18 @@ from rich.text import Text
 
 from asyncpq import File, Session
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
-from asyncpq.cli.output import write_document
+from asyncpq.cli.output import Format, ReportFormat, write_document
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
-from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
-from asyncpq.cli.table_versions import AtTime, VersionName, version_of
+from asyncpq.cli.pictures import Pictures
+from asyncpq.cli.session_arguments import with_session
+from asyncpq.cli.url_targets import IndexedSource, Source, only_file, opened
 from asyncpq.errors import InvalidOptionError, printable
-from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
+from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument
 from asyncpq.reports.units import plural, size_text
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
 _MANY_COLUMNS = 100
+_KEY_WIDTH = 40  # of key-value metadata; longer keys stand out
 _ARROWS: Final = {"ascending": "↑", "descending": "↓"}
 _Index = Literal["offset_indexes", "column_indexes", "bloom_filters"]
 _INDEXES: Final[tuple[tuple[str, _Index], ...]] = (
@@ -40,13 +42,6 @@ _ENCODINGS: Final = {
 }
 
 
-class Format(enum.StrEnum):
-    """The output formats of a report."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 class Order(enum.StrEnum):
     """The orders in which ``inspect`` lists columns."""
 
@@ -54,81 +49,112 @@ class Order(enum.StrEnum):
     SIZE = "size"
 
 
-ReportFormat = Annotated[Format, Option("--format", help="A table for people, or one JSON document.")]
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What ``inspect`` lists of a layout."""
+
+    pages: Annotated[
+        str | None,
+        Option("--pages", metavar="COLUMN", help="List the pages of a column, with their bounds.", show_default=False),
+    ] = None
+    no_pages: Annotated[bool, Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")] = (
+        False
+    )
+    sort: Annotated[Order, Option("--sort", help="Order of columns: as in the file, or the largest first.")] = (
+        Order.FILE
+    )
+    all_rows: Annotated[
+        bool, Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
+    ] = False
 
 
 @with_session
 async def inspect(
     session: Session,
-    url: Url,
-    pages: Annotated[
-        str | None,
-        Option("--pages", metavar="COLUMN", help="List the pages of a column, with their bounds.", show_default=False),
-    ] = None,
-    no_pages: Annotated[
-        bool, Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")
-    ] = False,
-    sort: Annotated[
-        Order, Option("--sort", help="Order of columns: as in the file, or the largest first.")
-    ] = Order.FILE,
-    all_rows: Annotated[
-        bool, Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
-    ] = False,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
+    *,
+    listed: _Layout,
+    source: IndexedSource,
     format_: ReportFormat = Format.TABLE,
-    html: Html = None,
-    svg: Svg = None,
-    png: Png = None,
+    pictures: Pictures,
 ) -> None:
     """Show schema, row groups, pages, indexes, Bloom filters, encodings, codecs, sizes, writer and order.
 
     Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
     """
-    check_folders(html, svg, png)
-    async with opened(session, url, index, version_of(version, at)) as target:
+    pictures.check_folders()
+    async with opened(session, source) as target:
         if isinstance(target, File):
-            document = (
-                await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
-            ).to_dict()
-            write_pictures(document, html, svg, png)
+            bounds = () if listed.pages is None else [listed.pages]
+            document = (await target.inspect(pages=not listed.no_pages, page_bounds=bounds)).to_dict()
+            pictures.write(document)
             if format_ is Format.JSON:
                 write_document(document)
-                return
-            _show_file(console(), document, pages=pages, sort=sort, all_rows=all_rows)
+            else:
+                _show_file(console(), document, listed)
             return
-        if pages is not None:
+        if listed.pages is not None:
             raise InvalidOptionError(
                 "--pages lists the pages of one file, but the url names several",
-                url=url,
+                url=source.url,
                 hint="Pass the url of one file; without --pages, inspect lists the files.",
             )
-        lake = (await target.inspect(pages=not no_pages)).to_dict()
-    write_pictures(lake, html, svg, png)
+        lake = (await target.inspect(pages=not listed.no_pages)).to_dict()
+    pictures.write(lake)
     if format_ is Format.JSON:
         write_document(lake)
     else:
-        _show_dataset(console(), lake, sort=sort, all_rows=all_rows)
+        _show_dataset(console(), lake, listed)
+
+
+@with_session
+async def schema(session: Session, source: Source, format_: ReportFormat = Format.TABLE) -> None:
+    """Show the columns and their types."""
+    async with opened(session, source) as target:
+        fields = [
+            {"name": field.name, "arrow_type": str(field.type), "nullable": field.nullable} for field in target.schema
+        ]
+        document: SchemaDocument = {"document": "schema", "url": target.url, "columns": fields}
+    if format_ is Format.JSON:
+        write_document(document)
+        return
+    rows = [[field["name"], field["arrow_type"], "" if field["nullable"] else "!"] for field in fields]
+    caption = "! without nulls" if any(row[2] for row in rows) else None
+    print_table(console(), "", [("column", "text"), ("type", "text"), ("", "left")], rows, caption=caption)
+
+
+@with_session
+async def meta(session: Session, source: Source, format_: ReportFormat = Format.TABLE) -> None:
+    """Show a file's footer: writer, key-value metadata, row groups, column chunks."""
+    async with opened(session, source) as target:
+        if isinstance(target, File):
+            document = (await target.inspect(pages=False)).to_dict()
+        else:
+            async with await session.open_file(await only_file(target, "meta shows the footer of one file")) as file:
+                document = (await file.inspect(pages=False)).to_dict()
+    if format_ is Format.JSON:
+        write_document(document)
+    else:
+        _show_meta(document)
 
 
 # -- files --------------------------------------------------------------------------------------------
 
 
-def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: Order, all_rows: bool) -> None:
-    print_file_facts(out, document)
+def _show_file(out: Console, document: Inspection, listed: _Layout) -> None:
+    _print_file_facts(out, document)
+    pages = listed.pages
     if pages is None:
-        _print_columns(out, document["columns"], sort, all_rows=all_rows)
-        _print_row_groups(out, document, all_rows=all_rows)
+        _print_columns(out, document["columns"], listed)
+        _print_row_groups(out, document, all_rows=listed.all_rows)
     else:
         for ordinal, column in enumerate(document["columns"]):
             if column["name"] == pages or column["name"].startswith(f"{pages}."):
-                _print_pages(out, document, ordinal, all_rows=all_rows)
+                _print_pages(out, document, ordinal, all_rows=listed.all_rows)
     print_facts(out, [("cannot be read", f"{name}: {reason}") for name, reason in document["unreadable"].items()])
     print_facts(out, [("not used", reason) for reason in document["fallbacks"]])
 
 
-def print_file_facts(out: Console, document: Inspection, *, pages: bool = True) -> None:
+def _print_file_facts(out: Console, document: Inspection, *, pages: bool = True) -> None:
     """Print what a file is as a whole: size, rows, writer, footer, indexes. Without ``pages``, the document has no
     pages, and the order, which only their bounds show, is left out if it is unknown."""
     columns, groups = document["columns"], document["row_groups"]
@@ -169,17 +195,18 @@ def _filter_size(document: Inspection) -> str:
     return f", {size_text(num_bytes)}, {share_text(num_bytes, document['size'])} of the file" if num_bytes else ""
 
 
-def _print_columns(out: Console, columns: Sequence[ColumnReport], sort: Order, *, all_rows: bool) -> None:
+def _print_columns(out: Console, columns: Sequence[ColumnReport], listed: _Layout) -> None:
+    by_size = listed.sort is Order.SIZE
     total = sum(column["compressed_bytes"] for column in columns)
-    shown = sorted(columns, key=lambda column: -column["compressed_bytes"]) if sort is Order.SIZE else list(columns)
-    more = 0 if all_rows else max(0, len(shown) - _MANY_COLUMNS)
+    shown = sorted(columns, key=lambda column: -column["compressed_bytes"]) if by_size else list(columns)
+    more = 0 if listed.all_rows else max(0, len(shown) - _MANY_COLUMNS)
     wide = out.width >= WIDE
     headings = [("column", "text"), ("type", "text"), ("size", "right"), ("share", "right")]
     headings += [("ratio", "right"), ("codec", "left")] if wide else []
     headings += [("encoding", "text"), ("pages", "right"), ("", "left")]
     headings += [("nulls", "right"), ("min", "text"), ("max", "text")] if wide else []
     rows = [_column_row(column, total, wide=wide) for column in shown[: len(shown) - more]]
-    title = "Columns, the largest first" if sort is Order.SIZE else "Columns"
+    title = "Columns, the largest first" if by_size else "Columns"
     print_table(out, title, [*headings, ("has", "left")], rows, caption=_legend(shown, more))
 
 
@@ -276,10 +303,10 @@ def _page_rows(group: RowGroupReport, chunk: Chunk) -> Iterable[Sequence[str]]:
 # -- datasets -----------------------------------------------------------------------------------------
 
 
-def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all_rows: bool) -> None:
+def _show_dataset(out: Console, document: DatasetInspection, listed: _Layout) -> None:
     files = document["files"]
     _print_dataset_facts(out, document)
-    more = 0 if all_rows else max(0, len(files) - _FEW)
+    more = 0 if listed.all_rows else max(0, len(files) - _FEW)
     prefix = document["url"].rstrip("/") + "/"
     rows = [
         [file["url"].removeprefix(prefix), size_text(file["size"]), "" if file["rows"] is None else f"{file['rows']:,}"]
@@ -294,9 +321,9 @@ def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all
         print_table(out, "Schema", [("column", "text"), ("type", "text")], names)
         return
     out.print("The first file:")
-    print_file_facts(out, sample)
-    _print_columns(out, sample["columns"], sort, all_rows=all_rows)
-    _print_row_groups(out, sample, all_rows=all_rows)
+    _print_file_facts(out, sample)
+    _print_columns(out, sample["columns"], listed)
+    _print_row_groups(out, sample, all_rows=listed.all_rows)
 
 
 def _print_dataset_facts(out: Console, document: DatasetInspection) -> None:
@@ -324,3 +351,37 @@ def _print_dataset_facts(out: Console, document: DatasetInspection) -> None:
 
 def _spread(sizes: Sequence[int]) -> str:
     return f"{size_text(min(sizes))} to {size_text(max(sizes))}, median {size_text(median(sizes))}"
+
+
+# -- footers ------------------------------------------------------------------------------------------
+
+
+def _show_meta(document: Inspection) -> None:
+    out = console()
+    _print_file_facts(out, document, pages=False)
+    metadata = document["key_value_metadata"]
+    if metadata:  # a value may be empty, and its key say something, such as org.apache.spark.legacyDateTime
+        width = min(max(16, *(len(name) for name in metadata)), _KEY_WIDTH)
+        print_facts(out, [(name, value or '""') for name, value in metadata.items()], cut=False, width=width)
+        out.print()
+    headings = [("column", "text"), ("type", "left"), ("codec", "left"), ("encodings", "text"), ("values", "right")]
+    headings += [("size", "right"), ("plain", "right"), ("nulls", "right"), ("min", "text"), ("max", "text")]
+    columns = document["columns"]
+    for group in document["row_groups"]:
+        lines = [
+            [
+                column["name"],
+                column["physical_type"],
+                chunk["codec"].lower(),
+                " ".join(chunk["encodings"]).lower(),
+                count_text(chunk["values"]),
+                size_text(chunk["bytes"][1] - chunk["bytes"][0]),
+                size_text(chunk["uncompressed_bytes"]),
+                count_text(chunk["nulls"]),
+                chunk["min"] or "",
+                chunk["max"] or "",
+            ]
+            for column, chunk in zip(columns, group["chunks"], strict=True)
+        ]
+        title = f"Row group {group['ordinal']}: {count_text(group['rows'])} rows from row {group['first_row']:,}"
+        print_table(out, printable(title), headings, lines)

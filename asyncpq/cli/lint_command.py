@@ -10,12 +10,11 @@ from rich.text import Text
 
 from asyncpq import Session
 from asyncpq.cli.figures import console
-from asyncpq.cli.inspect import Format, ReportFormat
-from asyncpq.cli.output import write_document
+from asyncpq.cli.output import Format, ReportFormat, write_document
 from asyncpq.cli.parameters import Option
 from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
-from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
-from asyncpq.cli.table_versions import AtTime, VersionName, version_of
+from asyncpq.cli.session_arguments import with_session
+from asyncpq.cli.url_targets import IndexedSource, opened
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.cures import WRITER_SETTINGS
 from asyncpq.reports.documents import Cause, Lint
@@ -29,7 +28,7 @@ _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan", "note":
 @with_session
 async def lint(
     session: Session,
-    url: Url,
+    *,
     column: Annotated[
         list[str] | None,
         Option(
@@ -50,9 +49,7 @@ async def lint(
             show_default=False,
         ),
     ] = None,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
+    source: IndexedSource,
     strict: Annotated[
         bool, Option("--strict", help="End with exit code 5 if there are findings other than notes.")
     ] = False,
@@ -63,7 +60,7 @@ async def lint(
         if name not in _WRITERS:
             hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")
             raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
-    async with opened(session, url, index, version_of(version, at)) as target:
+    async with opened(session, source) as target:
         document = (await target.lint(column or None)).to_dict()
     with to_any_reader():
         if format_ is Format.JSON:

@@ -1,10 +1,23 @@
-"""Write lines and JSON documents to stdout or stderr."""
+"""Write lines and JSON documents to stdout or stderr; the formats of reports."""
 
 from __future__ import annotations
 
+import enum
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any
+
+from asyncpq.cli.parameters import Option
+
+
+class Format(enum.StrEnum):
+    """The output formats of a report."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+ReportFormat = Annotated[Format, Option("--format", help="A table for people, or one JSON document.")]
 
 
 def write_line(text: object, *, err: bool = False) -> None:

@@ -1,19 +1,21 @@
 """The parameters of commands, and the reader of complete command lines.
 
-Commands declare their parameters with :class:`Option` and :class:`Argument`. A command line that is complete and right
-is read here. For all others, which ask for help or for completion or are wrong, ``commands.py`` makes parameters of
-typer, which takes longer to load than most commands take to run.
+Commands declare their parameters with :class:`Option` and :class:`Argument`. Parameters that belong together are the
+fields of a dataclass, which commands take whole. A command line that is complete and right is read here. For all
+others, which ask for help or for completion or are wrong, ``commands.py`` makes parameters of typer, which takes longer
+to load than most commands take to run.
 """
 
 from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from importlib import import_module
 from types import NoneType
-from typing import Annotated, Any, Final, TypedDict, TypeVar, Unpack, get_args, get_origin
+from typing import Annotated, Any, Final, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 from asyncpq.cli.command_table import PANELS
 
@@ -79,6 +81,40 @@ def load(name: str) -> Callable[..., None] | Group:
 def signature_of(command: Callable[..., None]) -> inspect.Signature:
     """Return the signature of a command, with evaluated annotations."""
     return inspect.signature(command, eval_str=True)
+
+
+def spread(parameters: Iterable[inspect.Parameter]) -> inspect.Signature:
+    """Return a signature of keywords in which a parameter of a dataclass is replaced by the fields of the class."""
+    keywords: list[inspect.Parameter] = []
+    for parameter in parameters:
+        group = parameter.annotation
+        if not is_dataclass(group):
+            keywords.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        keywords += [
+            inspect.Parameter(
+                field.name,
+                parameter.KEYWORD_ONLY,
+                default=parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(group)
+        ]
+    return inspect.Signature(keywords)
+
+
+def gathered(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for ``parameters`` from those that fit their :func:`spread` signature."""
+    arguments: dict[str, Any] = {}
+    for parameter in parameters:
+        group = parameter.annotation
+        if is_dataclass(group) and isinstance(group, type):
+            names = (field.name for field in fields(group))
+            arguments[parameter.name] = group(**{name: given[name] for name in names if name in given})
+        elif parameter.name in given:
+            arguments[parameter.name] = given[parameter.name]
+    return arguments
 
 
 class _UnclearError(Exception):

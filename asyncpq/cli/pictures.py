@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,53 +17,60 @@ if TYPE_CHECKING:
     from asyncpq.page_map.picture_data import Document
 
 _PANEL = "Page map"
-Html = Annotated[
-    Path | None,
-    Option(
-        "--html", metavar="FILE", help="Write the page map: one page, for any browser.", show_default=False,
-        dir_okay=False, rich_help_panel=_PANEL,
-    ),
-]  # fmt: skip
-Svg = Annotated[
-    Path | None,
-    Option(
-        "--svg", metavar="FILE", help="Write the page map as a picture.", show_default=False,
-        dir_okay=False, rich_help_panel=_PANEL,
-    ),
-]  # fmt: skip
-Png = Annotated[
-    Path | None,
-    Option(
-        "--png", metavar="FILE", help="Write that picture as a PNG (extra 'png').", show_default=False,
-        dir_okay=False, rich_help_panel=_PANEL,
-    ),
-]  # fmt: skip
 
 
-def check_folders(*paths: Path | None) -> None:
-    """Raise OSError if the folder of a picture to write does not exist. Called before a read, which may take long."""
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The files that a command draws its document into."""
 
+    html: Annotated[
+        Path | None,
+        Option(
+            "--html", metavar="FILE", help="Write the page map: one page, for any browser.", show_default=False,
+            dir_okay=False, rich_help_panel=_PANEL,
+        ),
+    ] = None  # fmt: skip
+    svg: Annotated[
+        Path | None,
+        Option(
+            "--svg", metavar="FILE", help="Write the page map as a picture.", show_default=False,
+            dir_okay=False, rich_help_panel=_PANEL,
+        ),
+    ] = None  # fmt: skip
+    png: Annotated[
+        Path | None,
+        Option(
+            "--png", metavar="FILE", help="Write that picture as a PNG (extra 'png').", show_default=False,
+            dir_okay=False, rich_help_panel=_PANEL,
+        ),
+    ] = None  # fmt: skip
 
-def write_pictures(document: Document, html: Path | None, svg: Path | None, png: Path | None) -> None:
-    """Write the page map of ``document`` to each of the paths that is not None, atomically, and print the path to
-    stderr.
+    def __bool__(self) -> bool:
+        """Return whether there is a picture to draw."""
+        return any((self.html, self.svg, self.png))
 
-    Raises:
-        InvalidOptionError: a PNG is wanted and its package is not installed.
-        OSError: a file cannot be written.
-    """
-    contents: list[tuple[Path | None, Callable[[], bytes]]] = [
-        (png, lambda: render_png(document)),  # first, since its package may not be there
-        (html, lambda: render(document).encode()),
-        (svg, lambda: render_svg(document).encode()),
-    ]
-    for path, content in contents:
-        if path is not None:
-            _write(path, content())
-            write_line(f"page map: {path}", err=True)
+    def check_folders(self) -> None:
+        """Raise OSError if the folder of a picture does not exist. Called before a read, which may take long."""
+        for path in (self.html, self.svg, self.png):
+            if path is not None and not path.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    def write(self, document: Document) -> None:
+        """Write the page map of ``document`` to each of the files, atomically, and print its path to stderr.
+
+        Raises:
+            InvalidOptionError: a PNG is wanted and its package is not installed.
+            OSError: a file cannot be written.
+        """
+        contents: list[tuple[Path | None, Callable[[], bytes]]] = [
+            (self.png, lambda: render_png(document)),  # first, since its package may not be there
+            (self.html, lambda: render(document).encode()),
+            (self.svg, lambda: render_svg(document).encode()),
+        ]
+        for path, content in contents:
+            if path is not None:
+                _write(path, content())
+                write_line(f"page map: {path}", err=True)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""``asyncpq query``, ``lookup``, ``take`` and ``count``: rows of files, prefixes and tables."""
+"""``asyncpq query``, ``head``, ``lookup``, ``take`` and ``count``: rows of files, prefixes and tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 from asyncpq import File, Session
-from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
+from asyncpq.cli.arguments import Columns, Keys, RowSelection, Where, parse_columns, parse_keys
 from asyncpq.cli.output import write_document, write_line
 from asyncpq.cli.parameters import Argument, Option
-from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
-from asyncpq.cli.session_arguments import IndexUrl, Url, only_file, opened, with_session
-from asyncpq.cli.table_versions import AtTime, VersionName, version_of
+from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, chosen_format, row_writer
+from asyncpq.cli.session_arguments import with_session
+from asyncpq.cli.url_targets import IndexedSource, Source, only_file, opened
 from asyncpq.engine.work import watched
 from asyncpq.reports.progress import ProgressBars
 
@@ -24,16 +24,9 @@ if TYPE_CHECKING:
 
     from asyncpq import Dataset
     from asyncpq.reports.documents import Count
-    from asyncpq.typing import TableVersion
 
+_HEAD_ROWS: Final = 10
 _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
-
-Where = Annotated[
-    str | None,
-    Option(
-        "--where", metavar="SQL", help="The condition after WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
-    ),
-]
 
 
 class CountFormat(enum.StrEnum):
@@ -44,49 +37,40 @@ class CountFormat(enum.StrEnum):
 
 
 @with_session
-async def query(
-    session: Session,
-    url: Url,
-    columns: Columns = None,
-    where: Where = None,
-    limit: Annotated[int | None, Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)] = None,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
-    format_: RowFormatOption = None,
-    output: Output = None,
-) -> None:
+async def query(session: Session, asked: RowSelection, source: IndexedSource, out: Output) -> None:
     """Read the rows that match a condition.
 
     A table shows the first rows; all other formats stream all rows in constant memory.
     """
-    await write_scan(session, url, columns, where, limit, format_, output, index=index, version=version_of(version, at))
+    await _write_scan(session, source, asked, out)
 
 
-async def write_scan(
+@with_session
+async def head(
     session: Session,
-    url: str,
-    columns: str | None,
-    where: str | None,
-    limit: int | None,
-    format_: RowFormat | None,
-    output: str | None,
     *,
-    index: str | None = None,
-    version: TableVersion | None = None,
+    rows: Annotated[int, Option("-n", "--rows", metavar="N", help="How many rows.", min=0)] = _HEAD_ROWS,
+    columns: Columns = None,
+    where: Where = None,
+    source: Source,
+    out: Output,
 ) -> None:
-    """Read the rows that match ``where``, at most ``limit`` of them, and write them. The arguments are those of
-    ``asyncpq query``, as the command line has them."""
-    form = chosen_format(format_, output)
+    """Show the first rows; no more is read than these need."""
+    await _write_scan(session, source, RowSelection(columns, where, rows), out)
+
+
+async def _write_scan(session: Session, source: Source | IndexedSource, asked: RowSelection, out: Output) -> None:
+    """Read the rows that are asked for, and write them."""
+    limit, form = asked.limit, chosen_format(out)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
-    with _progress(session, form, output) as bars:
-        async with opened(session, url, index, version) as target:
+    with _progress(session, form, out.output) as bars:
+        async with opened(session, source) as target:
             # A table reads one row more than it shows, to know that there is one.
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
-            total = target.num_rows if isinstance(target, File) and where is None else None
+            total = target.num_rows if isinstance(target, File) and asked.where is None else None
             total = total if limit is None or total is None else min(limit, total)
-            async with target.scan(parse_columns(columns), where, limit=most) as scan:
-                with row_writer(form, output, target.url, scan.schema, shown=shown, total=total) as writer:
+            async with target.scan(parse_columns(asked.columns), asked.where, limit=most) as scan:
+                with row_writer(form, out.output, target.url, scan.schema, shown=shown, total=total) as writer:
                     async for batch in scan:
                         # In a thread: a pipe may be slow, and requests go on meanwhile.
                         await asyncio.to_thread(writer.write, batch)
@@ -95,61 +79,47 @@ async def write_scan(
 
 
 @with_session
-async def lookup(
-    session: Session,
-    url: Url,
-    key: Keys,
-    columns: Columns = None,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
-    format_: RowFormatOption = None,
-    output: Output = None,
-) -> None:
+async def lookup(session: Session, *, key: Keys, columns: Columns = None, source: IndexedSource, out: Output) -> None:
     """Read the rows with the given keys."""
-    form = chosen_format(format_, output)
-    with _progress(session, form, output) as bars:
-        async with opened(session, url, index, version_of(version, at)) as target:
+    form = chosen_format(out)
+    with _progress(session, form, out.output) as bars:
+        async with opened(session, source) as target:
             table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
             bars.close()
-            await _write(table, form, output, target)
+            await _write(table, form, out.output, target)
 
 
 @with_session
 async def take(
     session: Session,
-    url: Url,
-    rows: Annotated[list[int], Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
+    *,
     columns: Columns = None,
-    version: VersionName = None,
-    at: AtTime = None,
-    format_: RowFormatOption = None,
-    output: Output = None,
+    source: Source,
+    rows: Annotated[list[int], Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
+    out: Output,
 ) -> None:
     """Read rows of one file by their numbers, in the order given."""
-    form = chosen_format(format_, output)
-    async with opened(session, url, version=version_of(version, at)) as target:
+    form = chosen_format(out)
+    async with opened(session, source) as target:
         if isinstance(target, File):
             table = await target.take(rows, parse_columns(columns))
         else:
             name = await only_file(target, "row numbers count the rows of one file")
             table = await target.take([(name, row) for row in rows], parse_columns(columns))
-        await _write(table, form, output, target)
+        await _write(table, form, out.output, target)
 
 
 @with_session
 async def count(
     session: Session,
-    url: Url,
+    *,
     where: Where = None,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
+    source: IndexedSource,
     format_: Annotated[CountFormat, Option("--format", help="The number, or a JSON document.")] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
     with _progress(session) as bars:
-        async with opened(session, url, index, version_of(version, at)) as target:
+        async with opened(session, source) as target:
             rows = await target.count(where)
             bars.close()
             if format_ is CountFormat.JSON:

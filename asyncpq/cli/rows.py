@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, Annotated, Any, Final
 
 import pyarrow as pa
@@ -48,17 +49,24 @@ class RowFormat(enum.StrEnum):
     PARQUET = "parquet"
 
 
-RowFormatOption = Annotated[
-    RowFormat | None,
-    Option(
-        "--format",
-        help="How rows are written. Without it: by the name of --output, else a table on a terminal, ndjson in a pipe.",
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    str | None, Option("--output", "-o", metavar="FILE", help="Write to a file, which appears when it is complete.")
-]
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How and where a command writes rows."""
+
+    format_: Annotated[
+        RowFormat | None,
+        Option(
+            "--format",
+            help="How rows are written. Without it: by the name of --output, else a table on a terminal, ndjson in a "
+            "pipe.",
+            show_default=False,
+        ),
+    ] = None
+    output: Annotated[
+        str | None, Option("--output", "-o", metavar="FILE", help="Write to a file, which appears when it is complete.")
+    ] = None
+
+
 _BINARY: Final = (RowFormat.ARROW, RowFormat.PARQUET)
 _BY_ENDING: Final = {
     ".json": RowFormat.JSON,
@@ -71,14 +79,15 @@ _BY_ENDING: Final = {
 }
 
 
-def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
-    """Return the format in which rows are written: ``chosen``; else the one that the name of the file ``output``
-    implies; else, on stdout, a table for a terminal and NDJSON for a pipe.
+def chosen_format(out: Output) -> RowFormat:
+    """Return the format in which rows are written: the chosen one; else the one that the file's name implies; else, on
+    stdout, a table for a terminal and NDJSON for a pipe.
 
     Raises:
         InvalidOptionError: the format is binary and would be written to a terminal; or the user chose no format, and
             the file's name does not imply one.
     """
+    chosen, output = out.format_, out.output
     if output is not None:
         if chosen is RowFormat.TABLE:
             raise InvalidOptionError(

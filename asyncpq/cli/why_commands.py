@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from asyncpq import Dataset, File, Session
-from asyncpq.cli.arguments import Columns, OptionalKeys, parse_columns, parse_keys
+from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys
 from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document, write_line
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Html, Png, Svg, check_folders, write_pictures
-from asyncpq.cli.reads import Where
-from asyncpq.cli.session_arguments import IndexUrl, Url, opened, with_session
-from asyncpq.cli.table_versions import AtTime, VersionName, version_of
+from asyncpq.cli.pictures import Pictures
+from asyncpq.cli.session_arguments import with_session
+from asyncpq.cli.url_targets import IndexedSource, opened
 from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError
 from asyncpq.reports.documents import Inspection
@@ -34,36 +34,58 @@ class StoryFormat(enum.StrEnum):
     JSON = "json"
 
 
-Limit = Annotated[int | None, Option("-n", "--limit", metavar="N", help="At most this many rows.", min=0)]
 StoryFormatOption = Annotated[StoryFormat, Option("--format", help="Text for people, or one JSON document.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The read that is explained: a lookup or a scan."""
+
+    key: OptionalKeys = None
+    columns: Columns = None
+    where: Where = None
+    limit: Limit = None
+
+    def arguments(self, target: File | Dataset) -> dict[str, Any]:
+        """Return the keyword arguments for ``plan()`` and ``why()``."""
+        if self.key and (self.where is not None or self.limit is not None):
+            raise InvalidOptionError(
+                "--key cannot be combined with --where or --limit",
+                hint="Look up rows with --key, or filter them with --where and --limit.",
+            )
+        if self.key:
+            return {"columns": parse_columns(self.columns), "lookup": parse_keys(self.key, target.schema)}
+        return {"columns": parse_columns(self.columns), "where": self.where, "limit": self.limit}
+
+    def count_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for the ``why()`` of a count."""
+        if self.key or self.columns is not None or self.limit is not None:
+            raise InvalidOptionError(
+                "--count cannot be combined with --key, --columns or --limit",
+                hint="Pass --count alone or with --where; leave the other options out.",
+            )
+        return {"where": self.where, "count": True}
 
 
 @with_session
 async def explain(
     session: Session,
-    url: Url,
-    key: OptionalKeys = None,
-    columns: Columns = None,
-    where: Where = None,
-    limit: Limit = None,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
+    *,
+    read: _Read,
+    source: IndexedSource,
     format_: StoryFormatOption = StoryFormat.TEXT,
-    html: Html = None,
-    svg: Svg = None,
-    png: Png = None,
+    pictures: Pictures,
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
-    check_folders(html, svg, png)
+    pictures.check_folders()
     with ProgressBars() as bars, watched(session, bars):
-        async with opened(session, url, index, version_of(version, at)) as target:
-            plan = await target.plan(**_read(target, key, columns, where, limit))
+        async with opened(session, source) as target:
+            plan = await target.plan(**read.arguments(target))
             document = plan.to_dict()
-            if html or svg or png:
+            if pictures:
                 names = [file["url"] for file in document["files"][:_MAX_LAYOUTS]]
                 document["layouts"] = [await _layout(session, target, name) for name in names]
-    write_pictures(document, html, svg, png)
+    pictures.write(document)
     if format_ is StoryFormat.JSON:
         write_document(document)
     else:
@@ -73,57 +95,31 @@ async def explain(
 @with_session
 async def why(
     session: Session,
-    url: Url,
-    key: OptionalKeys = None,
-    columns: Columns = None,
-    where: Where = None,
-    limit: Limit = None,
+    *,
+    read: _Read,
     count: Annotated[bool, Option("--count", help="Count the rows that match, instead of reading them.")] = False,
-    index: IndexUrl = None,
-    version: VersionName = None,
-    at: AtTime = None,
+    source: IndexedSource,
     warm: Annotated[
         bool, Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
     format_: StoryFormatOption = StoryFormat.TEXT,
-    html: Html = None,
-    svg: Svg = None,
-    png: Png = None,
+    pictures: Pictures,
 ) -> None:
     """Run a read and report what was pruned and why, its requests, bytes and time, and what would make it faster."""
-    drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
-    check_folders(html, svg, png)
+    drawn = format_ is StoryFormat.JSON or bool(pictures)
+    pictures.check_folders()
     with ProgressBars() as bars, watched(session, bars):
-        async with opened(session, url, index, version_of(version, at)) as target:
-            if count and (key or columns is not None or limit is not None):
-                raise InvalidOptionError(
-                    "--count cannot be combined with --key, --columns or --limit",
-                    hint="Pass --count alone or with --where; leave the other options out.",
-                )
-            read = {"where": where, "count": True} if count else _read(target, key, columns, where, limit)
+        async with opened(session, source) as target:
+            arguments = read.count_arguments() if count else read.arguments(target)
             if warm:
-                await target.why(**read, layouts=False)
-            document = (await target.why(**read, layouts=drawn)).to_dict()
-    write_pictures(document, html, svg, png)
+                await target.why(**arguments, layouts=False)
+            document = (await target.why(**arguments, layouts=drawn)).to_dict()
+    pictures.write(document)
     if format_ is StoryFormat.JSON:
         write_document(document)
     else:
         out = console()
         _print(out, why_text(document, min(out.width, WIDTH)))
-
-
-def _read(
-    target: File | Dataset, key: list[str] | None, columns: str | None, where: str | None, limit: int | None
-) -> dict[str, Any]:
-    """Convert the command's options to keyword arguments for ``plan()`` and ``why()``."""
-    if key and (where is not None or limit is not None):
-        raise InvalidOptionError(
-            "--key cannot be combined with --where or --limit",
-            hint="Look up rows with --key, or filter them with --where and --limit.",
-        )
-    if key:
-        return {"columns": parse_columns(columns), "lookup": parse_keys(key, target.schema)}
-    return {"columns": parse_columns(columns), "where": where, "limit": limit}
 
 
 async def _layout(session: Session, target: File | Dataset, url: str) -> Inspection:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalTy
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Leaf, SchemaElement
 from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.records import NamedTuple
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0
@@ -38,7 +38,7 @@ _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint,
 _MARK_BYTES = zigzag_varint(_MARK)
 _GEOMETRIES = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 _REPETITION_FIELD = b"\x05\x06"  # the header of an I32 with the field id 3 in its long form
-_SHARED_VALUES = 1 << 16
+SHARED_VALUES = 1 << 16
 _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
 
@@ -294,7 +294,7 @@ def identity_dictionary(codec: int, num_values: int) -> bytes:
     Small pages are shared by all dictionaries. Their sizes are powers of two up to 65,536, which take 512 KiB for each
     codec.
     """
-    if num_values <= _SHARED_VALUES:
+    if num_values <= SHARED_VALUES:
         return _shared_identity(codec, 1 << max(3, (num_values - 1).bit_length()))
     return _identity_dictionary(codec, num_values)
 

@@ -31,12 +31,20 @@ if TYPE_CHECKING:
     from asyncpq.distributed.engine_scans import EngineScan as EngineScan
     from asyncpq.distributed.footers import FooterFacts as FooterFacts
     from asyncpq.distributed.footers import SchemaNode as SchemaNode
+    from asyncpq.distributed.join_keys import JoinKey as JoinKey
+    from asyncpq.distributed.join_planning import DatasetJoin as DatasetJoin
+    from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
+    from asyncpq.distributed.join_planning import plan_join as plan_join
+    from asyncpq.distributed.join_tasks import JoinTask as JoinTask
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import ZOrder as ZOrder
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
+    from asyncpq.distributed.new_files import NewFiles as NewFiles
+    from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
+    from asyncpq.distributed.rewrites import source_files as source_files
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -45,11 +53,8 @@ if TYPE_CHECKING:
     from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
     from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
     from asyncpq.distributed.scan_tasks import read_task as read_task
-    from asyncpq.distributed.scan_tasks import task_data_files as task_data_files
-    from asyncpq.distributed.worker_sessions import BatchStream as BatchStream
     from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
-    from asyncpq.distributed.worker_sessions import batches_on_worker as batches_on_worker
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
     from asyncpq.distributed.worker_sessions import named_error as named_error
     from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
@@ -63,14 +68,17 @@ _NAMES: Final = {
     "engine_files": ("EngineDataset", "EngineFiles"),
     "engine_scans": ("EngineRules", "EngineScan"),
     "footers": ("FooterFacts", "SchemaNode"),
+    "join_keys": ("JoinKey",),
+    "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
+    "join_tasks": ("JoinTask",),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
+    "new_files": ("NewFiles",),
+    "rewrites": ("plan_optimize", "source_files"),
     "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
-    "scan_tasks": ("TaskScan", "read_task", "task_data_files"),
+    "scan_tasks": ("TaskScan", "read_task"),
     "worker_sessions": (
-        "BatchStream",
         "WorkerOptions",
         "WorkerSettings",
-        "batches_on_worker",
         "close_workers",
         "named_error",
         "plan_again_hint",

@@ -404,14 +404,8 @@ class StoredSteps:
         )
 
     async def close(self) -> None:
-        """Delete the pieces, those of attempts that failed too. Errors of the store are only logged."""
-        context = RequestContext(ReadMetrics(), purpose="list")
-        try:
-            store = writable((await self.runtime.store(self.folder))[0], self.folder)
-            urls = [item.url for item in await store.list_objects(self.folder, context=context)]
-            await store.delete_objects(urls, context=context.step("write", context.round + 1))
-        except StoreError as error:
-            logger.warning("pieces of a build could not be removed from %s: %s", safe_url(self.folder), error)
+        """Delete the pieces, those of attempts that failed too."""
+        await remove_folder(self.runtime, self.folder)
 
     def _stored(self) -> list[dict[str, Any]]:
         return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.CollectFiles.FILES_NUMBER]
@@ -419,6 +413,17 @@ class StoredSteps:
     async def _ran(self, tasks: Sequence[BuildTask]) -> pa.Table:
         """Run the tasks; the first error ends the others."""
         return pa.concat_tables(await call_each(self.run, tasks, at_once=len(tasks)))
+
+
+async def remove_folder(runtime: Runtime, folder: str) -> None:
+    """Delete the objects below the url ``folder``, a work folder of tasks. Errors of the store are only logged."""
+    context = RequestContext(ReadMetrics(), purpose="list")
+    try:
+        store = writable((await runtime.store(folder))[0], folder)
+        urls = [item.url for item in await store.list_objects(folder, context=context)]
+        await store.delete_objects(urls, context=context.step("write", context.round + 1))
+    except StoreError as error:
+        logger.warning("pieces of tasks could not be removed from %s: %s", safe_url(folder), error)
 
 
 async def build_index(

@@ -144,6 +144,7 @@ class EngineDataset(DatasetState):
             skips_missing: leave out files that do not exist.
         """
         state = dataset.state
+        skips_missing = skips_missing or state.skips_missing
         source = state.source
         if isinstance(source, ListedFiles):
             source = replace(source, check=None)  # also of local files that are replaced meanwhile

@@ -27,7 +27,6 @@ from asyncpq.distributed.scan_tasks import TaskScan, check_planned_rows
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied, simplify
-from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.scan.executor import ScanExecutor, UnitRows
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
@@ -392,13 +391,13 @@ class EngineScan(TaskScan):
         operation: Operation,
         files: DatasetFiles,
         *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
+        batch_size: int = 0,
         combine_rows: int = 0,
     ) -> RecordBatchStream:
         """Return the stream of the rows of ``files``, in batches of the engine's types.
 
-        ``batch_size``: maximum rows of a batch. ``combine_rows``: small tables are combined to tables of about this
-        number of rows; 0 leaves them as they are.
+        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
+        tables of about this number of rows; 0 leaves them as they are.
         """
         return RecordBatchStream(
             state.runtime,
@@ -406,7 +405,7 @@ class EngineScan(TaskScan):
             ScanExecutor(state.runtime, self.url, files),
             lambda: pa.schema([]),
             _ConvertedTables(self).of,
-            batch_size=batch_size,
+            batch_size=batch_size or self.batch_size,
             limit=None,
             combine_rows=combine_rows,
         )

@@ -162,7 +162,7 @@ class FooterFacts:
             if chunk.has_crypto:
                 return "is encrypted"
             if chunk.codec not in [Codec[name] for name in codecs] or not codes.issuperset(chunk.encodings):
-                return "has other codecs or encodings"
+                return "has a codec or an encoding that the reader lacks"
         return ""
 
 

@@ -15,13 +15,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, Self, TypeVar, overload
+from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.footer_statistics import Learnt
+from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileSet, GivenFiles
@@ -39,6 +39,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.version import FileVersion, MadeIndex
+from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
@@ -247,17 +248,23 @@ class PlanningJobs(Protocol):
         files."""
 
 
+class TaskKeywords(TypedDict, total=False):
+    """The keyword arguments that say how large tasks are: of :func:`plan_scan` and :func:`plan_tasks`."""
+
+    task_bytes: int
+    most_tasks: int
+    parallelism: int
+    work_folder: str | None
+
+
 async def plan_scan(
     dataset: Dataset,
     columns: Sequence[str | int] | None = None,
     where: Predicate | None = None,
     *,
     batch_size: int = DEFAULT_BATCH_SIZE,
-    task_bytes: int = 64 * MIB,
-    most_tasks: int = 100_000,
-    parallelism: int = 1,
-    work_folder: str | None = None,
     worker: WorkerSettings | None = None,
+    **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[TaskScan]:
     """Plan a scan of a dataset for any number of workers: prune its files and pages, and pack the others into tasks.
 
@@ -266,8 +273,8 @@ async def plan_scan(
 
     Args:
         columns, where, batch_size: as in :meth:`asyncpq.Dataset.scan`.
-        task_bytes: compressed bytes that a task reads, about. A larger row group is one task.
-        most_tasks: tasks at most, which may then be larger.
+        task_bytes: compressed bytes that a task reads, about; 64 MiB by default. A larger row group is one task.
+        most_tasks: tasks at most, which may then be larger; 100,000 by default.
         parallelism: number of tasks that run at once; small scans are divided into as many tasks.
         work_folder: url of a folder that workers reach, for plans of more than 64 MiB. None: ``_asyncpq_plans`` below
             the dataset.
@@ -275,14 +282,27 @@ async def plan_scan(
 
     Raises:
         ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
-        InvalidOptionError: the plan is too large to be sent, and the work folder cannot be written.
+        InvalidOptionError: an argument is invalid; or the plan is too large to be sent, and the work folder cannot be
+            written.
     """
-    for name, value in (("batch_size", batch_size), ("task_bytes", task_bytes), ("most_tasks", most_tasks)):
-        require_whole(name, value, 1)
-    require_whole("parallelism", parallelism, 1)
+    check_keywords("plan_scan()", limits, TaskKeywords, others=("columns", "where", "batch_size", "worker"))
+    scan = await scan_of(dataset, columns, where, batch_size=batch_size, worker=worker)
+    return await plan_tasks(dataset.state, scan, **limits)
+
+
+async def scan_of(
+    dataset: Dataset,
+    columns: Sequence[str | int] | None = None,
+    where: Predicate | None = None,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    worker: WorkerSettings | None = None,
+) -> TaskScan:
+    """Return what all tasks of a scan of the dataset share; the arguments are those of :func:`plan_scan`."""
+    require_whole("batch_size", batch_size, 1)
     state, source = dataset.state, dataset.state.source
     request, output = await dataset.scan_request(columns, where)
-    scan = TaskScan(
+    return TaskScan(
         url=state.url,
         description=source.description,
         view=str(source.view),
@@ -297,39 +317,37 @@ async def plan_scan(
         skips_missing=state.skips_missing,
         settings=WorkerOptions.of(state.runtime) if worker is None else worker,
     )
-    return await plan_tasks(
-        state, scan, task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism, work_folder=work_folder
-    )
 
 
 async def plan_tasks(
     state: DatasetState,
     scan: S,
     *,
-    task_bytes: int,
-    most_tasks: int,
-    parallelism: int = 1,
-    work_folder: str | None = None,
     jobs: PlanningJobs | None = None,
     may_sample: bool = False,
+    **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[S]:
     """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks.
 
     Without a predicate, files are not opened if the listing identifies their versions.
 
     Args:
-        task_bytes, most_tasks, parallelism, work_folder: as in :func:`plan_scan`.
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
+        limits: as in :func:`plan_scan`.
     """
+    check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample"))
+    sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}
+    sizes.update({name: limits[name] for name in sizes if name in limits})  # type: ignore[literal-required]
+    for name, value in sizes.items():
+        require_whole(name, value, 1)
+    task_bytes = sizes["task_bytes"]
     operation = state.runtime.operation("plan", state.url)
-    pieces = PieceStore(state, task_bytes, work_folder)
+    pieces = PieceStore(state, task_bytes, limits.get("work_folder"))
     with refresh_hint(state.source.view is View.SNAPSHOT), operation:
         planner = _FilePlanner(state, scan, operation, pieces, task_bytes)
         await planner.plan(jobs, may_sample=may_sample)
-        groups = group_pieces(
-            await pieces.finish(), task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism
-        )
+        groups = group_pieces(await pieces.finish(), **sizes)
     return ScanTasks(
         scan=replace(scan, variants=tuple(planner.variants.known)),
         pieces=tuple(groups),

@@ -155,9 +155,17 @@ class LoopThread:
         self._calls.add(call)
         try:
             return call.result(self._look)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._forget(error)
+            raise
         finally:
             self._calls.discard(call)
             del call  # it has the error, whose traceback has this frame
+
+    def _forget(self, error: BaseException) -> None:
+        """Note that a call raises what ended the loop before the call was in ``_calls``."""
+        if self._unseen is error:
+            self._unseen = None
 
     async def leave(self, portals: Sequence[Portal]) -> None:
         """End portals, and the loop with the last one. Raises the first error of the portals."""

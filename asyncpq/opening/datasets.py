@@ -32,8 +32,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import RENEWAL, options_for, safe_url
 from asyncpq.tables import Format
-from asyncpq.tables.own_options import VendedCredentials, with_table_options
-from asyncpq.tables.own_store import OwnStore, check_store
+from asyncpq.tables.own_store import OwnStore, VendedCredentials, check_store, with_table_options
 from asyncpq.typing import TableVersion
 
 if TYPE_CHECKING:  # loaded where an index is found or passed

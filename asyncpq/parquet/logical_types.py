@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from asyncpq.parquet.thrift import Fields, Value, integer_of
+from asyncpq.records import NamedTuple
 
 TimeUnit = Literal["ms", "us", "ns"]
 

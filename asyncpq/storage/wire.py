@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from asyncpq.errors import (
@@ -20,6 +19,7 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
+from asyncpq.records import NamedTuple
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest, is_s3, other_scheme

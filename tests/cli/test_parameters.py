@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 from asyncpq.cli import commands, parameters
 from asyncpq.cli.command_table import PANELS
 from asyncpq.cli.commands import app
-from asyncpq.cli.parameters import Group, complete_call, load, signature_of
+from asyncpq.cli.parameters import Argument, Group, Option, complete_call, gathered, load, signature_of, spread
 
 COMPLETE = [
     "lookup a.parquet --key id=1",
@@ -106,3 +108,35 @@ def test_every_parameter_is_declared() -> None:
             for one in command.commands.values() if isinstance(command, Group) else [command]:
                 for parameter in signature_of(one).parameters.values():
                     assert isinstance(parameter.annotation.__metadata__[0], declared), (name, parameter)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command of this test reads."""
+
+    url: Annotated[str, Argument()]
+    index: Annotated[str | None, Option("--index")] = None
+
+
+def test_a_command_takes_the_parameters_of_a_dataclass_whole() -> None:
+    def command(
+        *, times: Annotated[int, Option("--times")] = 1, place: Place, dry: Annotated[bool, Option("--dry")]
+    ) -> None:
+        """Do nothing."""
+
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    flat = spread(parameters).parameters
+    assert [(one.name, one.default) for one in flat.values()] == [
+        ("times", 1),
+        ("url", inspect.Parameter.empty),
+        ("index", None),
+        ("dry", inspect.Parameter.empty),
+    ]
+    assert flat["index"].annotation.__metadata__[0].names == ("--index",)
+    given = {"url": "a", "dry": True}
+    assert gathered(parameters, given) == {"place": Place("a"), "dry": True}
+    assert gathered(parameters, {**given, "index": "i", "times": 2}) == {
+        "times": 2,
+        "place": Place("a", "i"),
+        "dry": True,
+    }

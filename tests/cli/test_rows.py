@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.cli.rows import RowFormat, chosen_format, row_writer
+from asyncpq.cli.rows import Output, RowFormat, chosen_format, row_writer
 from asyncpq.errors import InvalidOptionError
 
 TABLE = pa.table(
@@ -102,19 +102,19 @@ class Terminal(io.StringIO):
 
 
 def test_the_format_depends_on_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_format(None, "x.PARQUET") is RowFormat.PARQUET
-    assert chosen_format(RowFormat.CSV, "x.parquet") is RowFormat.CSV
-    assert chosen_format(None, None) is RowFormat.NDJSON
-    assert chosen_format(RowFormat.ARROW, None) is RowFormat.ARROW
+    assert chosen_format(Output(None, "x.PARQUET")) is RowFormat.PARQUET
+    assert chosen_format(Output(RowFormat.CSV, "x.parquet")) is RowFormat.CSV
+    assert chosen_format(Output(None, None)) is RowFormat.NDJSON
+    assert chosen_format(Output(RowFormat.ARROW, None)) is RowFormat.ARROW
     with pytest.raises(InvalidOptionError, match="does not imply a format"):
-        chosen_format(None, "x.txt")
+        chosen_format(Output(None, "x.txt"))
     with pytest.raises(InvalidOptionError, match="cannot be written to a file"):
-        chosen_format(RowFormat.TABLE, "x.txt")
+        chosen_format(Output(RowFormat.TABLE, "x.txt"))
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert chosen_format(None, None) is RowFormat.TABLE
-    assert chosen_format(RowFormat.JSON, None) is RowFormat.JSON
+    assert chosen_format(Output(None, None)) is RowFormat.TABLE
+    assert chosen_format(Output(RowFormat.JSON, None)) is RowFormat.JSON
     with pytest.raises(InvalidOptionError, match="is binary"):
-        chosen_format(RowFormat.PARQUET, None)
+        chosen_format(Output(RowFormat.PARQUET, None))
 
 
 def test_a_table_shows_the_first_rows_and_columns(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import io
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from unittest import mock
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +16,6 @@ from asyncpq.errors import CorruptIndexError, FormatError, NotParquetError
 from asyncpq.parquet import chunk_pages, column_chunk, page_index, schema
 from asyncpq.parquet import row_group as chunk_walk
 from asyncpq.parquet import schema as schema_elements
-from asyncpq.parquet.alike_chunks import AlikeChunks
 from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, _unusual_header, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.metadata import FooterDecoder, decode_file_metadata
@@ -104,49 +100,6 @@ def test_the_pattern_ends_where_the_plain_skipper_does(data: st.DataObject) -> N
         reader = CompactReader(chunk)
         reader.skip_struct()
         assert reader.pos == found.end()
-
-
-@given(st.data())
-def test_a_form_matches_only_usual_chunks_and_ends_where_they_end(data: st.DataObject) -> None:
-    known, following = data.draw(st.sampled_from(chunks())), data.draw(st.sampled_from(chunks()))
-    if chunk_pattern().match(known) is None:
-        return
-    alike = AlikeChunks()
-    alike.learn(known, 0, len(known))
-    assert alike.match is not None
-    for chunk in (known + following, following + known, data.draw(mutated(known)) + following):
-        found, usual = alike.match(chunk, 0), chunk_pattern().match(chunk)
-        assert found is not None or not chunk.startswith(known)
-        if found is not None:
-            assert usual is not None
-            assert found.end() == usual.end()
-
-
-def test_chunks_of_many_forms_are_not_looked_for() -> None:
-    usual = [chunk for chunk in chunks() if chunk_pattern().match(chunk) is not None]
-    alike = AlikeChunks()
-    for number in range(40):
-        chunk = usual[number % len(usual)]
-        if alike.match is None or alike.match(chunk, 0) is None:
-            alike.learn(chunk, 0, len(chunk))
-    assert alike.match is None
-    assert len(alike._forms) == 4
-
-
-def test_wide_row_groups_are_walked_by_the_forms_of_their_chunks() -> None:
-    schema = pa.schema([(f"column {number:04d}", [pa.int64(), pa.string()][number % 2]) for number in range(600)])
-    sink = io.BytesIO()
-    table = pa.table([[number] if number % 2 == 0 else [f"{number}"] for number in range(600)], schema=schema)
-    pq.write_table(table, sink, write_page_index=True)
-    stored = sink.getvalue()
-    data = stored[-8 - int.from_bytes(stored[-8:-4], "little") : -8]
-    usual = chunk_pattern()
-    with mock.patch.object(chunk_walk, "_MANY_CHUNKS", 1 << 60):
-        expected = decode_file_metadata(data).row_groups[0].starts
-    with mock.patch.object(chunk_walk, "chunk_pattern") as pattern:
-        pattern.return_value.match.side_effect = usual.match
-        assert decode_file_metadata(data).row_groups[0].starts == expected
-    assert pattern.return_value.match.call_count < 40
 
 
 def test_a_chunk_with_an_integer_for_crypto_metadata_says_that_it_is_encrypted() -> None:

@@ -1,0 +1,43 @@
+"""``python -m asyncpq.serve``: what ends before anything is served."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncpq.serve.__main__ import main
+from asyncpq.serve.configuration import token_digest
+
+
+def test_a_new_token_comes_with_its_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--new-token"]) == 0
+    (_, token), (_, digest) = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert token_digest(token).hex() == digest
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_a_missing_package_is_one_line(package: str) -> None:
+    code = (
+        f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['--demo', '--port', '0']\n"
+        "runpy.run_module('asyncpq.serve', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"asyncpq: the service requires the package {package}, which is not installed. Inst")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.toml", "--demo"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "--demo" in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "service.toml"
+    path.write_text("[serve]\n")
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
