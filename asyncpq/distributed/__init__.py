@@ -16,12 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.distributed.build_steps import CollectFiles as CollectFiles
-    from asyncpq.distributed.build_steps import CutPieces as CutPieces
-    from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
+    from asyncpq.distributed.build_steps import BuildStep as BuildStep
     from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
     from asyncpq.distributed.build_tasks import BuildTask as BuildTask
-    from asyncpq.distributed.build_tasks import Collecting as Collecting
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
     from asyncpq.distributed.join_planning import plan_join as plan_join
     from asyncpq.distributed.join_tasks import JoinTask as JoinTask
-    from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import ZOrder as ZOrder
@@ -57,21 +53,20 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
     from asyncpq.distributed.worker_sessions import named_error as named_error
-    from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
     from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
     from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
 
 _NAMES: Final = {
-    "build_steps": ("CollectFiles", "CutPieces", "WriteSegments"),
-    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
+    "build_steps": ("BuildStep",),
+    "build_tasks": ("BuildSteps", "BuildTask", "build_in_steps", "build_index", "refresh_in_steps"),
     "engine_files": ("EngineDataset", "EngineFiles"),
     "engine_scans": ("EngineRules", "EngineScan"),
     "footers": ("FooterFacts", "SchemaNode"),
     "join_keys": ("JoinKey",),
     "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
     "join_tasks": ("JoinTask",),
-    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
+    "lake_writes": ("LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
     "rewrites": ("plan_optimize", "source_files"),
     "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
@@ -81,7 +76,6 @@ _NAMES: Final = {
         "WorkerSettings",
         "close_workers",
         "named_error",
-        "plan_again_hint",
         "refresh_hint",
         "run_on_worker",
         "worker_counts",

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -39,8 +39,7 @@ from asyncpq.storage.base import ListedObject, RequestContext, Validator, writab
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
-from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
-from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
+from asyncpq.writing.file_writer import TAIL_BYTES, WKB_KEY, folder_url, write_files
 from asyncpq.writing.lake_commit import (
     BEGUN,
     Publish,
@@ -133,6 +132,9 @@ class LakeWrite:
 
     Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
     """
+
+    #: Key of metadata of binary fields that become GEOMETRY or GEOGRAPHY: its value is their JSON, as GeoArrow has it.
+    WKB_KEY: ClassVar[bytes] = WKB_KEY
 
     folder: str  # url of the lake, with a slash at its end
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -18,16 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq import Session
-from asyncpq.distributed import (
-    CollectFiles,
-    Collecting,
-    CutPieces,
-    WriteSegments,
-    build_in_steps,
-    refresh_in_steps,
-    run_on_worker,
-    vacuum_lake,
-)
+from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run_on_worker, vacuum_lake
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
@@ -42,6 +33,8 @@ _BUILDING = BuildOptions()
 _CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
 _CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
 _BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
+#: Makes the step that reads the files of tasks, which are its argument, or come as rows.
+_Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], BuildStep]
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
@@ -185,7 +178,7 @@ class _BuildCall:
         self._spark = spark
         self._caller = CallerThread()
 
-    def steps(self, collecting: Collecting, tasks: Sequence[bytes]) -> SparkSteps:
+    def steps(self, collecting: _Collecting, tasks: Sequence[bytes]) -> SparkSteps:
         """Return the steps of one round, as Spark jobs."""
         return SparkSteps(self._spark, self._caller, collecting, tasks)
 
@@ -225,7 +218,7 @@ class SparkSteps:
 
     spark: SparkSession
     caller: CallerThread
-    collecting: Collecting
+    collecting: _Collecting
     tasks: Sequence[bytes]
     _rows: DataFrame | None = None
 
@@ -237,7 +230,7 @@ class SparkSteps:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
         return await self.caller.call(lambda: _answer(self._others("task", "part", "digest", "payload")))
 
-    async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+    async def written(self, cutting: BuildStep, writing: BuildStep, num_bytes: int) -> pa.Table:
         """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
         return await self.caller.call(partial(self._written, cutting, writing, num_bytes))
 
@@ -247,16 +240,16 @@ class SparkSteps:
 
     def _pieces(self) -> pa.Table:
         self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
-        payload = sf.when(sf.col("part") == CollectFiles.FILES_NUMBER, sf.col("payload")).alias("payload")
+        payload = sf.when(sf.col("part") == BuildStep.FILES_NUMBER, sf.col("payload")).alias("payload")
         return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 
-    def _written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+    def _written(self, cutting: BuildStep, writing: BuildStep, num_bytes: int) -> pa.Table:
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
             rows = self._others(*cutting.input).coalesce(max(1, -(-num_bytes // _CUT_BYTES)))
             moved = _mapped(rows, cutting)
-            bins = moved.repartitionById(writing.ranges.num_bins, "bin")
+            bins = moved.repartitionById(writing.num_bins, "bin")
             return _answer(_mapped(bins, writing))
 
     def _close(self) -> None:
@@ -266,7 +259,7 @@ class SparkSteps:
 
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
-        return self._rows.where(sf.col("part") != CollectFiles.FILES_NUMBER).select(*columns)
+        return self._rows.where(sf.col("part") != BuildStep.FILES_NUMBER).select(*columns)
 
     def _collected(self) -> DataFrame:
         if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:
@@ -277,7 +270,7 @@ class SparkSteps:
         return _mapped(listed.repartitionById(len(self.tasks), "id"), self.collecting(None))
 
 
-def _mapped(rows: DataFrame, step: CollectFiles | CutPieces | WriteSegments) -> DataFrame:
+def _mapped(rows: DataFrame, step: BuildStep) -> DataFrame:
     return rows.mapInArrow(step, from_arrow_schema(step.output))
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq import Expression, View
-from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_again_hint, plan_tasks
+from asyncpq import Expression
+from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_tasks
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.calendars import FileDates
@@ -26,6 +25,8 @@ PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 @dataclass(frozen=True, kw_only=True)
 class LakeScan(EngineScan):
     """What all tasks of a scan share, with Spark's types and settings. Picklable; without secrets."""
+
+    again: ClassVar[str] = PLAN_AGAIN
 
     columns: tuple[str, ...]  # those of the predicate included, in the order of `spark_schema`
     spark_schema: str  # JSON of the StructType of `columns`
@@ -41,9 +42,6 @@ class LakeScan(EngineScan):
         self, schema: pa.Schema, of_file: FileDates, names: Mapping[str, str]
     ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         return converter(schema, spark_struct(self.spark_schema), self.conf, of_file.renamed(names))
-
-    def hinted(self) -> AbstractContextManager[None]:
-        return plan_again_hint(PLAN_AGAIN, self.view == View.SNAPSHOT)
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:

@@ -88,7 +88,7 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 def wkb_field(field: T.StructField) -> pa.Field:
     """Return the Arrow field with which asyncpq writes the spatial column ``field`` as Parquet's GEOMETRY or
     GEOGRAPHY."""
-    from asyncpq.distributed import WKB_KEY
+    from asyncpq.distributed import LakeWrite
 
     dtype = field.dataType
     check_spatial(dtype)
@@ -97,7 +97,7 @@ def wkb_field(field: T.StructField) -> pa.Field:
     about = {"crs": match[1] if match else _DEFAULT_CRS}
     if isinstance(dtype, T.GeographyType):
         about["edges"] = "spherical"
-    return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
+    return pa.field(field.name, pa.binary(), field.nullable, metadata={LakeWrite.WKB_KEY: json.dumps(about).encode()})
 
 
 # -- types as files store them --------------------------------------------------------------------
