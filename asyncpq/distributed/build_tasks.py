@@ -155,8 +155,8 @@ class TaskExecutor:
         on_file_done: OnFileDone,
     ) -> list[Segment]:
         pieces = (await steps.pieces()).to_pylist()
-        files = [piece for piece in pieces if piece["part"] == build_steps.FILES_NUMBER]
-        rows = [piece for piece in pieces if piece["part"] != build_steps.FILES_NUMBER]
+        files = [piece for piece in pieces if piece["part"] == build_steps.BuildStep.FILES_NUMBER]
+        rows = [piece for piece in pieces if piece["part"] != build_steps.BuildStep.FILES_NUMBER]
         results = _file_rows(works, [build_steps.decoded(piece["payload"]) for piece in files])
         readable = RowRanges((result.work.id, result.work.id + 1) for result in results if result.num_rows is not None)
         payloads, segments = files, list[Segment]()
@@ -298,7 +298,7 @@ class CollectTask:
         for piece in self.collecting(iter([one_row([self.number, self.files], _FILES_OF_TASK)])):
             (values,) = piece.to_pylist()
             start = stop
-            if values["part"] != build_steps.FILES_NUMBER:
+            if values["part"] != build_steps.BuildStep.FILES_NUMBER:
                 payloads.append(values["payload"])
                 stop, values["payload"] = start + len(values["payload"]), None
             described.append(one_row([*values.values(), url, start, stop], _PLACES))
@@ -415,7 +415,7 @@ class StoredSteps:
         await remove_folder(self.runtime, self.folder)
 
     def _stored(self) -> list[dict[str, Any]]:
-        return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.FILES_NUMBER]
+        return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.BuildStep.FILES_NUMBER]
 
     async def _ran(self, tasks: Sequence[BuildTask]) -> pa.Table:
         """Run the tasks; the first error ends the others."""

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -40,8 +40,7 @@ from asyncpq.storage.base import ListedObject, RequestContext, Validator, writab
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
-from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
-from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
+from asyncpq.writing.file_writer import TAIL_BYTES, WKB_KEY, folder_url, write_files
 from asyncpq.writing.lake_commit import (
     BEGUN,
     Publish,
@@ -51,6 +50,7 @@ from asyncpq.writing.lake_commit import (
     job_folder,
     publish_plain,
 )
+from asyncpq.writing.z_order import ZOrder as ZOrder
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -133,6 +133,9 @@ class LakeWrite:
 
     Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
     """
+
+    #: Key of metadata of binary fields that become GEOMETRY or GEOGRAPHY: its value is their JSON, as GeoArrow has it.
+    WKB_KEY: ClassVar[bytes] = WKB_KEY
 
     folder: str  # url of the lake, with a slash at its end
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``

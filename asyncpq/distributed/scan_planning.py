@@ -9,11 +9,13 @@ a week ago. ``DataFile.pinned`` makes another version an error, not a reason to 
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, TypedDict, TypeVar, Unpack, overload, runtime_checkable
+from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
@@ -22,10 +24,13 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.datasets.providers import FileSet, GivenFiles
+from asyncpq.distributed.engine_files import SET_FILES, file_sets
+from asyncpq.distributed.engine_scans import STORED_OTHERWISE
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
+from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns as columns_in
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
@@ -42,19 +47,21 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import one_table
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.storage.base import Validator
+from asyncpq.storage.base import RequestContext, Validator, listing_check
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import split_url
 from asyncpq.typing import Predicate
 
 #: Files of a sample, and the least number of files that are worth one.
 _SAMPLE: Final = 16
 _LEAST_SAMPLED: Final = 64
+#: Above so many files, their folder is listed to look at them again.
+_FEW_LISTINGS: Final = 32
 
 
 #: This process plans at most so many files if an engine offers jobs: a job takes about as long.
 MOST_PLANNED_HERE: Final = 4096
-#: Files in one set of an index's; and candidates that are gathered from the sets before they are planned.
-SET_FILES: Final = 16_384
+#: Candidates that are gathered from the sets of an index before they are planned.
 GATHERED_FILES: Final = SET_FILES
 
 S = TypeVar("S", bound=TaskScan)
@@ -140,6 +147,35 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         """Approximate compressed bytes that tasks read."""
         return sum(piece.num_bytes for pieces in self.pieces for piece in pieces)
 
+    @property
+    def stored_alike(self) -> bool:
+        """Whether all files that tasks read certainly store the columns as the dataset has them."""
+        return not self.unopened and STORED_OTHERWISE not in self.facts
+
+    async def check_versions(self, session: Session, folder: str) -> None:
+        """Look at the files again, which are in the folder with the url ``folder``, before another reader than the
+        tasks reads them. They must be no more than ``packing.MOST_VERSIONS``.
+
+        Raises:
+            ObjectChangedError: a file does not have its planned version.
+        """
+        runtime, versions = session.runtime, self.versions
+        store, _ = await runtime.store(folder)
+        any_changed = listing_check(store)
+        if any_changed is not None and not await runtime.in_thread(partial(any_changed, versions.items())):
+            return
+        context = RequestContext(ReadMetrics(), purpose="list")
+        urls = versions if len(versions) <= _FEW_LISTINGS else [folder]
+        loop = asyncio.get_running_loop()
+        lists = await results_of([loop.create_task(store.list_objects(url, context=context)) for url in urls])
+        listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
+        for url, planned in versions.items():
+            found = listed.get(url)
+            if planned is None or found is None or not found.same_version(planned):
+                raise ObjectChangedError(
+                    "the file was replaced or deleted while the scan was planned", url=url, hint="Plan again."
+                )
+
     def encoded(self) -> list[bytes]:
         """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""
         return [pack_task(pieces) for pieces in self.pieces]
@@ -160,9 +196,52 @@ class PlannedChunk:
     facts: frozenset[str]
     metrics: ReadMetrics
 
+    @classmethod
+    async def of(
+        cls,
+        scan: TaskScan,
+        files: Sequence[DataFile],
+        session: Session,
+        *,
+        skips: bool,
+        num_files: int,
+        task_bytes: int,
+    ) -> Self:
+        """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
+
+        Args:
+            skips: leave out bad files.
+            num_files: files of the whole plan, which tell how large the pieces may be.
+            task_bytes: as in :func:`plan_tasks`.
+        """
+        state = replace(scan, skips=skips).state(session.runtime, files)
+        state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
+        request = ScanRequest(columns=scan.columns, where=scan.where)
+        operation = session.runtime.operation("plan", scan.url)
+        requests = scan.requests(state, request)
+        variants = None if scan.fields is None else FieldVariants(scan.variants)
+        planned: list[PlannedFile] = []
+        with operation:
+            found = DatasetFiles(state, request, operation, scan=True, requests=requests)
+            look = partial(plan_opened, requests, variants, task_bytes)
+            async with aclosing(found.described(look)) as described:
+                async for parts in described:
+                    planned += parts
+        # the other files match as often as these
+        packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
+        pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
+        return cls(
+            pieces=tuple([piece.encoded() for piece in pieces]),
+            versions={file.url: file.validator for file in planned},
+            num_rows=sum(file.num_rows for file in planned),
+            learnt=state.known.learnt,
+            facts=requests.facts,
+            metrics=_sent(operation.metrics),
+        )
+
 
 class PlanningJobs(Protocol):
-    """Lets workers plan very many files, with :func:`plan_chunk`."""
+    """Lets workers plan very many files, with :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
         """Yield what each worker planned, of consecutive files, in the order of ``files``. ``skips``: leave out bad
@@ -285,37 +364,6 @@ async def plan_tasks(
     )
 
 
-async def plan_chunk(
-    scan: TaskScan, files: Sequence[DataFile], session: Session, *, skips: bool, num_files: int, task_bytes: int
-) -> PlannedChunk:
-    """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. ``num_files``: files of the whole
-    plan, which tell how large the pieces may be."""
-    state = replace(scan, skips=skips).state(session.runtime, files)
-    state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
-    request = ScanRequest(columns=scan.columns, where=scan.where)
-    operation = session.runtime.operation("plan", scan.url)
-    requests = scan.requests(state, request)
-    variants = None if scan.fields is None else FieldVariants(scan.variants)
-    planned: list[PlannedFile] = []
-    with operation:
-        found = DatasetFiles(state, request, operation, scan=True, requests=requests)
-        look = partial(plan_opened, requests, variants, task_bytes)
-        async with aclosing(found.described(look)) as described:
-            async for parts in described:
-                planned += parts
-    # the other files match as often as these
-    packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
-    pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
-    return PlannedChunk(
-        pieces=tuple([piece.encoded() for piece in pieces]),
-        versions={file.url: file.validator for file in planned},
-        num_rows=sum(file.num_rows for file in planned),
-        learnt=state.known.learnt,
-        facts=requests.facts,
-        metrics=_sent(operation.metrics),
-    )
-
-
 def _sent(metrics: ReadMetrics) -> ReadMetrics:
     """Return a copy of a worker's metrics with the counts that the planner adds to its own, without counts of files,
     which the planner has made already."""
@@ -333,26 +381,6 @@ def is_planned_by_workers(file: DataFile) -> bool:
         and file.unreadable is None
         and (file.entry is None or file.entry.known is None)
     )
-
-
-@runtime_checkable
-class _InSets(Protocol):
-    """A provider that can give its files in sets."""
-
-    def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]: ...
-
-
-async def file_sets(
-    source: FileProvider, request: ScanRequest, operation: Operation, most_files: int | None = None
-) -> AsyncGenerator[FileSet]:
-    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
-    very many (``most_files`` in a set, or ``SET_FILES``)."""
-    if not isinstance(source, _InSets):
-        yield await source.files(request, operation)
-        return
-    async with aclosing(source.sets(request, operation, most_files=most_files or SET_FILES)) as sets:
-        async for found in sets:
-            yield found
 
 
 class _FilePlanner:

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mappin
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -133,6 +133,9 @@ class TaskScan:
     An engine that reads files by rules of its own has a subclass with other :meth:`requests` and :meth:`stream`.
     """
 
+    #: How to plan again, for hints of errors.
+    again: ClassVar[str] = "Call plan_scan() again."
+
     url: str  # of the dataset
     description: str
     view: str
@@ -185,7 +188,7 @@ class TaskScan:
 
     def hinted(self) -> AbstractContextManager[None]:
         """Add the hint to plan again to errors in the block about files that changed after planning."""
-        return workers.plan_again_hint("Call plan_scan() again.", self.view == View.SNAPSHOT)
+        return workers.plan_again_hint(self.again, self.view == View.SNAPSHOT)
 
     def dataset_columns(self) -> DatasetColumns:
         """Return the dataset's columns, with a token that is the same for all tasks of the scan in a process, so that

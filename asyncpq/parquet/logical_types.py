@@ -168,6 +168,21 @@ def from_converted(converted: ConvertedType, precision: int | None, scale: int |
     return _CONVERTED[converted]
 
 
+def to_converted(logical: LogicalType) -> ConvertedType | None:
+    """Return the converted type that corresponds to a LogicalType; None if there is no such type."""
+    name = logical.kind.value
+    if logical.kind is LogicalKind.INTEGER:
+        name = f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"
+    elif logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
+        name = f"{name}_{_UNIT_NAMES.get(logical.unit or '')}"
+    elif logical.kind is LogicalKind.STRING:
+        name = "UTF8"
+    return ConvertedType.__members__.get(name)
+
+
+_UNIT_NAMES: Final = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
+
+
 def _boolean(fields: Fields, field_id: int) -> bool | None:
     value = fields.get(field_id)
     return value if type(value) is bool else None

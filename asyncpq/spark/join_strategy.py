@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import DatasetJoin, FoundFiles, run_on_worker
+from asyncpq import Dataset
+from asyncpq.distributed import DatasetJoin, EngineDataset, FoundFiles, run_on_worker
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import described_jobs
 from asyncpq.spark.join_keys import KeyRule, candidate_columns, numbered
@@ -25,7 +26,7 @@ from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, loc
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.reads.reader_choice import reader_costs
+from asyncpq.spark.reads.reader_choice import ScanSize, reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
 from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings
@@ -294,17 +295,9 @@ class _Chooser:
     def _spark_s(self, files: _Files, parallelism: int) -> float:
         """Return the seconds by Spark's join with these files."""
         share = len(self.side.right.names) / max(1, len(self.side.opened.names))
-        costs = reader_costs(
-            num_files=files.num_files,
-            num_splits=1,
-            num_bytes=0,
-            num_rows=0,
-            whole_bytes=int(share * files.total_bytes),
-            parallelism=parallelism,
-            prices=files.prices,
-            is_local=url_facts(self.side.opened.state.url).protocol == "file",
-            row_s=0.0,
-        )
+        size = ScanSize(num_files=files.num_files, whole_bytes=int(share * files.total_bytes))
+        store = None if url_facts(self.side.opened.state.url).protocol == "file" else files.prices
+        costs = reader_costs(size, parallelism=parallelism, store=store)
         return _SPARK_START_S + costs.spark_s
 
     def _by_lookups(
@@ -391,7 +384,7 @@ def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -
     """Return the scan of the lake, or of the files found, without a condition."""
     opened = side.opened
     if found is not None:
-        opened = replace(opened, state=found.whole())
+        opened = replace(opened, state=EngineDataset.of(Dataset(found.whole())))
     plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
     parallelism = parallelism_of(spark)
     read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))

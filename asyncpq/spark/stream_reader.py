@@ -12,7 +12,7 @@ from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import StructType
 
 from asyncpq import Dataset, Session
-from asyncpq.distributed import NewFiles, read_task, run_on_worker
+from asyncpq.distributed import EngineDataset, NewFiles, read_task, run_on_worker
 from asyncpq.errors import InvalidOptionError
 from asyncpq.spark import source_options
 from asyncpq.spark.reads.lake_scan import LakePlan
@@ -81,7 +81,9 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
             options = replace(self._options, lake=lake)
             opened = await source_options.open_for_schema(session, options, self._schema)
             dataset = await batch.narrowed(Dataset(opened.state))
-            return await source_options.plan_source(replace(opened, state=dataset.state), options, self._schema)
+            return await source_options.plan_source(
+                replace(opened, state=EngineDataset.of(dataset)), options, self._schema
+            )
 
         plan = self._run(planned)
         if plan is None:

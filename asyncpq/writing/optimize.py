@@ -26,7 +26,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_colu
 from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
 from asyncpq.typing import Predicate
 from asyncpq.writing.file_layout import SortedBy, leaf_places
-from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
+from asyncpq.writing.z_order import ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
 _INDEX: Final = pa.int32()
@@ -84,8 +84,8 @@ class RowOrder:
                 "no column to sort by is named",
                 hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
             )
-        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
+        if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
             raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
@@ -152,7 +152,7 @@ async def sampled_z_order(dataset: Dataset, order: RowOrder, where: Predicate | 
         return None
     schema, chance = writable_schema(output_schema(dataset.schema, list(names), (), ())), random.Random(7)
     total = await dataset.count(where)
-    share = min(1.0, SAMPLE_ROWS / max(1, total))
+    share = min(1.0, ZOrder.SAMPLE_ROWS / max(1, total))
     samples: list[list[pa.Array]] = [[] for _ in names]
     sampled = RowOrder(schema, (), names)
     async with dataset.scan(list(names), where) as scan:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.engine.target_facts import default_index_url, hive_ignoring_case, url_facts
+from asyncpq.engine.target_facts import absolute_target, default_index_url, hive_ignoring_case, opens_table, url_facts
 from asyncpq.testing import ObjectServer
 from tests.reads import parquet
 
@@ -25,7 +25,8 @@ from tests.reads import parquet
     ],
 )
 def test_facts(url: str, expected: tuple[bool, str | None, str]) -> None:
-    assert url_facts(url) == expected
+    facts = url_facts(url)
+    assert (facts.many, facts.table_format, facts.protocol) == expected
 
 
 @pytest.mark.parametrize("prefix", ["s3://bucket/lake/", "s3://bucket/lake"])
@@ -45,6 +46,28 @@ def test_others_may_name_one(url: str) -> None:
 
 def test_a_folder_of_this_machine(tmp_path: Path) -> None:
     assert url_facts(str(tmp_path)).many
+
+
+def test_protocol_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    urls = ["S3://bucket/a%20b", "file:///lake/", "a/b.parquet"]
+    facts = [(url_facts(url).protocol, url_facts(url).key) for url in urls]
+    assert facts == [("s3", "bucket/a%20b"), ("file", "/lake"), ("file", f"{tmp_path}/a/b.parquet")]
+    assert absolute_target(["s3://b/a", "lake/"]) == ["s3://b/a", f"{tmp_path}/lake/"]
+    assert absolute_target(None) is None
+
+
+@pytest.mark.parametrize("name", ["_SUCCESS", ".a.crc", "a.parquet._COPYING_", "a_$folder$"])
+def test_names_that_are_no_data(name: str) -> None:
+    assert url_facts(f"s3://bucket/{name}").hidden
+    assert not url_facts(f"s3://bucket/{name}/a.parquet").hidden
+
+
+def test_tables() -> None:
+    assert opens_table("s3://bucket/t/", "delta", None)
+    assert not opens_table("s3://bucket/t/", None, None)
+    with pytest.raises(asyncpq.InvalidOptionError):
+        opens_table("s3://bucket/t/", "delta", "main")
 
 
 async def test_a_bucket_is_opened_as_all_of_its_files() -> None:

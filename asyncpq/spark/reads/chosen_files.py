@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
-from asyncpq import DataFile, View
-from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq import DataFile
 from asyncpq.errors import PartitionError
-from asyncpq.events import Operation
-from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.read_conf import ReadConf
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class ChosenFiles:
-    """The files of another provider, without those for which ``reads(file)`` is false.
-
-    Implements :class:`asyncpq.datasets.providers.FileProvider`.
-    """
-
-    def __init__(self, source: FileProvider, reads: Callable[[DataFile], bool]) -> None:
-        self.view: View = source.view
-        self.source = source
-        self._reads = reads
-
-    @property
-    def index(self) -> Any:
-        return self.source.index
-
-    @property
-    def description(self) -> str:
-        return self.source.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        return self.source.indexes
-
-    @property
-    def known(self) -> FileSet | None:
-        known = self.source.known
-        return None if known is None else self._chosen(known)
-
-    async def files(
-        self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
-    ) -> FileSet:
-        return self._chosen(await self.source.files(request, operation, scan=scan))  # its renewal would be unchosen
-
-    def _chosen(self, found: FileSet) -> FileSet:
-        return found._replace(files=[file for file in found.files if self._reads(file)])
 
 
 def read_by_spark(files: Sequence[DataFile], root: str | None, conf: ReadConf) -> Callable[[DataFile], bool]:
