@@ -17,7 +17,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 _FEW = 1000  # rows of which all records are made at once and kept
 
@@ -59,22 +59,19 @@ else:
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
+            if len(bases) > 1:
+                raise TypeError(f"{name} has other bases than NamedTuple, which only the standard one allows")
             types = namespace.pop("__annotations__", {})
             defaults = [namespace.pop(field) for field in types if field in namespace]
             made = namedtuple(name, types, defaults=defaults, module=namespace["__module__"])
             made.__annotations__ = made.__new__.__annotations__ = types
-            if Generic in bases:
-                made.__bases__ = (tuple, Generic)
-                made.__class_getitem__ = classmethod(Generic.__class_getitem__.__func__)
             for key, value in namespace.items():
                 if key != "__module__":
                     setattr(made, key, value)
-            if Generic in bases:
-                made.__init_subclass__()
             return made
 
     class NamedTuple(metaclass=_NamedTupleMaker):
-        """Do what :class:`typing.NamedTuple` does as a base class."""
+        """Do what :class:`typing.NamedTuple` does as the only base of a class."""
 
 
 class _Initializer:

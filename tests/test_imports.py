@@ -134,6 +134,20 @@ def test_doors_take_nothing_from_inside(room: str) -> None:
     assert attributes == set()
 
 
+#: Of Spark: these use the seam and ``distributed`` alone.
+SPARK_ON_TASKS = ["join*.py", "optimize_*.py", "stream_*.py"]
+
+
+def test_spark_joins_rewrites_and_streams_by_tasks_of_any_engine() -> None:
+    modules = [path for pattern in SPARK_ON_TASKS for path in (PACKAGE / "spark").glob(pattern)]
+    assert len(modules) >= 6
+    inside = {path.name: _from_inside(path, "spark") for path in modules}
+    rooms = {(name, module) for name, found in inside.items() for module, _ in found}
+    assert {(name, module) for name, module in rooms if not module.startswith("asyncpq.distributed")} == set()
+    taken = {name for found in inside.values() for _, name in found}
+    assert taken <= set(asyncpq.distributed.__all__)
+
+
 def test_the_search_sees_what_a_door_takes(tmp_path: Path) -> None:
     door = tmp_path / "door.py"
     door.write_text(

@@ -1,4 +1,4 @@
-"""Scans, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
+"""Scans, joins, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
@@ -9,7 +9,8 @@ The way of a scan: ``scan_planning`` opens what must be opened, and says which r
 ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them; ``engine_files``, ``engine_scans`` and
 ``footers`` are for an engine's rules. :func:`build_index` runs the
 steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
-tasks write and the planner commits.
+tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``).
+:func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles` follows a folder in batches.
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
-    from asyncpq.distributed.worker_sessions import named_error as named_error
     from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
     from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
@@ -77,7 +77,6 @@ _NAMES: Final = {
         "WorkerOptions",
         "WorkerSettings",
         "close_workers",
-        "named_error",
         "refresh_hint",
         "run_on_worker",
         "worker_counts",

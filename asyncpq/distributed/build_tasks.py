@@ -32,8 +32,15 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.distributed import build_steps
 from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, named_error, run_on_worker
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError, UsageError
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.errors import (
+    InvalidOptionError,
+    ObjectChangedError,
+    StoreError,
+    UnsupportedStoreError,
+    UsageError,
+    named_error,
+)
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.build.build_executor import ExecutorFactory, OnFileDone
@@ -426,17 +433,21 @@ async def remove_folder(runtime: Runtime, folder: str) -> None:
         logger.warning("pieces of tasks could not be removed from %s: %s", safe_url(folder), error)
 
 
+class BuildKeywords(TargetKeywords, total=False):
+    """The keyword arguments of :func:`build_index`, those of the dataset included."""
+
+    at: IndexTarget | None
+    building: BuildOptions
+    work_folder: str | None
+    worker: WorkerSettings | None
+
+
 async def build_index(
     session: Session,
     target: DatasetTarget,
     kinds: Sequence[IndexKind],
     run: TaskRunner,
-    *,
-    at: IndexTarget | None = None,
-    building: BuildOptions = _BUILDING,
-    work_folder: str | None = None,
-    worker: WorkerSettings | None = None,
-    **options: Unpack[TargetKeywords],
+    **options: Unpack[BuildKeywords],
 ) -> Index:
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
@@ -456,8 +467,11 @@ async def build_index(
         InvalidOptionError: the index is in no folder, and there is no work folder.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
     """
-    check_keywords("build_index()", options, TargetKeywords, others=("kinds", "run", "at", "building", "work_folder"))
-    at = _place(target, at, options)
+    check_keywords("build_index()", options, BuildKeywords, others=("kinds", "run"))
+    given: Any = dict(options)
+    at, building = given.pop("at", None), given.pop("building", _BUILDING)
+    work_folder, worker = given.pop("work_folder", None), given.pop("worker", None)
+    at = _place(target, at, given)
     url = at if isinstance(at, str) else None
 
     def executor(runtime: Runtime, backend: IndexBackend, operation: Operation, building: BuildOptions) -> TaskExecutor:
@@ -477,7 +491,7 @@ async def build_index(
         return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
 
     return await index_opening.build(
-        session.runtime, absolute(target), kinds, at, DatasetOptions(**options), building, executor
+        session.runtime, absolute(target), kinds, at, DatasetOptions(**given), building, executor
     )
 
 

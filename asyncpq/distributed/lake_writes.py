@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
+from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
@@ -265,17 +266,22 @@ def _places(url: str) -> set[str]:
     return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
 
 
+class WriteKeywords(TypedDict, total=False):
+    """The keyword arguments of :func:`plan_write`."""
+
+    options: WriteOptions
+    index_kinds: Sequence[IndexKind] | None
+    overwrite: bool
+    publish: Publish
+    batch: tuple[str, int] | None
+    worker: WorkerSettings | None
+
+
 async def plan_write(
     session: Session,
     folder: str,
     schema: pa.Schema | Callable[[pa.Schema | None], pa.Schema],
-    *,
-    options: WriteOptions = _LAYOUT,
-    index_kinds: Sequence[IndexKind] | None = None,
-    overwrite: bool = False,
-    publish: Publish = "index",
-    batch: tuple[str, int] | None = None,
-    worker: WorkerSettings | None = None,
+    **keywords: Unpack[WriteKeywords],
 ) -> LakeWrite:
     """Plan one write of rows into the folder of a lake that asyncpq writes.
 
@@ -294,6 +300,10 @@ async def plan_write(
         SchemaMismatchError: the columns do not match those of the lake to which rows are appended.
         StoreError: the store failed.
     """
+    check_keywords("plan_write()", keywords, WriteKeywords, others=("schema",))
+    options, index_kinds = keywords.get("options", _LAYOUT), keywords.get("index_kinds")
+    overwrite, publish = keywords.get("overwrite", False), keywords.get("publish", "index")
+    batch, worker = keywords.get("batch"), keywords.get("worker")
     folder = folder_url(folder)
     base = await _look(session, folder, publish)
     known = None if base is None or overwrite else base.schema

@@ -51,11 +51,6 @@ class UrlFacts:
         return split_url(self._url)[0]
 
     @property
-    def is_local(self) -> bool:
-        """Whether it names a path of this host."""
-        return self.protocol == "file"
-
-    @property
     def key(self) -> str:
         """What follows the protocol: bucket and key, or the absolute path of a local file."""
         protocol, rest = split_url(self._url)

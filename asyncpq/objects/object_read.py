@@ -27,6 +27,7 @@ from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
+from asyncpq.storage.threads import results_of
 
 
 class MeasuredRound:
@@ -460,13 +461,7 @@ class ObjectRead(Generic[V]):
         self, ranges: Iterable[ByteRange], context: RequestContext, turns: AbstractAsyncContextManager[None]
     ) -> list[RangeResult]:
         """Fetch ``ranges`` concurrently, and return their results in order."""
-        tasks = [asyncio.ensure_future(self._get(start, stop, context, turns)) for start, stop in ranges]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        return await results_of([self._get(start, stop, context, turns) for start, stop in ranges])
 
     async def _get(
         self, start: int, stop: int, context: RequestContext, turns: AbstractAsyncContextManager[None]

@@ -31,7 +31,7 @@ from asyncpq.options import SessionOptions
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage import client_module, open_store, place_of
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.threads import OwnersQueue, import_whole, is_imported
+from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imported
 from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 
 SLICE_S: Final = 0.005  # of one iteration of the event loop, for work that waits for its turn
@@ -458,11 +458,7 @@ class Runtime:
         return made
 
     async def _close_tasks(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(self._tasks)
 
     async def _close_threads(self) -> None:
         if self._life.threads is not None:

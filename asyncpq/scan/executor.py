@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from asyncpq.decoding.arrow import counted
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.records import NamedTuple, dataclass
+from asyncpq.records import dataclass
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 
 if TYPE_CHECKING:

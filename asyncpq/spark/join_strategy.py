@@ -296,7 +296,7 @@ class _Chooser:
         """Return the seconds by Spark's join with these files."""
         share = len(self.side.right.names) / max(1, len(self.side.opened.names))
         size = ScanSize(num_files=files.num_files, whole_bytes=int(share * files.total_bytes))
-        store = None if url_facts(self.side.opened.state.url).is_local else files.prices
+        store = None if url_facts(self.side.opened.state.url).protocol == "file" else files.prices
         costs = reader_costs(size, parallelism=parallelism, store=store)
         return _SPARK_START_S + costs.spark_s
 

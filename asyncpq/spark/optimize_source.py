@@ -306,7 +306,7 @@ def open_table(spark: SparkSession, source: object, given: Mapping[str, Any], op
 
 def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
-    if not files.is_listed or not all(url_facts(path).is_local for path in paths):
+    if not files.is_listed or any(url_facts(path).protocol != "file" for path in paths):
         return scan(spark, source, reader="asyncpq", **given)
     frame = spark.read.parquet(*paths)
     seen = len(frame.inputFiles())

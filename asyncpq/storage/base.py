@@ -26,6 +26,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     StoreError,
     UnsupportedStoreError,
+    UsageError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.records import LazyRecords, NamedTuple, dataclass
@@ -39,6 +40,11 @@ class Unpicklable:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: make one in each process")
+
+
+def closed_store() -> UsageError:
+    """Return the error of a call after the store was closed."""
+    return UsageError("the store is closed", hint="Read and write while the session is open.")
 
 
 class Guarantee(enum.StrEnum):

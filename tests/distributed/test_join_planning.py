@@ -97,7 +97,7 @@ async def test_rows_are_those_of_pyarrow(
 ) -> None:
     left = left_rows(lake, on)
     async with asyncpq.Session() as session:
-        at = f"{lake[:-1]}-index/" if index else False
+        at: Any = f"{lake[:-1]}-index/" if index else False
         task = await plan_join(session, lake, on, left.schema, columns=["v", "x"], how=how, index=at, batch_keys=7)
     found = await joined(task, left, workers)
     right = ds.dataset(lake).to_table(columns=[*on, "v", "x"])

@@ -59,7 +59,10 @@ def sorted_rows(lake: str, sort_by: str) -> list[dict[str, Any]]:
 
 
 def rows_of(result: asyncpq.RewriteResult) -> list[dict[str, Any]]:
-    return pa.concat_tables([pq.read_table(result.target + path) for path in result.files]).to_pylist()
+    rows: list[dict[str, Any]] = pa.concat_tables(
+        [pq.read_table(result.target + path) for path in result.files]
+    ).to_pylist()
+    return rows
 
 
 def below(folder: Path) -> list[str]:
@@ -173,7 +176,9 @@ async def test_a_target_that_others_write_to_is_not_committed(tmp_path: Path, la
 
 
 @pytest.mark.parametrize("lost", [SortTask, WriteTask])
-async def test_rows_that_get_lost_between_tasks_are_noticed(tmp_path: Path, lake: str, lost: type) -> None:
+async def test_rows_that_get_lost_between_tasks_are_noticed(
+    tmp_path: Path, lake: str, lost: type[SortTask | WriteTask]
+) -> None:
     async def losing(task: Any) -> Any:
         result = await here(task)
         if isinstance(task, lost) and task.number == 1:

@@ -16,16 +16,17 @@ from tests.reads import parquet
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("s3://bucket/a.parquet", (False, None)),
-        ("s3://bucket/lake", (False, None)),
-        ("s3://bucket/lake/", (True, None)),
-        ("s3://bucket", (True, None)),
-        ("s3://bucket/*.parquet", (True, None)),
-        ("s3://bucket/t/metadata/v3.metadata.json", (True, "iceberg")),
+        ("s3://bucket/a.parquet", (False, None, "s3")),
+        ("s3://bucket/lake", (False, None, "s3")),
+        ("gs://bucket/lake/", (True, None, "gs")),
+        ("s3://bucket", (True, None, "s3")),
+        ("/bucket/*.parquet", (True, None, "file")),
+        ("s3://bucket/t/metadata/v3.metadata.json", (True, "iceberg", "s3")),
     ],
 )
-def test_facts(url: str, expected: tuple[bool, str | None]) -> None:
-    assert (url_facts(url).many, url_facts(url).table_format) == expected
+def test_facts(url: str, expected: tuple[bool, str | None, str]) -> None:
+    facts = url_facts(url)
+    assert (facts.many, facts.table_format, facts.protocol) == expected
 
 
 @pytest.mark.parametrize("prefix", ["s3://bucket/lake/", "s3://bucket/lake"])

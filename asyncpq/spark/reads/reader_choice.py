@@ -163,7 +163,7 @@ def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) 
         num_bytes=read.num_bytes,
         num_rows=read.num_rows or (int(read.whole_bytes / opened.row_bytes) if opened.row_bytes else 0),
     )
-    store = None if url_facts(opened.state.url).is_local else read.prices
+    store = None if url_facts(opened.state.url).protocol == "file" else read.prices
     return reader_costs(size, parallelism=parallelism, store=store, row_s=row_s)
 
 
