@@ -162,9 +162,7 @@ class TaskScan:
         """Return the stream of the rows of ``files``."""
         output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
         assert output is not None, "it is the dataset's own"
-        return RecordBatchStream(
-            state.runtime, operation, executor, lambda: output, batch_size=self.batch_size, limit=None
-        )
+        return RecordBatchStream(operation, executor, lambda: output, batch_size=self.batch_size, limit=None)
 
     def hinted(self) -> AbstractContextManager[None]:
         """Add the hint to plan again to errors in the block about files that changed after planning."""

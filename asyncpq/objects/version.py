@@ -127,36 +127,29 @@ class FileVersion(ObjectVersion):
 
     def __init__(
         self,
+        version: ObjectVersion,
         *,
-        url: str,
-        namespace: str,
-        identity: str,
-        validator: Validator,
         footer_start: int,
         metadata: FileMetadata,
-        observed_at: float,
-        can_validate: bool = True,
         decryption: Decryption | None = None,
         footer: bytes = b"",
         leaves: frozenset[int] | None = None,
     ) -> None:
-        self.url = url  # for messages
-        self.validator = validator
-        self.size: int = validator.size
+        self.url = version.url
+        self.validator: Validator = version.validator
+        self.size: int = version.size
+        self.digest: bytes = version.digest
+        self.tail_key: ContentKey = version.tail_key
+        self.observed_at = version.observed_at
+        self.can_validate = version.can_validate
+        self.spans: Spans = version.spans
         self.footer_start = footer_start
         self.metadata: FileMetadata = metadata  # the footer, parsed as far as queries needed
-        self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
-        if not can_validate:  # another one may look the same: nothing that is cached of this one is its
-            self.digest = os.urandom(len(self.digest))
-        self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
-        self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
-        self.can_validate = can_validate  # the store can tell whether the object still has this version
         self.kept_weight = 0  # its weight when it was put into the memory cache
         self.decryption = decryption  # of an encrypted file that was opened with keys; its indexes are not read
         self.footer = footer  # of such a file, its end from footer_start on
         # ordinals of the leaves whose column chunks are known; None for all. Others raise UnknownLeafError.
         self.leaves = leaves
-        self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
         self.made: dict[tuple[int, int], MadeIndex] = {}  # page indexes from there, by row group and leaf
         self._original: FileVersion | None = None
         self._other_unit: FileVersion | None = None

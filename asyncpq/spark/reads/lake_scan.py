@@ -64,7 +64,6 @@ class LakeScan(TaskScan):
         number of rows; 0 leaves them as they are.
         """
         return RecordBatchStream(
-            state.runtime,
             operation,
             ScanExecutor(state.runtime, self.url, files),
             lambda: pa.schema([]),
