@@ -32,6 +32,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, writable
@@ -65,7 +66,7 @@ async def vacuum_lake(
     folder = folder_around(at)
     if folder is None or not is_committed(index.manifest):
         return vacuumed
-    removed = await adding.vacuum_files(session.runtime, folder, older_than_s=adding.ORPHANS_S)
+    removed = await adding.vacuum_files(runtime_of(session), folder, older_than_s=adding.ORPHANS_S)
     return replace(vacuumed, files=tuple(removed))
 
 
@@ -115,7 +116,7 @@ class LakeWrite:
         snapshot. Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is
         certain that nothing was committed. After another StoreError, readers may see them.
         """
-        runtime, chosen = session.runtime, {part.number: part for part in parts}  # one attempt of each task
+        runtime, chosen = runtime_of(session), {part.number: part for part in parts}  # one attempt of each task
         files = [file for _, part in sorted(chosen.items()) for file in part.files]
         if time.time() - self.began >= TRUSTED_S:
             files = [replace(file, tail=b"") for file in files]
@@ -145,7 +146,7 @@ class LakeWrite:
 
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
-        await discard_job(session.runtime, self.folder, self.job)
+        await discard_job(runtime_of(session), self.folder, self.job)
 
 
 async def plan_write(
@@ -206,7 +207,7 @@ async def plan_write(
         schema=columns,
         overwrite=overwrite,
         options=options,
-        settings=WorkerOptions.of(session.runtime) if worker is None else worker,
+        settings=WorkerOptions.of(runtime_of(session)) if worker is None else worker,
         kinds=None if index_kinds is None else tuple(index_kinds),
         publish=publish,
         is_batch=batch is not None,
@@ -237,7 +238,7 @@ def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
     """List the objects whose url begins with ``url``."""
-    store, _ = await session.runtime.store(url)
+    store, _ = await runtime_of(session).store(url)
     return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))
 
 
@@ -246,7 +247,7 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
 
     Raises InvalidOptionError if files in the folder prevent the write.
     """
-    runtime = session.runtime
+    runtime = runtime_of(session)
     place = await adding.lake_backend(runtime, folder, create=True)
     base = await load(place)
     if base is not None:
@@ -278,7 +279,7 @@ async def _begin(session: Session, folder: str) -> None:
 
     Raises InvalidOptionError if there are data files but no such object: then their index was lost.
     """
-    store, _ = await session.runtime.store(folder)
+    store, _ = await runtime_of(session).store(folder)
     context = RequestContext(ReadMetrics(), purpose="write")
     data = await _listed(session, folder + DATA_FOLDER)
     if not data:
@@ -306,7 +307,7 @@ def _written(
             yield batch
 
     async def work(session: Session) -> list[adding.AddedFile]:
-        return await write_files(session.runtime, plan.folder, stem, pulled(), plan.schema, plan.options)
+        return await write_files(runtime_of(session), plan.folder, stem, pulled(), plan.schema, plan.options)
 
     # rows can be read once: only another attempt of the task can repeat the write
     written = run_on_worker(plan.settings, work, repeatable=lambda: not begun)

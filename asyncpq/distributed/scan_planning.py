@@ -17,7 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar, overload, runtime_checkabl
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.footer_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
@@ -33,6 +33,7 @@ from asyncpq.indexing.index_model import file_key
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
@@ -201,7 +202,8 @@ async def plan_scan(
     for name, value in (("batch_size", batch_size), ("task_bytes", task_bytes), ("most_tasks", most_tasks)):
         require_whole(name, value, 1)
     require_whole("parallelism", parallelism, 1)
-    state, source = dataset.state, dataset.state.source
+    state = state_of(dataset)
+    source = state.source
     request, output = await dataset.scan_request(columns, where)
     scan = TaskScan(
         url=state.url,
@@ -272,10 +274,10 @@ async def plan_chunk(
 ) -> PlannedChunk:
     """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. ``num_files``: files of the whole
     plan, which tell how large the pieces may be."""
-    state = replace(scan, skips=skips).state(session.runtime, files)
+    state = replace(scan, skips=skips).state(runtime_of(session), files)
     state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
     request = ScanRequest(columns=scan.columns, where=scan.where)
-    operation = session.runtime.operation("plan", scan.url)
+    operation = runtime_of(session).operation("plan", scan.url)
     requests = scan.requests(state, request)
     variants = None if scan.fields is None else FieldVariants(scan.variants)
     planned: list[PlannedFile] = []

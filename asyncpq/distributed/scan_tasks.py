@@ -33,7 +33,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Constant, Expression
 from asyncpq.expressions.scalars import Day, Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.indexing.query.file_entries import known_version
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
@@ -390,7 +390,7 @@ async def _opened(scan: TaskScan, task: bytes, session: Session) -> workers.Batc
 async def _batches(session: Session, scan: TaskScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
     """Yield the batches of all files. Consecutive files share a scan if they all need the filter, or all do not."""
     for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
-        async with _task_stream(session.runtime, scan, list(group), filtered=filtered) as stream:
+        async with _task_stream(runtime_of(session), scan, list(group), filtered=filtered) as stream:
             async for batch in stream:
                 yield batch
 
@@ -398,7 +398,7 @@ async def _batches(session: Session, scan: TaskScan, files: Sequence[PlannedFile
 async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
     """Decode the files of a task. Pieces in the work folder are fetched first."""
     files: list[PlannedFile] = []
-    runtime = session.runtime
+    runtime = runtime_of(session)
     for part in unpack_task(task):
         if isinstance(part, tuple):
             url, start, stop = part
@@ -413,7 +413,7 @@ async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with
     """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
     out the page locations of the plan, for a read with another predicate."""
     files = await task_files(session, task)
-    return [data_file(scan, file if with_pages else replace(file, pages={}), session.runtime) for file in files]
+    return [data_file(scan, file if with_pages else replace(file, pages={}), runtime_of(session)) for file in files]
 
 
 def _task_stream(

@@ -25,6 +25,7 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.distributed import BatchStream, batches_on_worker, refresh_hint
 from asyncpq.objects.prices import Prices
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import COMBINED_ROWS, LAKE_ROWS, KeyRequests
@@ -169,7 +170,7 @@ class KeyedRead:
             yield from batches_on_worker(self.lake.settings, partial(self._stream, pickle.loads(task)))
 
     async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
-        lake, runtime = self.lake, session.runtime
+        lake, runtime = self.lake, runtime_of(session)
         state = lake.state(runtime, files)
         request = ScanRequest(columns=lake.columns, where=self.keys.where, prune=self.keys.prune)
         operation = runtime.operation("scan", lake.url)

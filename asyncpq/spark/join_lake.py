@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from asyncpq import AccessPlan, DataFile, Dataset, Session, View, col
+from asyncpq.dataset import state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
@@ -24,6 +25,7 @@ from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.options import MIB
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
@@ -71,13 +73,13 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     if lake is None:
         lists = pinned.index is not None and pinned.root is None
         load = partial(_from_index if lists else _from_files, session, pinned)
-        lake = await session.runtime.flights.run(("pinned lake", pinned.token), load)
+        lake = await runtime_of(session).flights.run(("pinned lake", pinned.token), load)
         known[pinned.token] = lake
     known.move_to_end(pinned.token)
     while len(known) > _KEPT:
         _, (_, index) = known.popitem(last=False)
         if index is not None:
-            session.runtime.unregister(index.backend)
+            runtime_of(session).unregister(index.backend)
             await index.backend.close()
     return lake.state
 
@@ -87,14 +89,14 @@ async def _from_index(session: Session, pinned: PinnedLake) -> _OpenedLake:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
-    files, types = dataset.state.source, pinned.partitions
+    files, types = state_of(dataset).source, pinned.partitions
     source = _PinnedFiles(files if types is None else SparkFiles(files, pinned.lake.conf, types))
-    state = replace(dataset.state, source=source, unifier=None, columns=pinned.lake.dataset_columns())
+    state = replace(state_of(dataset), source=source, unifier=None, columns=pinned.lake.dataset_columns())
     return _OpenedLake(state, index)
 
 
 async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
-    runtime, files = session.runtime, list[DataFile]()
+    runtime, files = runtime_of(session), list[DataFile]()
     for split in pinned.splits:
         # keys need the file's whole page index
         files += await task_data_files(session, pinned.lake, split, with_pages=False)
@@ -264,7 +266,7 @@ async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file occurs once for each of its splits
-    state = dataset.state
+    state = state_of(dataset)
     operation = state.runtime.operation("files", state.url)
     with operation:
         files = (await state.source.files(ScanRequest(columns=()), operation)).files

@@ -21,6 +21,7 @@ from asyncpq.distributed import WrittenPart, run_on_worker
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import AddedFile
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
@@ -190,7 +191,7 @@ def optimize(
             source = absolute(source)
             if not is_table or isinstance(source, (str, os.PathLike)):
                 _refuse_overlap(source_paths(source), folder)
-        run_on_worker(frozen, lambda session: check_target(session.runtime, folder))
+        run_on_worker(frozen, lambda session: check_target(runtime_of(session), folder))
         if is_table:
             given = {**settings, "format": format, "version": version}
             rows = open_table(spark, source, given, columns=columns, where=where)
@@ -222,7 +223,7 @@ def optimize(
                 files = write_frame(arranged, write)
             with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run_on_worker(frozen, lambda session: check_target(session.runtime, folder, write.job))
+                run_on_worker(frozen, lambda session: check_target(runtime_of(session), folder, write.job))
         except BaseException:
             write.give_up()
             raise

@@ -29,6 +29,7 @@ from asyncpq.distributed import run_on_worker
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.spark.driver import held_settings, raised_as_asyncpq
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, scan
@@ -363,5 +364,5 @@ def _places(url: str) -> set[str]:
 
 async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
     """List the objects whose url begins with ``url``."""
-    store, _ = await session.runtime.store(url)
+    store, _ = await runtime_of(session).store(url)
     return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))

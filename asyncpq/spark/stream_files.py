@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 from pyspark.sql.types import StructType
 
 from asyncpq import AccessPlan, DataFile, Session, Validator, View
+from asyncpq.dataset import state_of
 from asyncpq.datasets.listing import FileRules, Listing, Target, list_files, parse_target
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.engine.target_facts import safe_url
@@ -31,6 +32,7 @@ from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.opened_lake import OpenLake
@@ -248,7 +250,7 @@ class ListedStream:
 
     async def _list(self, session: Session) -> list[ListedFile]:
         """List the files of the target. Raises an AsyncpqError if a stream cannot follow the listing."""
-        target, runtime = self._target, session.runtime
+        target, runtime = self._target, runtime_of(session)
         operation = runtime.operation("files", safe_url(target.url))
         with operation:
             listing = await _listing(session, target, self._options, operation)
@@ -308,7 +310,7 @@ class IndexStream:
         if not taken:
             return start
         if limits.max_bytes is not None:
-            files = sorted(await files_of(session.runtime, index.backend, manifest, taken), key=attrgetter("id"))
+            files = sorted(await files_of(runtime_of(session), index.backend, manifest, taken), key=attrgetter("id"))
             sizes = [0 if file.validator is None else file.validator.size for file in files]
             taken = taken.slice(0, limits.count(sizes))
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
@@ -320,7 +322,7 @@ class IndexStream:
         ids = IndexOffset.parse(start, manifest.index).until(last, manifest.live)
         if not ids:
             return StreamBatch(None, 0, last.num_files)
-        indexed = await files_of(session.runtime, index.backend, manifest, ids)
+        indexed = await files_of(runtime_of(session), index.backend, manifest, ids)
         versions = {url_in(manifest, file.path): file.validator for file in indexed}
         opened = await open_for_schema(session, self._options, self._schema)
         there = await _data_files(opened, ScanRequest(by_file=dict.fromkeys(versions, AccessPlan.all())))
@@ -334,7 +336,7 @@ class IndexStream:
     async def _open(self, session: Session) -> OpenIndex:
         """Open the index at its newest snapshot."""
         dataset = await session.open_dataset(self._options.lake.target, **self._options.lake.options)
-        source = dataset.state.source
+        source = state_of(dataset).source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
         return source.index
@@ -353,7 +355,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     if lake.view == "snapshot" or lake.index is not None:
         return IndexStream
     target = parse_target(lake.target)
-    operation = session.runtime.operation("files", safe_url(target.url))
+    operation = runtime_of(session).operation("files", safe_url(target.url))
     with operation:
         listing = await _listing(session, target, options, operation)
     if listing.table is not None and lake.format != "parquet":
@@ -365,7 +367,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
 
 
 async def _listing(session: Session, target: Target, options: SourceOptions, operation: Operation) -> Listing:
-    runtime, context = session.runtime, RequestContext(operation.metrics, purpose="list")
+    runtime, context = runtime_of(session), RequestContext(operation.metrics, purpose="list")
     rules = FileRules(commit_check(runtime, operation), plain=options.lake.format == "parquet")
     return await list_files(runtime, target, context, rules, allow_empty=True)
 

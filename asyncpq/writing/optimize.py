@@ -26,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
@@ -362,7 +362,7 @@ def _folder(target: object) -> str:
 
 def _size(dataset: Dataset) -> int | None:
     """Return the total size of the dataset's files in bytes; None if the listing lacks sizes."""
-    known = dataset.state.source.known
+    known = state_of(dataset).source.known
     sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
     return sum(sizes) if known is not None and len(sizes) == len(known.files) else None
 
@@ -370,7 +370,7 @@ def _size(dataset: Dataset) -> int | None:
 async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
     """Raise InvalidOptionError if ``folder`` contains a file of the source, or is inside its folder."""
     target = f"{canonical_url(folder).rstrip('/')}/"
-    prefix = dataset.state.prefix
+    prefix = state_of(dataset).prefix
     inside = prefix is not None and target.startswith(f"{canonical_url(prefix).rstrip('/')}/")
     if inside or any(canonical_url(url).startswith(target) for url in await dataset.files()):
         raise InvalidOptionError(

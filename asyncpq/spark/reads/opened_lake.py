@@ -12,12 +12,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from asyncpq import DataFile, Dataset, Session, View, errors
+from asyncpq.dataset import state_of
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import ListedFiles
 from asyncpq.distributed import refresh_hint
 from asyncpq.events import Operation
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
@@ -132,7 +134,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
     differs = lake.differs(struct)
-    storage = _own_storage(lake.state.runtime.storage_options, session.runtime.storage_options)
+    storage = _own_storage(lake.state.runtime.storage_options, runtime_of(session).storage_options)
     return OpenLake(
         lake.state, struct, conf, partitioning, lake.partitions, differs, row_bytes=lake.row_bytes, storage=storage
     )
@@ -459,10 +461,10 @@ class _LakeOpener:
 def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
     """Return a copy of the dataset's state for Spark's rules: files may lack columns, store other types and, if a
     setting says so, be missing. The plan is that of the listing, also of local files that are replaced meanwhile."""
-    source = dataset.state.source
+    source = state_of(dataset).source
     if isinstance(source, ListedFiles):
         source = replace(source, check=None)
-    return replace(dataset.state, source=source, unifier=None, skips_missing=conf.ignore_missing_files)
+    return replace(state_of(dataset), source=source, unifier=None, skips_missing=conf.ignore_missing_files)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:

@@ -33,6 +33,7 @@ from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN
 from asyncpq.distributed import MOST_VERSIONS, run_on_worker
 from asyncpq.errors import ObjectChangedError
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.spark.driver import context_of
 from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
@@ -344,9 +345,9 @@ def _held(column: Column, dtype: T.DataType) -> Column:
 
 async def _check_versions(session: Session, root: str, versions: Mapping[str, Validator | None]) -> None:
     """Look at the files again. Raises ObjectChangedError if one does not have its planned version."""
-    store, _ = await session.runtime.store(root)
+    store, _ = await runtime_of(session).store(root)
     any_changed = listing_check(store)
-    if any_changed is not None and not await session.runtime.in_thread(partial(any_changed, versions.items())):
+    if any_changed is not None and not await runtime_of(session).in_thread(partial(any_changed, versions.items())):
         return
     context = RequestContext(ReadMetrics(), purpose="list")
     urls = versions if len(versions) <= _MOST_PATHS else [root]
