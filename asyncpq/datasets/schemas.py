@@ -11,6 +11,7 @@ from asyncpq.datasets.column_matching import unmatched
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.casts import Match, lacking
 from asyncpq.decoding.schema_adapter import SchemaAdapter
+from asyncpq.decoding.typed_literals import UNITS
 from asyncpq.errors import SchemaMismatchError
 from asyncpq.records import dataclass
 
@@ -23,7 +24,6 @@ SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
 
 _types = pa.types
 _SEEN = 16  # distinct schemas that need not be compared again
-_UNITS = ("s", "ms", "us", "ns")
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of integers, by their bits
 _MAX_DIGITS = 38, 76  # largest precision of decimal128, and of decimal256
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -247,7 +247,7 @@ def _times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
             break
     else:
         return None
-    unit = _UNITS[max(_UNITS.index(left.unit), _UNITS.index(right.unit))]
+    unit = UNITS[max(UNITS.index(left.unit), UNITS.index(right.unit))]
     if _types.is_duration(left):
         return pa.duration(unit)
     if _types.is_time(left):

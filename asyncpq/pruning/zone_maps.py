@@ -28,7 +28,7 @@ from asyncpq.pruning.literals import Domain, ValueKind, domain_of, first_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
 
-_GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
+GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 
 # -- row groups -------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class RowGroupZones:
         self._is_sphere: bool = False  # whether the boxes are those of GEOGRAPHY
         self.boxes: list[Box | None] = []  # of the geometries in each row group; empty for other columns
         logical = leaf.element.logical_type
-        if logical is not None and logical.kind in _GEOMETRIES:
+        if logical is not None and logical.kind in GEOMETRIES:
             self.boxes = [group.chunk(leaf.index).box for group in metadata.row_groups]
             self._is_sphere = logical.kind is LogicalKind.GEOGRAPHY
             self.holding = self._meeting

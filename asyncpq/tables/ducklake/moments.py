@@ -11,6 +11,7 @@ from typing import Final
 
 from asyncpq.errors import shown
 from asyncpq.expressions.scalars import days_of
+from asyncpq.parquet.calendars import DAY_SECONDS
 
 #: Units in a second, by DuckLake type; a timestamp_s is read in microseconds, as Parquet has no seconds.
 _TICKS: Final = {
@@ -33,7 +34,6 @@ _TIME: Final = re.compile(_CLOCK, re.ASCII)
 _ZONED_TIME: Final = re.compile(_CLOCK + _OFFSET, re.ASCII)
 _TIMESTAMP: Final = re.compile(f"{_DAY}(?: {_CLOCK})?", re.ASCII)
 _INSTANT: Final = re.compile(f"{_DAY} {_CLOCK}{_OFFSET}", re.ASCII)
-_DAY_SECONDS: Final = 86_400
 
 
 def is_moment(type_name: str) -> bool:
@@ -68,13 +68,13 @@ def number_of_text(text: str, type_name: str) -> int:
         return days
     ticks = _TICKS[type_name]
     clock, fraction = _clock(parts), f"{parts['fraction'] or '':0<9}"
-    is_end = clock == _DAY_SECONDS and int(fraction) == 0
-    if clock >= _DAY_SECONDS and not (is_time and is_end):
+    is_end = clock == DAY_SECONDS and int(fraction) == 0
+    if clock >= DAY_SECONDS and not (is_time and is_end):
         raise _malformed(text, type_name)
     if int(fraction) % (10**9 // ticks):
         raise ValueError(f"{shown(text)} is finer than the type {type_name}")
-    number = (days * _DAY_SECONDS + clock - _offset(parts)) * ticks + int(fraction) // (10**9 // ticks)
-    return number % (_DAY_SECONDS * ticks) if type_name == "timetz" else number
+    number = (days * DAY_SECONDS + clock - _offset(parts)) * ticks + int(fraction) // (10**9 // ticks)
+    return number % (DAY_SECONDS * ticks) if type_name == "timetz" else number
 
 
 def _days(parts: dict[str, str | None], text: str, type_name: str) -> int:

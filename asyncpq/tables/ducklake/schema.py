@@ -25,8 +25,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
+from asyncpq.datasets.partitioning import HIVE_NULL
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
-from asyncpq.expressions.scalars import Scalar, Timestamp, exact_decimal
+from asyncpq.expressions.scalars import EPOCH_UTC, Scalar, Timestamp, exact_decimal
+from asyncpq.expressions.tree import MAX_DIGITS
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake.moments import is_moment, number_of_text
@@ -69,7 +71,6 @@ _PLAIN: dict[str, pa.DataType] = {
 #: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
 RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_us": "us", "timestamptz": "us"}
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
-_MAX_DIGITS = 38  # of a decimal
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _FLOAT = rf"-?(?i:inf(?:inity)?)|(?i:nan)|{_NUMBER}"  # PostgreSQL writes Infinity and NaN
 _DAY = r"\d{4}-\d{2}-\d{2}"
@@ -95,7 +96,6 @@ _INTERVAL = re.compile(
     r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2}):(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?",
     re.ASCII,
 )
-_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def arrow_type(name: str) -> pa.DataType | None:
@@ -110,7 +110,7 @@ def _digits(name: str) -> tuple[int, int] | None:
     if match is None:
         return None
     precision, scale = int(match[1]), int(match[2])
-    return (precision, scale) if 0 < precision <= _MAX_DIGITS and scale <= precision else None
+    return (precision, scale) if 0 < precision <= MAX_DIGITS and scale <= precision else None
 
 
 def value_of_text(text: str, type_name: str) -> Scalar:
@@ -214,8 +214,8 @@ def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | 
 def _wide_integer(text: str) -> Decimal:
     """Parse a 128-bit integer. Raises ValueError if no decimal holds it."""
     value = Decimal(text)
-    if value.adjusted() >= _MAX_DIGITS:
-        raise ValueError(f"{shown(text)} has more than {_MAX_DIGITS} digits, the most of a decimal")
+    if value.adjusted() >= MAX_DIGITS:
+        raise ValueError(f"{shown(text)} has more than {MAX_DIGITS} digits, the most of a decimal")
     return value
 
 
@@ -255,7 +255,7 @@ def _interval(text: str) -> bytes:
 
 
 def _time_in_utc(text: str) -> dt.time:
-    return dt.datetime.combine(_EPOCH_UTC, dt.time.fromisoformat(text)).astimezone(dt.UTC).time()
+    return dt.datetime.combine(EPOCH_UTC, dt.time.fromisoformat(text)).astimezone(dt.UTC).time()
 
 
 def _instant(text: str) -> dt.datetime:
@@ -267,7 +267,7 @@ def _instant(text: str) -> dt.datetime:
 
 def _nanoseconds(text: str) -> Timestamp:
     point, _, fraction = text.partition(".")
-    since_epoch = dt.datetime.fromisoformat(point).replace(tzinfo=dt.UTC) - _EPOCH_UTC
+    since_epoch = dt.datetime.fromisoformat(point).replace(tzinfo=dt.UTC) - EPOCH_UTC
     return Timestamp(since_epoch // dt.timedelta(seconds=1) * 1_000_000_000 + int(f"{fraction:0<9}"))
 
 
@@ -318,7 +318,6 @@ _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in co
 
 _NESTED = ("struct", "list", "map")
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,4 +482,4 @@ def _path_value(url: str, key: str) -> str | None:
             f"the file's path must have exactly one value of the partition column {key!r}", url=safe_url(url)
         )
     (text,) = values
-    return None if text == _HIVE_NULL else unquote(text)
+    return None if text == HIVE_NULL else unquote(text)
