@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from asyncpq.session import Session, open_dataset, open_file
     from asyncpq.storage.base import Validator
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
-    from asyncpq.writing.file_layout import BloomFilter, WriteOptions
+    from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
     from asyncpq.writing.optimize import RewriteResult
 
 __version__ = "0.2.0"
@@ -148,6 +148,7 @@ __all__ = [
     "Scan",
     "SchemaMismatchError",
     "Session",
+    "SortedBy",
     "SharedCacheOptions",
     "SkippedFile",
     "Snapshot",
@@ -249,7 +250,7 @@ _NAMES = {
     "asyncpq.session": ("Session", "open_dataset", "open_file"),
     "asyncpq.storage.base": ("Validator",),
     "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
-    "asyncpq.writing.file_layout": ("BloomFilter", "WriteOptions"),
+    "asyncpq.writing.file_layout": ("BloomFilter", "SortedBy", "WriteOptions"),
     "asyncpq.writing.optimize": ("RewriteResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

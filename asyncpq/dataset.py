@@ -19,6 +19,7 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import has_unreadable, output_schema
 from asyncpq.decoding.arrow import counted, plain_array, take_table
+from asyncpq.decoding.filter import FilterCompiler
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Operation, OperationName
@@ -76,6 +77,7 @@ class Dataset(Unpicklable):
         self._is_new = True  # not read yet
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
+        self._compiler: tuple[pa.Schema, FilterCompiler] | None = None  # of the columns that it compiles for
         self._has_unreadable = has_unreadable(state.columns.fields or ())
 
     def __repr__(self) -> str:
@@ -509,9 +511,16 @@ class Dataset(Unpicklable):
 
             parsed = resolve_literals(parsed, datetime.now(UTC), schema)
         try:
-            return bind(parsed, schema)
+            return bind(parsed, schema, self._compiler_of(schema))
         except ColumnNotFoundError as error:
             raise hint_at_text(error, parsed) from error.__cause__
+
+    def _compiler_of(self, schema: pa.Schema) -> FilterCompiler:
+        """Return what compiles predicates of the columns of ``schema``. Predicates of the same columns share it."""
+        known = self._compiler
+        if known is None or known[0] is not schema:
+            known = self._compiler = schema, FilterCompiler(schema)
+        return known[1]
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
         """Return the Arrow schema of the result of the request ``ask``, with the key columns that it adds."""

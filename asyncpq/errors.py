@@ -369,3 +369,9 @@ def first_columns(names: Sequence[str]) -> str | None:
 def nearest_column(name: str, names: Sequence[str]) -> str | None:
     """Return a hint with the columns whose names are most like ``name``; if none is similar, with the first columns."""
     return nearest(name, names, first_columns(names))
+
+
+def named_error(name: str, message: str) -> AsyncpqError:
+    """Return an error of the class ``name`` of this module, or an AsyncpqError if there is no such class."""
+    error = globals().get(name)
+    return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from asyncpq.errors import counted
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import MetricsDocument, Request

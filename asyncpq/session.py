@@ -18,6 +18,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.keywords import (
     DatasetKeywords,
     DatasetSessionKeywords,
+    OptimizeKeywords,
     SessionKeywords,
     SessionOptionKeywords,
     SessionSignature,
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.reports.documents import Diagnosis
     from asyncpq.tables import Format
-    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, Predicate, TableVersion
-    from asyncpq.writing.file_layout import WriteOptions
+    from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, TableVersion
     from asyncpq.writing.optimize import RewriteResult
 
 P = ParamSpec("P")
@@ -417,20 +417,7 @@ class Session(Unpicklable):
         return await open_existing(self._runtime, at, table, options, building, snapshot)
 
     async def optimize(
-        self,
-        source: DatasetTarget,
-        target: str,
-        sort_by: Sequence[str] | str = (),
-        *,
-        zorder_by: Sequence[str] = (),
-        columns: Sequence[str] | None = None,
-        where: Predicate | None = None,
-        layout: WriteOptions | None = None,
-        kinds: Sequence[IndexKind] | None = None,
-        publish: Literal["plain", "index"] = "plain",
-        building: BuildOptions = _BUILDING,
-        progress: bool = False,
-        **options: Unpack[TargetKeywords],
+        self, source: DatasetTarget, target: str, sort_by: Sequence[str] | str = (), **options: Unpack[OptimizeKeywords]
     ) -> RewriteResult:
         """Rewrite rows, sorted, into files of which lookups read little. :func:`asyncpq.spark.optimize` does it on a
         cluster.
@@ -443,6 +430,7 @@ class Session(Unpicklable):
             source: as ``target`` of :meth:`open_dataset`.
             target: url of an empty folder that does not overlap the source.
             sort_by: columns, or dotted paths in structs. Nulls come first, NaN last.
+            zorder_by: 2 to 8 columns of ranges.
             columns: columns to write; None for all.
             where: condition of the rows to write, as in :meth:`asyncpq.Dataset.scan`.
             layout: sizes of pages, row groups and files, compression and Bloom filters; ``sorted_by`` is set here.
@@ -450,7 +438,7 @@ class Session(Unpicklable):
             publish: "index": readers use the index in ``target``. "plain": readers may also list the folder as soon as
                 ``_SUCCESS`` exists, the last file.
             building: memory and folder for sorting.
-            progress: as in :meth:`build_index`.
+            progress, workers: as in :meth:`build_index`. Clusters: :func:`asyncpq.distributed.plan_optimize`.
             options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`, for the source.
 
         Raises:
@@ -459,23 +447,14 @@ class Session(Unpicklable):
             CorruptFileError: the files differ from the source; they are deleted.
             StoreError: a store failed; written files are deleted if possible.
         """
-        check_keywords("optimize()", options, TargetKeywords, others=("sort_by", "zorder_by", "layout", "publish"))
-        await self._ready("asyncpq.writing.optimize")
-        from asyncpq.opening.datasets import DatasetOptions
-        from asyncpq.writing.optimize import RewriteRequest, optimize
+        check_keywords("optimize()", options, OptimizeKeywords, others=("sort_by",))
+        await self._ready("asyncpq.distributed.rewrites")
+        from asyncpq.distributed.rewrites import optimize_here
 
-        request = RewriteRequest(
-            sort_by=sort_by,
-            zorder_by=zorder_by,
-            columns=columns,
-            where=where,
-            layout=layout,
-            kinds=kinds,
-            publish=publish,
-            building=building,
-        )
+        given: Any = dict(options)
+        progress, workers = given.pop("progress", False), given.pop("workers", 1)
         with self._shown(progress):
-            return await optimize(self._runtime, source, target, request, DatasetOptions(**options))
+            return await optimize_here(self, source, target, sort_by, workers, given)
 
     @contextmanager
     def progress(self) -> Iterator[None]:

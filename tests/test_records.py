@@ -1,4 +1,4 @@
-"""Classes of ``asyncpq.records.dataclass`` behave as those of the standard decorator."""
+"""Classes of ``asyncpq.records`` behave as those of the standard ``dataclass`` and ``NamedTuple``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import dataclasses
 import inspect
 import itertools
 import pickle
+import typing
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -173,6 +174,59 @@ class Sent:
 
 def test_frozen_records_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Sent(3, "b"))) == Sent(3, "b")
+
+
+T = TypeVar("T")
+
+
+class Point(records.NamedTuple):
+    """A point."""
+
+    x: int
+    y: int = 2
+    names: tuple[str, ...] = ("b",)
+
+    @property
+    def total(self) -> int:
+        return self.x + self.y
+
+    @classmethod
+    def origin(cls) -> Point:
+        return cls(0, 0)
+
+
+class StandardPoint(typing.NamedTuple):
+    """A point."""
+
+    x: int
+    y: int = 2
+    names: tuple[str, ...] = ("b",)
+
+
+def test_named_tuples_behave_as_standard_ones() -> None:
+    assert Point.__mro__ == (Point, tuple, object)
+    assert (Point.__module__, Point.__qualname__, Point.__doc__) == (__name__, "Point", "A point.")
+    ours, theirs = (inspect.signature(cls).parameters.values() for cls in (Point, StandardPoint))
+    assert [(item.name, item.default) for item in ours] == [(item.name, item.default) for item in theirs]
+    for name in ("_fields", "_field_defaults", "__match_args__", "__slots__"):
+        assert getattr(Point, name) == getattr(StandardPoint, name)
+    assert typing.get_type_hints(Point) == typing.get_type_hints(StandardPoint)
+    point = Point(1)
+    assert tuple(point) == tuple(StandardPoint(1)) == (1, 2, ("b",))
+    assert repr(StandardPoint(1)) == f"Standard{point!r}"
+    assert (point.total, Point.origin()._asdict()) == (3, {"x": 0, "y": 0, "names": ("b",)})
+    assert point._replace(y=5) == Point(1, 5)
+    assert type(pickle.loads(pickle.dumps(point))) is type(copy.deepcopy(point)) is Point
+    assert _outcome(Point) is _outcome(StandardPoint) is TypeError
+    assert _outcome(setattr, point, "x", 2) is AttributeError
+    assert not hasattr(point, "__dict__")
+
+
+def test_named_tuples_with_other_bases_are_refused() -> None:
+    with pytest.raises(TypeError, match="other bases"):
+
+        class Pair(records.NamedTuple, Generic[T]):
+            left: T
 
 
 @pytest.mark.parametrize("few", [0, 10])

@@ -14,10 +14,10 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import Validator
 
 MAGIC: Final = b"APQE"

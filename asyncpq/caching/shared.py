@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncpq.caching.entry_format import (
@@ -268,13 +269,7 @@ class SharedCache(TierCounters):
         process's clock; minus infinity if unknown."""
         name = key.encode()
 
-        async def ask(wire: Wire) -> tuple[Pointer | None]:
-            asked_at = time.monotonic()  # before the reply, so that the pointer never seems younger than it is
-            await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
-            entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
-            return (self._pointer(entry, now, asked_at),)
-
-        answer = await self._exchange(ask, 0, "GETRANGE", "TIME")
+        answer = await self._exchange(partial(self._ask_pointer, name), 0, "GETRANGE", "TIME")
         if answer is None:
             return None
         self.hits += answer[0] is not None
@@ -287,10 +282,7 @@ class SharedCache(TierCounters):
         name = key.encode()
 
         async def tell(wire: Wire) -> None:
-            asked_at = time.monotonic()
-            await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
-            entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
-            there = self._pointer(entry, now, asked_at)
+            there, now = await self._ask_pointer(name, wire)
             if now is None or (there is not None and there.validated_at >= pointer.validated_at):
                 return
             age_s = max(0.0, time.monotonic() - pointer.validated_at)  # at least what it was at ``now``
@@ -307,6 +299,13 @@ class SharedCache(TierCounters):
             self._written("DEL", await wire.reply())
 
         await self._exchange(tell, 0, "DEL")
+
+    async def _ask_pointer(self, name: bytes, wire: Wire) -> tuple[Pointer | None, int | None]:
+        """Return the pointer, None for none, and the server's time in microseconds, None if it does not tell."""
+        asked_at = time.monotonic()  # before the reply, so that the pointer never seems younger than it is
+        await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
+        entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
+        return self._pointer(entry, now, asked_at), now
 
     def _pointer(self, value: bytes | None, now: int | None, asked_at: float) -> Pointer | None:
         if value is None or now is None or len(value) < _WRITTEN.size:

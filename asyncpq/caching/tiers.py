@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
 from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
+from asyncpq.storage.threads import end_tasks
 
 # Constants, not options: exceeding them costs a later hit, never a read. Pending puts are memory outside of any budget.
 PENDING_BYTES = 64 << 20  # further puts are dropped
@@ -150,11 +151,7 @@ class Tiers:
         try:
             await self.flush()
         finally:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await end_tasks(self._tasks)
             for tier in self._tiers:
                 await tier.close()
 

@@ -32,7 +32,7 @@ from valkey.asyncio.connection import AbstractConnection, Connection, Connection
 from valkey.exceptions import ResponseError, ValkeyError
 
 from asyncpq.errors import InvalidOptionError, StoreError
-from asyncpq.storage.threads import connect, look_up
+from asyncpq.storage.threads import connect, end_tasks, look_up
 
 Reply = bytes | int | list[Any] | ResponseError | None
 """A server's reply. An error of the server is returned as a ResponseError, not raised."""
@@ -260,10 +260,7 @@ class ValkeyConnections:
         """Close idle connections now, and connections in use when their exchange ends. Idempotent."""
         self._closed = True
         self._refuse_waiting("the connections to the server were closed")
-        for task in self._making:
-            task.cancel()
-        if self._making:
-            await asyncio.wait(self._making)
+        await end_tasks(self._making)
         while self._idle:
             await self._discard(self._idle.pop())
         if self._leaving:

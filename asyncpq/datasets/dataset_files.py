@@ -37,6 +37,7 @@ from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest, predicate_steps
 from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.storage.threads import end_tasks
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
@@ -563,8 +564,7 @@ class DatasetFiles:
     async def close(self) -> None:
         listing, self._listing = self._listing, None
         if listing is not None:
-            listing.cancel()
-            await asyncio.wait((listing,))
+            await end_tasks((listing,))
 
 
 def _counts_all(ask: ScanRequest) -> bool:

@@ -9,12 +9,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from asyncpq.checkpoints import each
-from asyncpq.datasets.listed_folders import FoldersLeft
 from asyncpq.datasets.model import DataFiles, NamedRow
 from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
@@ -24,6 +23,9 @@ from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Store
 from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import END_OF_KEY, names_bucket, refuse_one_slash, safe_url, split_url
+
+if TYPE_CHECKING:
+    from asyncpq.datasets.relisting import FoldersLeft
 
 T = TypeVar("T")
 

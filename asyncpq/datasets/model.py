@@ -1,4 +1,5 @@
-"""The files and columns of a dataset before any file is opened, and the protocols of tables. No I/O.
+"""The files and columns of a dataset before any file is opened; the protocols of tables, and the budget of their
+metadata. No I/O.
 
 Listings and catalogs create :class:`DataFile` objects; pruning and reading use them.
 """
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, ResourceLimitError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.expressions.scalars import Scalar
@@ -328,3 +329,29 @@ class FileList:
     async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return all files, whatever ``where`` is: the caller prunes them by bounds and partition values."""
         return self.data_files
+
+
+_EXPANSION: Final = 256  # times its own size: checkpoints, manifests with hardly any statistics come near this
+
+
+class MetadataBudget:
+    """The bytes of memory that one file of a table's metadata may still take once it is decoded: at first
+    ``max_decoded_bytes``, or 256 times the file's own bytes if that is more."""
+
+    def __init__(self, file_bytes: int, limits: LimitOptions) -> None:
+        expanded = _EXPANSION * file_bytes
+        self.left: int = max(limits.max_decoded_bytes, expanded)
+        self._bound = (
+            f"max_decoded_bytes={limits.max_decoded_bytes} bytes"
+            if expanded <= limits.max_decoded_bytes
+            else f"{_EXPANSION} times its own {file_bytes} bytes"
+        )
+
+    def spend(self, num_bytes: int) -> None:
+        """Take ``num_bytes`` from the budget. Raises ResourceLimitError, which names the bound, if it is exceeded."""
+        self.left -= num_bytes
+        if self.left < 0:
+            raise ResourceLimitError(
+                f"a file of the table's metadata decodes to more than {self._bound}",
+                hint="If the file is as it must be, raise LimitOptions(max_decoded_bytes=...).",
+            )

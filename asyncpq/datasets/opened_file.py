@@ -40,7 +40,7 @@ from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner, row_group_layout
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
@@ -238,7 +238,7 @@ class OpenedFile:
         if self._entry is None or self._entry.access.is_all:
             return None
         try:
-            self._entry.access.resolve([group.num_rows for group in self.version.metadata.row_groups])
+            self._entry.access.resolve(row_group_layout(self.version))
         except RowIndexError as error:
             self.operation.metrics.fall_back(f"an index's rows do not fit the file, so it is not used: {error.message}")
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -38,6 +38,9 @@ class Partitioning:
     types: Mapping[str, pa.DataType] = field(default_factory=dict)  # types of partition columns, by name
     # types of the dataset's columns, by name: used for partition columns that are not in ``types``. Others are inferred
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    # hive's names that differ only in case are one column, as in Hive and Spark, and have the name in ``types`` or of
+    # the first path
+    ignore_case: bool = False
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
         """Return the type of the partition column ``name``. If no option gives it, it is inferred from ``texts``,
@@ -69,7 +72,7 @@ def parse_partitioning(
     partitioning: object, types: object = None, schema: pa.Schema | None = None
 ) -> Partitioning | None:
     """Parse the option ``partitioning`` of a dataset: "hive", a list of the folders' column names, or None (paths have
-    no values, and the result is None).
+    no values, and the result is None). A door may pass a Partitioning without types.
 
     ``types`` is a schema, or a mapping from column names to types; ``schema`` has the dataset's columns, if the caller
     passed one. Raises InvalidOptionError for an invalid option.
@@ -82,6 +85,8 @@ def parse_partitioning(
             )
         return None
     columns = {column.name: column.type for column in reversed(list(schema or ()))}  # the first of equal names counts
+    if isinstance(partitioning, Partitioning):
+        return replace(partitioning, types=known, column_types=columns)
     if partitioning == "hive":
         return Partitioning(types=known, column_types=columns)
     if not isinstance(partitioning, (list, tuple)) or not all(isinstance(name, str) for name in partitioning):
@@ -159,9 +164,10 @@ def _of_folders(
     texts: dict[str, Mapping[str, str | None]] = {}  # by folder and column; None for null
     problems: dict[str, Mapping[str, Any]] = {}
     distinct: dict[str, dict[str, Any]] = {name: {} for name in partitioning.names or ()}
+    spellings = {name.lower(): name for name in partitioning.types} if partitioning.ignore_case else None
     for folder in folders:
         try:
-            texts[folder] = _segments(folder, partitioning.names)
+            texts[folder] = _segments(folder, partitioning.names, spellings)
         except ValueError as problem:
             problems[folder] = {"message": str(problem)}
             texts[folder] = {}
@@ -204,10 +210,11 @@ _BAD = object()
 _NO_VALUE = (ValueError, ArithmeticError)
 
 
-def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
+def _segments(folder: str, names: tuple[str, ...] | None, spellings: dict[str, str] | None) -> dict[str, str | None]:
     """Return the texts of the values in the path ``folder``, by column name; None for null. ``names``: columns of
-    the folders, None for hive's ``key=value``. Raises ValueError for a folder that is not UTF-8, or for two values
-    of one column."""
+    the folders, None for hive's ``key=value``. ``spellings``: columns by their names in lower case, to which new ones
+    are added; None if names that differ in case are different columns. Raises ValueError for a folder that is not
+    UTF-8, or for two values of one column."""
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}
@@ -217,6 +224,8 @@ def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | Non
         if not equals:
             continue
         name, value = _decoded(key), _decoded(encoded)
+        if spellings is not None:
+            name = spellings.setdefault(name.lower(), name)
         text = None if value == HIVE_NULL else value
         if texts.setdefault(name, text) != text:
             raise ValueError(f"the file's path has two values of the partition column {name!r}: {segment!r}")

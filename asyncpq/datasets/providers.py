@@ -16,8 +16,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from asyncpq.datasets.column_matching import view_of
-from asyncpq.datasets.metadata_budget import MetadataBudget
-from asyncpq.datasets.model import DataFile, Snapshot, TableField, View
+from asyncpq.datasets.model import DataFile, MetadataBudget, Snapshot, TableField, View
 from asyncpq.errors import AsyncpqError, ResourceLimitError, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression

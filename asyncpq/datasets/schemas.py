@@ -11,7 +11,6 @@ from asyncpq.datasets.column_matching import unmatched
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.casts import Match, lacking
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.decoding.typed_literals import UNITS
 from asyncpq.errors import SchemaMismatchError
 from asyncpq.records import dataclass
 
@@ -25,8 +24,8 @@ SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
 _types = pa.types
 _SEEN = 16  # distinct schemas that need not be compared again
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of integers, by their bits
-_MAX_DIGITS = 38, 76  # largest precision of decimal128, and of decimal256
-_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_TEXTS = frozenset({pa.string(), pa.large_string()})
+_OF_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _STRICT_HINT = 'Open the dataset with schema_policy="permissive": missing columns are null, types are widened.'
 _NO_TYPE_HINT = "No type can represent the values of both exactly; pass schema=, or open the files as two datasets."
 
@@ -185,13 +184,20 @@ def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     Exception: 64-bit integers and floats become float64, and reading an integer that float64 cannot represent is an
     error.
     """
-    if isinstance(left, pa.DictionaryType) or isinstance(right, pa.DictionaryType):
+    kinds = [_OF_VIEWS.get(kind, kind) for kind in (left, right)]
+    if any(map(_types.is_dictionary, kinds)):
         return _dictionaries(left, right)
-    for rule in (_numbers, _times, _strings):
-        kind = rule(left, right)
-        if kind is not None:
-            return kind
-    return None
+    if any(map(_types.is_decimal, kinds)):  # pyarrow takes floats for wider, and some integers for narrower ones
+        kinds = [pa.decimal128(_DIGITS[kind.bit_width], 0) if _types.is_integer(kind) else kind for kind in kinds]
+        if not all(map(_types.is_decimal, kinds)):
+            return None
+    elif any(map(_types.is_integer, kinds)):  # nothing casts integers to float16
+        kinds = [pa.float32() if kind == pa.float16() else kind for kind in kinds]
+    elif any(map(_types.is_fixed_size_binary, kinds)) and not _TEXTS.isdisjoint(kinds):
+        return None
+    elif all(isinstance(kind, pa.TimestampType) and kind.tz is not None for kind in kinds) and left.tz != right.tz:
+        kinds = [pa.timestamp(kind.unit, "UTC") for kind in kinds]
+    return _promoted(*kinds)
 
 
 def _dictionaries(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -199,75 +205,16 @@ def _dictionaries(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     values = unified_type(left_values, right_values, "permissive")
     if values is None or not (isinstance(left, pa.DictionaryType) and isinstance(right, pa.DictionaryType)):
         return values
-    return pa.dictionary(_integers(left.index_type, right.index_type), values, left.ordered and right.ordered)
+    return pa.dictionary(_promoted(left.index_type, right.index_type), values, left.ordered and right.ordered)
 
 
-def _numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if _types.is_integer(left) and _types.is_integer(right):
-        return _integers(left, right)
-    if _types.is_floating(left) and _types.is_floating(right):
-        return left if left.bit_width > right.bit_width else right
-    if _types.is_floating(left) and _types.is_integer(right):
-        return _numbers(right, left)
-    if _types.is_integer(left) and _types.is_floating(right):
-        return pa.float32() if left.bit_width <= 16 and right.bit_width <= 32 else pa.float64()
-    if _types.is_decimal(left) and (_types.is_decimal(right) or _types.is_integer(right)):
-        return _decimals(left, right)
-    if _types.is_integer(left) and _types.is_decimal(right):
-        return _decimals(right, left)
-    return None
-
-
-def _integers(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    wide = left if left.bit_width >= right.bit_width else right
-    if _types.is_signed_integer(left) == _types.is_signed_integer(right):
-        return wide
-    unsigned = right if _types.is_signed_integer(left) else left
-    return _SIGNED[min(64, max(wide.bit_width, 2 * unsigned.bit_width))]
-
-
-def _decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    scale, whole = left.scale, left.precision - left.scale
-    if _types.is_decimal(right):
-        scale, whole = max(scale, right.scale), max(whole, right.precision - right.scale)
-    else:
-        whole = max(whole, _DIGITS[right.bit_width])
-    digits = scale + whole
-    if digits > _MAX_DIGITS[1]:
+def _promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type to which pyarrow promotes both types; None if it has none."""
+    schemas = [pa.schema([("", kind)]) for kind in (left, right)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
-    wide = _types.is_decimal256(left) or _types.is_decimal256(right) or digits > _MAX_DIGITS[0]
-    return pa.decimal256(digits, scale) if wide else pa.decimal128(digits, scale)
-
-
-def _times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if _types.is_date(left) and _types.is_date(right):
-        return pa.date64()
-    for is_kind in (_types.is_timestamp, _types.is_time, _types.is_duration):
-        if is_kind(left) and is_kind(right):
-            break
-    else:
-        return None
-    unit = UNITS[max(UNITS.index(left.unit), UNITS.index(right.unit))]
-    if _types.is_duration(left):
-        return pa.duration(unit)
-    if _types.is_time(left):
-        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
-    if (left.tz is None) is not (right.tz is None):
-        return None
-    return pa.timestamp(unit, left.tz if left.tz == right.tz else "UTC")
-
-
-def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    text = (pa.string(), pa.large_string(), pa.string_view())
-    raw = (pa.binary(), pa.large_binary(), pa.binary_view())
-    num_texts = (left in text) + (right in text)
-    num_fixed = sum(_types.is_fixed_size_binary(kind) for kind in (left, right))
-    if num_texts + num_fixed + (left in raw) + (right in raw) < 2 or (num_texts and num_fixed):
-        return None
-    large = any(kind in (pa.large_string(), pa.large_binary()) for kind in (left, right))
-    if num_texts == 2:
-        return pa.large_string() if large else pa.string()
-    return pa.large_binary() if large else pa.binary()
 
 
 def has_unreadable(fields: Iterable[TableField]) -> bool:

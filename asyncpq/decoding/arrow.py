@@ -45,8 +45,24 @@ _LISTS = {
 }
 TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
-_INT_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}  # of the array module, by bits
-_FLOAT_CODES = {32: "f", 64: "d"}
+_CODES = {  # of the array module, by the type's id
+    pa.lib.Type_INT8: "b",
+    pa.lib.Type_INT16: "h",
+    pa.lib.Type_INT32: "i",
+    pa.lib.Type_INT64: "q",
+    pa.lib.Type_UINT8: "B",
+    pa.lib.Type_UINT16: "H",
+    pa.lib.Type_UINT32: "I",
+    pa.lib.Type_UINT64: "Q",
+    pa.lib.Type_FLOAT: "f",
+    pa.lib.Type_DOUBLE: "d",
+    pa.lib.Type_DATE32: "i",
+    pa.lib.Type_DATE64: "q",
+    pa.lib.Type_TIME32: "i",
+    pa.lib.Type_TIME64: "q",
+    pa.lib.Type_TIMESTAMP: "q",
+    pa.lib.Type_DURATION: "q",
+}
 
 _TAKE = pc.kernel("take")
 
@@ -78,21 +94,19 @@ def plain_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     ``pa.array`` and ``pa.scalar`` import pandas if it is installed, which takes 0.2 s, half the time of the first read
     of a new process.
     """
-    if pa.types.is_boolean(type_):
-        return pc.cast(plain_array(values, pa.int8()), type_)
     buffers: list[Any]
-    if type_ in TEXTS or type_ in BINARIES:
+    if (code := _CODES.get(type_.id)) is not None:
+        buffers = [packed(code, values)]
+    elif pa.types.is_boolean(type_):
+        return pc.cast(plain_array(values, pa.int8()), type_)
+    elif type_ in TEXTS or type_ in BINARIES:
         pieces = [value.encode() for value in values] if type_ in TEXTS else values
         wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
         buffers = [packed("q" if wide else "i", accumulate(map(len, pieces), initial=0)), b"".join(pieces)]
     elif pa.types.is_fixed_size_binary(type_):
         buffers = [b"".join(values)]
-    elif pa.types.is_decimal(type_):
+    else:  # decimals
         buffers = [b"".join([value.to_bytes(type_.byte_width, sys.byteorder, signed=True) for value in values])]
-    else:
-        codes = _FLOAT_CODES if pa.types.is_floating(type_) else _INT_CODES
-        code = codes[type_.bit_width]
-        buffers = [packed(code.upper() if pa.types.is_unsigned_integer(type_) else code, values)]
     return pa.Array.from_buffers(type_, len(values), [None, *map(pa.py_buffer, buffers)])
 
 

@@ -62,34 +62,39 @@ def _change(type_: pa.DataType, calendars: Sequence[LegacyCalendar | None]) -> C
         return cast_children(type_, [_change(child.type, part) for child, part in children])
     (calendar,) = calendars
     assert calendar is not None, "one of them is set"
-    return lambda array: _rebased(array, calendar)
+    return lambda array: rebased(array, calendar.zone, _refusal(calendar) if calendar.refused else None)
 
 
-def _rebased(array: pa.Array, calendar: LegacyCalendar) -> pa.Array:
+def rebased(array: pa.Array, zone: str | None, refusal: AsyncpqError | None) -> pa.Array:
+    """Convert dates, or timestamps that were written in ``zone``, to the Gregorian calendar; values that are the same
+    there stay as they are. ``refusal``: the error to raise instead of converting a value. Raises
+    UnsupportedFeatureError if the zone is needed and not known, ArrowInvalid if a value does not fit its type."""
     type_ = array.type
     if pa.types.is_dictionary(type_):
-        return pa.DictionaryArray.from_arrays(array.indices, _rebased(array.dictionary, calendar))
+        return pa.DictionaryArray.from_arrays(array.indices, rebased(array.dictionary, zone, refusal))
     if pa.types.is_date(type_):
         width, of_day = (pa.int32(), 1) if type_.bit_width == 32 else (pa.int64(), DAY_SECONDS * 1_000)
         values = array.view(width)
         if has_before(values, FIRST_SAME_DAY * of_day):
-            _check(calendar, "dates before 1582-10-15")
+            if refusal is not None:
+                raise refusal
             return rebase_days(values, of_day).view(type_)
     elif pa.types.is_timestamp(type_):
         values, unit = array.view(pa.int64()), _PER_SECOND[type_.unit]
         if has_before(values, FIRST_SAME_SECOND * unit):
-            _check(calendar, "timestamps before 1900")
-            return rebase_timestamps(values, unit, zone_offsets(calendar.zone)).view(type_)
+            if refusal is not None:
+                raise refusal
+            return rebase_timestamps(values, unit, zone_offsets(zone)).view(type_)
     return array
 
 
-def _check(calendar: LegacyCalendar, what: str) -> None:
-    if calendar.refused:
-        raise UnsupportedFeatureError(
-            f"the column has {what} in the calendar of old Spark versions",
-            hint='Pass ReadOptions(legacy_calendar="rebase") to convert them as Spark does, or "ignore" to read them '
-            "as they are stored.",
-        )
+def _refusal(calendar: LegacyCalendar) -> UnsupportedFeatureError:
+    what = "dates before 1582-10-15" if calendar.is_date else "timestamps before 1900"
+    return UnsupportedFeatureError(
+        f"the column has {what} in the calendar of old Spark versions",
+        hint='Pass ReadOptions(legacy_calendar="rebase") to convert them as Spark does, or "ignore" to read them '
+        "as they are stored.",
+    )
 
 
 def has_before(values: pa.Array, limit: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from asyncpq.decoding.arrow import (
 )
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 

@@ -9,7 +9,6 @@ decoded alone and summed. ``LeafSize`` and ``leaf_bounds`` check exactly; ``Size
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -35,6 +34,7 @@ from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChun
 from asyncpq.parquet.logical_types import PhysicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
+from asyncpq.records import NamedTuple
 
 ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7

@@ -12,7 +12,7 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import field as attribute
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Projection
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 _FIELD_WEIGHT = 1500
 ARROW_SCHEMA_KEY = b"ARROW:schema"

@@ -99,7 +99,7 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
     ColumnNotFoundError for a column that is not in ``schema``, PredicateTypeError for a column that cannot be compared
     with a literal, or is inside a list or map.
     """
-    return FilterCompiler(_types(schema)).compile(expr)
+    return FilterCompiler(schema).compile(expr)
 
 
 def column_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
@@ -173,8 +173,8 @@ class FilterCompiler:
 
     __slots__ = ("_compared", "types")
 
-    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        self.types: Mapping[str, pa.DataType] = types
+    def __init__(self, schema: pa.Schema | Mapping[str, pa.DataType]) -> None:
+        self.types: Mapping[str, pa.DataType] = _types(schema)
         self._compared: _Compared = {}
 
     def compile(self, expr: Expression) -> Filter:
@@ -515,6 +515,8 @@ def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]
     ``constant`` returns a column's value; None if its rows differ. A filter selects rows where it is true, so null
     counts as false. Raises PredicateTypeError if pyarrow cannot compare a constant with a literal.
     """
+    if type(expr) is tree.Comparison and constant(expr.column) is None:  # as of most lookups
+        return expr
     folded = _fold(expr, constant)
     return expr if folded is expr else _true_where(simplify(folded))
 

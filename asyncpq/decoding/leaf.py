@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Hashable, Sequence
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pyarrow as pa
 
@@ -41,11 +41,12 @@ from asyncpq.decoding.page import (
     PackedPage,
     Picked,
     array_of_plain,
+    check_crc_alike,
     common_length,
     packs_plain,
+    page_header,
     stop_of_group,
 )
-from asyncpq.decoding.page_headers import check_crc_alike, page_header
 from asyncpq.decoding.plain import (
     AT_ONCE_BYTES,
     KnownLevels,
@@ -73,9 +74,12 @@ from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChun
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
+# Approximate bytes of a decoder, and of each template that it makes: lookups of single values make none.
+_DECODER_WEIGHT = 700
+_TEMPLATE_WEIGHT = 1200
 
 
 @dataclass(slots=True)
@@ -549,6 +553,7 @@ class LeafDecoder:
         """The template for many whole chunks of a flat leaf column."""
         if self._chunks_template is None:
             self._chunks_template = ChunksTemplate(self._version.metadata, self.leaf, self._arrow_schema)
+            self._version.grow(_TEMPLATE_WEIGHT)
         return self._chunks_template
 
     def _template(self, chunk: ColumnChunk, *, of_indices: bool = False) -> FooterTemplate:
@@ -560,6 +565,7 @@ class LeafDecoder:
             else:
                 template = leaf_template(self._version.metadata, self.leaf, chunk, self._arrow_schema)
             self._templates[key] = template
+            self._version.grow(_TEMPLATE_WEIGHT)
         return template
 
 
@@ -597,4 +603,6 @@ def leaf_decoder(
             arrow_type = dictionary_type(arrow_type)
         return LeafDecoder(version, leaf, arrow_type, arrow_schema)
 
-    return version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=4000) or None
+    return (
+        version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=_DECODER_WEIGHT) or None
+    )

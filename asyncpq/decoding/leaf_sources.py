@@ -249,8 +249,11 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         if not opened:
             if checks:  # some thread runs work that may stop
                 checkpoint()
+            page = runs[number]
+            if self._keep is not None and isinstance(page, DataPage):
+                return self._decoder.open_page(self._chunk, page, limits)
             some: list[DataPage] = []
-            for page in runs[number : number + (1 if self._keep is not None else _OPENED_PAGES)]:
+            for page in runs[number : number + _OPENED_PAGES]:
                 if not isinstance(page, DataPage):
                     break
                 some.append(page)

@@ -21,8 +21,7 @@ import pyarrow as pa
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import child_leaves, join, plain_array, plain_scalar, stored_as
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.page import DataPage, PageQueue
-from asyncpq.decoding.page_headers import check_crc_alike, page_header
+from asyncpq.decoding.page import DataPage, PageQueue, check_crc_alike, page_header
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, RawPage, header_contradiction

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from asyncpq.parquet.column_chunk import Codec, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
+from asyncpq.records import NamedTuple
 
 # The levels that V1 pages of a leaf column begin with, by their encoding and the number of values.
 KnownLevels: TypeAlias = dict[tuple[int | None, int], bytes]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncpq.decoding.field_source import FieldSource

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from decimal import Decimal
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -33,7 +32,7 @@ from asyncpq.errors import (
 )
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 
 class AdaptedColumn(NamedTuple):
@@ -98,12 +97,13 @@ class SchemaAdapter:
             if not 0 <= name < len(self.schema):
                 raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)} columns")
             return name, ""
-        top = top_level(self.schema, name)
+        ordinals = self.schema.get_all_field_indices(name)
+        top = name if ordinals else top_level(self.schema, name)
         if top is None:
             raise ColumnNotFoundError(
                 "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
             )
-        ordinals = self.schema.get_all_field_indices(top)
+        ordinals = ordinals or self.schema.get_all_field_indices(top)
         if len(ordinals) > 1:
             raise AmbiguousColumnError(
                 f"{len(ordinals)} columns of the dataset have this name",

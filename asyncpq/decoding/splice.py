@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from asyncpq.parquet.metadata import MAGIC, FileMetadata
 from asyncpq.parquet.schema import Field, Leaf, SchemaElement
 from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
 from asyncpq.pruning.zone_maps import GEOMETRIES
+from asyncpq.records import NamedTuple
 
 ENCODING_PLAIN = 0
 ENCODING_PLAIN_DICTIONARY = 2
@@ -37,7 +37,7 @@ CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: 
 _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
 _REPETITION_FIELD = b"\x05\x06"  # the header of an I32 with the field id 3 in its long form
-_SHARED_VALUES = 1 << 16
+SHARED_VALUES = 1 << 16
 _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
 
@@ -293,7 +293,7 @@ def identity_dictionary(codec: int, num_values: int) -> bytes:
     Small pages are shared by all dictionaries. Their sizes are powers of two up to 65,536, which take 512 KiB for each
     codec.
     """
-    if num_values <= _SHARED_VALUES:
+    if num_values <= SHARED_VALUES:
         return _shared_identity(codec, 1 << max(3, (num_values - 1).bit_length()))
     return _identity_dictionary(codec, num_values)
 

@@ -1,4 +1,4 @@
-"""Scans, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
+"""Scans, joins, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
@@ -7,7 +7,8 @@ with rules of its own for columns and types, such as Spark, gives :func:`plan_ta
 The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
 ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
 steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
-tasks write and the planner commits.
+tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``).
+:func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles` follows a folder in batches.
 """
 
 from __future__ import annotations
@@ -16,71 +17,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.distributed.build_steps import FILES_NUMBER as FILES_NUMBER
-    from asyncpq.distributed.build_steps import CollectFiles as CollectFiles
-    from asyncpq.distributed.build_steps import CutPieces as CutPieces
-    from asyncpq.distributed.build_steps import WriteSegments as WriteSegments
-    from asyncpq.distributed.build_steps import count_of as count_of
+    from asyncpq.distributed.build_steps import BuildStep as BuildStep
     from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
     from asyncpq.distributed.build_tasks import BuildTask as BuildTask
-    from asyncpq.distributed.build_tasks import Collecting as Collecting
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
-    from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
+    from asyncpq.distributed.engine_files import EngineDataset as EngineDataset
+    from asyncpq.distributed.engine_files import EngineFiles as EngineFiles
+    from asyncpq.distributed.engine_scans import EngineRules as EngineRules
+    from asyncpq.distributed.engine_scans import EngineScan as EngineScan
+    from asyncpq.distributed.footers import FooterFacts as FooterFacts
+    from asyncpq.distributed.footers import SchemaNode as SchemaNode
+    from asyncpq.distributed.join_keys import JoinKey as JoinKey
+    from asyncpq.distributed.join_planning import DatasetJoin as DatasetJoin
+    from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
+    from asyncpq.distributed.join_planning import plan_join as plan_join
+    from asyncpq.distributed.join_tasks import JoinTask as JoinTask
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
+    from asyncpq.distributed.lake_writes import ZOrder as ZOrder
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
-    from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
+    from asyncpq.distributed.new_files import NewFiles as NewFiles
+    from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
+    from asyncpq.distributed.rewrites import source_files as source_files
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
     from asyncpq.distributed.scan_planning import ScanTasks as ScanTasks
-    from asyncpq.distributed.scan_planning import file_sets as file_sets
-    from asyncpq.distributed.scan_planning import plan_chunk as plan_chunk
     from asyncpq.distributed.scan_planning import plan_scan as plan_scan
     from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
-    from asyncpq.distributed.scan_tasks import PlanRequests as PlanRequests
     from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
-    from asyncpq.distributed.scan_tasks import check_planned_rows as check_planned_rows
     from asyncpq.distributed.scan_tasks import read_task as read_task
-    from asyncpq.distributed.scan_tasks import task_data_files as task_data_files
-    from asyncpq.distributed.worker_sessions import BatchStream as BatchStream
     from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
     from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
-    from asyncpq.distributed.worker_sessions import batches_on_worker as batches_on_worker
     from asyncpq.distributed.worker_sessions import close_workers as close_workers
-    from asyncpq.distributed.worker_sessions import named_error as named_error
-    from asyncpq.distributed.worker_sessions import plan_again_hint as plan_again_hint
     from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
     from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
     from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
 
 _NAMES: Final = {
-    "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
-    "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
-    "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
-    "packing": ("MOST_VERSIONS",),
-    "scan_planning": (
-        "PlannedChunk",
-        "PlanningJobs",
-        "ScanTask",
-        "ScanTasks",
-        "file_sets",
-        "plan_chunk",
-        "plan_scan",
-        "plan_tasks",
-    ),
-    "scan_tasks": ("PlanRequests", "TaskScan", "check_planned_rows", "read_task", "task_data_files"),
+    "build_steps": ("BuildStep",),
+    "build_tasks": ("BuildSteps", "BuildTask", "build_in_steps", "build_index", "refresh_in_steps"),
+    "engine_files": ("EngineDataset", "EngineFiles"),
+    "engine_scans": ("EngineRules", "EngineScan"),
+    "footers": ("FooterFacts", "SchemaNode"),
+    "join_keys": ("JoinKey",),
+    "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
+    "join_tasks": ("JoinTask",),
+    "lake_writes": ("LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
+    "new_files": ("NewFiles",),
+    "rewrites": ("plan_optimize", "source_files"),
+    "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
+    "scan_tasks": ("TaskScan", "read_task"),
     "worker_sessions": (
-        "BatchStream",
         "WorkerOptions",
         "WorkerSettings",
-        "batches_on_worker",
         "close_workers",
-        "named_error",
-        "plan_again_hint",
         "refresh_hint",
         "run_on_worker",
         "worker_counts",

@@ -43,8 +43,6 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.storage.threads import call_each
 
-#: Number of the index table "files", the first one.
-FILES_NUMBER: Final = 0
 _PIECE_BYTES: Final = 512 * KIB
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -73,8 +71,26 @@ PIECES: Final = pa.schema(
 )
 
 
+class BuildStep:
+    """A step of a build: a function of record batches, which tasks call. Picklable."""
+
+    #: Number of the index table "files", the first one.
+    FILES_NUMBER: ClassVar[int] = 0
+    input: ClassVar[Sequence[str]] = ()  # columns of pieces; empty: all
+    output: ClassVar[pa.Schema]
+
+    @property
+    def num_bins(self) -> int:
+        """Number of groups of rows, by the column "bin", each of which one task gets; 1 if the rows have none."""
+        return 1
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the step's result."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class CollectFiles:
+class CollectFiles(BuildStep):
     """A step that reads the files of tasks and yields their index rows as pieces."""
 
     output: ClassVar[pa.Schema] = PIECES
@@ -135,8 +151,8 @@ async def _pieces(
     files = [batch async for batch in await rows_of_parts.batches(FILES)]
     digest = hashlib.sha256(repr([batch.to_pylist() for batch in files]).encode()).digest()[:16]
     for batch in files:
-        yield _piece(task, FILES_NUMBER, digest, pa.Table.from_batches([batch]))
-    for number, index_table in enumerate(index_tables[FILES_NUMBER + 1 :], FILES_NUMBER + 1):
+        yield _piece(task, BuildStep.FILES_NUMBER, digest, pa.Table.from_batches([batch]))
+    for number, index_table in enumerate(index_tables[BuildStep.FILES_NUMBER + 1 :], BuildStep.FILES_NUMBER + 1):
         pending: list[pa.RecordBatch] = []
         num_bytes = 0
         async for batch in await rows_of_parts.batches(index_table):
@@ -298,7 +314,7 @@ def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most
 
 
 @dataclass(frozen=True)
-class CutPieces:
+class CutPieces(BuildStep):
     """A step that cuts pieces at the ends of ranges and yields the resulting smaller pieces
     (schema ``MOVED``)."""
 
@@ -340,7 +356,7 @@ class CutPieces:
 
 
 @dataclass(frozen=True)
-class WriteSegments:
+class WriteSegments(BuildStep):
     """A step that writes ranges (``MOVED``) as segments and describes them (``WRITTEN``).
 
     Each attempt of a task uses other names for its segments. Readers see only segments that a commit lists.
@@ -354,6 +370,10 @@ class WriteSegments:
     tables: tuple[IndexTable, ...]
     ranges: SegmentRanges
     options: BuildOptions
+
+    @property
+    def num_bins(self) -> int:
+        return self.ranges.num_bins
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         options = local_options(self.options, self.settings)

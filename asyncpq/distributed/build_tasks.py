@@ -32,8 +32,15 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.distributed import build_steps
 from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, named_error, run_on_worker
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UnsupportedStoreError, UsageError
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.errors import (
+    InvalidOptionError,
+    ObjectChangedError,
+    StoreError,
+    UnsupportedStoreError,
+    UsageError,
+    named_error,
+)
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.build.build_executor import ExecutorFactory, OnFileDone
@@ -148,8 +155,8 @@ class TaskExecutor:
         on_file_done: OnFileDone,
     ) -> list[Segment]:
         pieces = (await steps.pieces()).to_pylist()
-        files = [piece for piece in pieces if piece["part"] == build_steps.FILES_NUMBER]
-        rows = [piece for piece in pieces if piece["part"] != build_steps.FILES_NUMBER]
+        files = [piece for piece in pieces if piece["part"] == build_steps.BuildStep.FILES_NUMBER]
+        rows = [piece for piece in pieces if piece["part"] != build_steps.BuildStep.FILES_NUMBER]
         results = _file_rows(works, [build_steps.decoded(piece["payload"]) for piece in files])
         readable = RowRanges((result.work.id, result.work.id + 1) for result in results if result.num_rows is not None)
         payloads, segments = files, list[Segment]()
@@ -291,7 +298,7 @@ class CollectTask:
         for piece in self.collecting(iter([one_row([self.number, self.files], _FILES_OF_TASK)])):
             (values,) = piece.to_pylist()
             start = stop
-            if values["part"] != build_steps.FILES_NUMBER:
+            if values["part"] != build_steps.BuildStep.FILES_NUMBER:
                 payloads.append(values["payload"])
                 stop, values["payload"] = start + len(values["payload"]), None
             described.append(one_row([*values.values(), url, start, stop], _PLACES))
@@ -404,21 +411,35 @@ class StoredSteps:
         )
 
     async def close(self) -> None:
-        """Delete the pieces, those of attempts that failed too. Errors of the store are only logged."""
-        context = RequestContext(ReadMetrics(), purpose="list")
-        try:
-            store = writable((await self.runtime.store(self.folder))[0], self.folder)
-            urls = [item.url for item in await store.list_objects(self.folder, context=context)]
-            await store.delete_objects(urls, context=context.step("write", context.round + 1))
-        except StoreError as error:
-            logger.warning("pieces of a build could not be removed from %s: %s", safe_url(self.folder), error)
+        """Delete the pieces, those of attempts that failed too."""
+        await remove_folder(self.runtime, self.folder)
 
     def _stored(self) -> list[dict[str, Any]]:
-        return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.FILES_NUMBER]
+        return [piece for piece in self._places.to_pylist() if piece["part"] != build_steps.BuildStep.FILES_NUMBER]
 
     async def _ran(self, tasks: Sequence[BuildTask]) -> pa.Table:
         """Run the tasks; the first error ends the others."""
         return pa.concat_tables(await call_each(self.run, tasks, at_once=len(tasks)))
+
+
+async def remove_folder(runtime: Runtime, folder: str) -> None:
+    """Delete the objects below the url ``folder``, a work folder of tasks. Errors of the store are only logged."""
+    context = RequestContext(ReadMetrics(), purpose="list")
+    try:
+        store = writable((await runtime.store(folder))[0], folder)
+        urls = [item.url for item in await store.list_objects(folder, context=context)]
+        await store.delete_objects(urls, context=context.step("write", context.round + 1))
+    except StoreError as error:
+        logger.warning("pieces of tasks could not be removed from %s: %s", safe_url(folder), error)
+
+
+class BuildKeywords(TargetKeywords, total=False):
+    """The keyword arguments of :func:`build_index`, those of the dataset included."""
+
+    at: IndexTarget | None
+    building: BuildOptions
+    work_folder: str | None
+    worker: WorkerSettings | None
 
 
 async def build_index(
@@ -426,12 +447,7 @@ async def build_index(
     target: DatasetTarget,
     kinds: Sequence[IndexKind],
     run: TaskRunner,
-    *,
-    at: IndexTarget | None = None,
-    building: BuildOptions = _BUILDING,
-    work_folder: str | None = None,
-    worker: WorkerSettings | None = None,
-    **options: Unpack[TargetKeywords],
+    **options: Unpack[BuildKeywords],
 ) -> Index:
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
@@ -451,8 +467,11 @@ async def build_index(
         InvalidOptionError: the index is in no folder, and there is no work folder.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
     """
-    check_keywords("build_index()", options, TargetKeywords, others=("kinds", "run", "at", "building", "work_folder"))
-    at = _place(target, at, options)
+    check_keywords("build_index()", options, BuildKeywords, others=("kinds", "run"))
+    given: Any = dict(options)
+    at, building = given.pop("at", None), given.pop("building", _BUILDING)
+    work_folder, worker = given.pop("work_folder", None), given.pop("worker", None)
+    at = _place(target, at, given)
     url = at if isinstance(at, str) else None
 
     def executor(runtime: Runtime, backend: IndexBackend, operation: Operation, building: BuildOptions) -> TaskExecutor:
@@ -472,7 +491,7 @@ async def build_index(
         return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
 
     return await index_opening.build(
-        runtime_of(session), absolute(target), kinds, at, DatasetOptions(**options), building, executor
+        runtime_of(session), absolute(target), kinds, at, DatasetOptions(**given), building, executor
     )
 
 

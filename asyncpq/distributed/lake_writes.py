@@ -14,10 +14,11 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -33,22 +34,47 @@ from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import runtime_of
+from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
-from asyncpq.storage.base import ListedObject, RequestContext, writable
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
+from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
-from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
-from asyncpq.writing.file_writer import WKB_KEY as WKB_KEY
-from asyncpq.writing.lake_commit import BEGUN, Publish, discard_job, is_uncommitted, job_folder, publish_plain
+from asyncpq.writing.file_writer import TAIL_BYTES, WKB_KEY, folder_url, write_files
+from asyncpq.writing.lake_commit import (
+    BEGUN,
+    Publish,
+    check_target,
+    discard_job,
+    is_uncommitted,
+    job_folder,
+    publish_plain,
+)
+from asyncpq.writing.z_order import ZOrder as ZOrder
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _LAYOUT = WriteOptions()
+_BUILDING = BuildOptions()
 
 #: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0
+
+#: The columns of :meth:`WrittenPart.to_arrow`: a row for each file.
+PART: Final = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("path", pa.string()),
+        (
+            "validator",
+            pa.struct({"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}),
+        ),
+        ("num_rows", pa.int64()),
+        ("footer_start", pa.int64()),
+        ("tail", pa.binary()),
+    ]
+)
 
 #: So many tasks send the ends of their files to the commit, for the index.
 TAIL_TASKS: Final = 1000
@@ -77,6 +103,30 @@ class WrittenPart:
     number: int
     files: tuple[adding.AddedFile, ...]
 
+    def sent(self) -> WrittenPart:
+        """Return the part as a task sends it to the commit: of the first tasks with the last bytes of the files, which
+        have the footers, in total at most ``TAIL_BYTES``."""
+        budget, files = TAIL_BYTES if self.number < TAIL_TASKS else 0, list[adding.AddedFile]()
+        for file in self.files:
+            files.append(file if len(file.tail) <= budget else replace(file, tail=b""))
+            budget -= len(files[-1].tail)
+        return replace(self, files=tuple(files))
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return the part in the columns of :data:`PART`, for an engine that moves rows between its tasks."""
+        rows = [{"number": self.number, **asdict(file)} for file in self.files]
+        return pa.RecordBatch.from_pylist(rows, schema=PART)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> list[Self]:
+        """Return the parts of the rows of :meth:`to_arrow`, in order."""
+        files = dict[int, list[adding.AddedFile]]()
+        for row in rows:
+            file = {name: value for name, value in row.items() if name != "number"}
+            file |= {"validator": Validator(**file["validator"]), "tail": bytes(file["tail"])}
+            files.setdefault(row["number"], []).append(adding.AddedFile(**file))
+        return [cls(number, tuple(some)) for number, some in sorted(files.items())]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
@@ -84,6 +134,9 @@ class LakeWrite:
 
     Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
     """
+
+    #: Key of metadata of binary fields that become GEOMETRY or GEOGRAPHY: its value is their JSON, as GeoArrow has it.
+    WKB_KEY: ClassVar[bytes] = WKB_KEY
 
     folder: str  # url of the lake, with a slash at its end
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
@@ -104,11 +157,66 @@ class LakeWrite:
             number: of the task in the write: the commit takes one part of each number.
             attempt: a name that no other attempt of the task has; None for a random one.
         """
-        stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
-        batches = iter(batches)
-        return WrittenPart(number, tuple(_written(self, stem, batches, with_tails=number < TAIL_TASKS)))
+        rows, begun = iter(batches), False
 
-    async def commit(self, session: Session, parts: Iterable[WrittenPart]) -> int:
+        async def pulled() -> AsyncIterator[pa.RecordBatch]:
+            nonlocal begun
+            begun = True
+            while (batch := await asyncio.to_thread(next, rows, None)) is not None:
+                yield batch
+
+        async def work(session: Session) -> WrittenPart:
+            return await self.write_in(session, pulled(), number, attempt)
+
+        # rows can be read once: only another attempt of the task can repeat the write
+        return run_on_worker(self.settings, work, repeatable=lambda: not begun).sent()
+
+    async def write_in(
+        self, session: Session, batches: AsyncIterator[pa.RecordBatch], number: int, attempt: str | None = None
+    ) -> WrittenPart:
+        """Write as :meth:`write` does, in a session of this process."""
+        stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
+        files = await write_files(runtime_of(session), self.folder, stem, batches, self.schema, self.options)
+        return WrittenPart(number, tuple(files))
+
+    def check(self) -> None:
+        """Check the options against the schema. Raises InvalidOptionError, and SchemaMismatchError if Parquet cannot
+        store a column's type."""
+        check_options(self.schema, self.options)
+
+    @staticmethod
+    async def check_folder(session: Session, folder: str, urls: Iterable[str]) -> None:
+        """Check that a folder is empty and can be written, and that it does not overlap the source of the rows, whose
+        files and folders are ``urls``.
+
+        Raises:
+            InvalidOptionError: the folder has files, or equals or contains one of the urls, or is inside one of them.
+            UnsupportedStoreError: the store cannot be written.
+        """
+        targets = _places(folder)
+        for url in urls:
+            sources = _places(url)
+            if any(mine.startswith(other) or other.startswith(mine) for mine in targets for other in sources):
+                raise errors.InvalidOptionError(
+                    "the target and the source overlap, so readers of the source would see rows twice",
+                    url=safe_url(folder),
+                    hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
+                    " place, use its own engine: asyncpq does not commit to tables.)",
+                )
+        await check_target(runtime_of(session), folder)
+
+    def num_tasks(self, num_bytes: float, at_once: int) -> int:
+        """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
+        or up to a quarter more, so that all tasks of the last round have work."""
+        tasks = max(1, round(num_bytes / self.options.file_bytes))
+        whole = -(-tasks // at_once) * at_once
+        return whole if whole * 4 <= tasks * 5 else tasks
+
+    async def check_alone(self, session: Session) -> None:
+        """Raise InvalidOptionError if the folder has files of others than this write."""
+        await check_target(runtime_of(session), self.folder, self.job)
+
+    async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
         """Add the files of ``parts`` to the lake's index, and so make them visible; return the number of the index's
         new snapshot.
 
@@ -128,13 +236,7 @@ class LakeWrite:
                     logger.info("%s has this batch already: it is not written again", safe_url(self.folder))
                     return snapshot
             added = await adding.add_files(
-                runtime,
-                self.folder,
-                files,
-                self.schema,
-                kinds=self.kinds,
-                overwrite=self.overwrite,
-                options=BuildOptions(),
+                runtime, self.folder, files, self.schema, kinds=self.kinds, overwrite=self.overwrite, options=building
             )
         except errors.AsyncpqError as error:
             if is_uncommitted(error):
@@ -149,17 +251,38 @@ class LakeWrite:
         await discard_job(runtime_of(session), self.folder, self.job)
 
 
+def _places(url: str) -> set[str]:
+    """Return the forms in which a url may be spelled, each with a slash at its end, for comparison with other urls.
+
+    There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
+    """
+    protocol, rest = split_url(url)
+    paths = {url}
+    if protocol == "file":
+        paths = {rest}
+        if rest.startswith("file:"):  # Java's spelling: file:/folder
+            paths = {unquote(rest.removeprefix("file:"))}
+        elif url.startswith("file://"):
+            paths.add(unquote(rest))
+    return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
+
+
+class WriteKeywords(TypedDict, total=False):
+    """The keyword arguments of :func:`plan_write`."""
+
+    options: WriteOptions
+    index_kinds: Sequence[IndexKind] | None
+    overwrite: bool
+    publish: Publish
+    batch: tuple[str, int] | None
+    worker: WorkerSettings | None
+
+
 async def plan_write(
     session: Session,
     folder: str,
     schema: pa.Schema | Callable[[pa.Schema | None], pa.Schema],
-    *,
-    options: WriteOptions = _LAYOUT,
-    index_kinds: Sequence[IndexKind] | None = None,
-    overwrite: bool = False,
-    publish: Publish = "index",
-    batch: tuple[str, int] | None = None,
-    worker: WorkerSettings | None = None,
+    **keywords: Unpack[WriteKeywords],
 ) -> LakeWrite:
     """Plan one write of rows into the folder of a lake that asyncpq writes.
 
@@ -178,6 +301,10 @@ async def plan_write(
         SchemaMismatchError: the columns do not match those of the lake to which rows are appended.
         StoreError: the store failed.
     """
+    check_keywords("plan_write()", keywords, WriteKeywords, others=("schema",))
+    options, index_kinds = keywords.get("options", _LAYOUT), keywords.get("index_kinds")
+    overwrite, publish = keywords.get("overwrite", False), keywords.get("publish", "index")
+    batch, worker = keywords.get("batch"), keywords.get("worker")
     folder = folder_url(folder)
     base = await _look(session, folder, publish)
     known = None if base is None or overwrite else base.schema
@@ -291,29 +418,3 @@ async def _begin(session: Session, folder: str) -> None:
             url=safe_url(data[0].url),
             hint="Write to another folder, or restore its _asyncpq/. If these files were never committed, delete them.",
         )
-
-
-def _written(
-    plan: LakeWrite, stem: str, batches: Iterator[pa.RecordBatch], *, with_tails: bool
-) -> list[adding.AddedFile]:
-    """Write the rows of a task with :func:`write_files`; return the written files, whose names begin with ``stem``.
-    ``with_tails``: with their last bytes, which have the footers, in total at most ``TAIL_BYTES``."""
-    begun = False
-
-    async def pulled() -> AsyncIterator[pa.RecordBatch]:
-        nonlocal begun
-        begun = True
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            yield batch
-
-    async def work(session: Session) -> list[adding.AddedFile]:
-        return await write_files(runtime_of(session), plan.folder, stem, pulled(), plan.schema, plan.options)
-
-    # rows can be read once: only another attempt of the task can repeat the write
-    written = run_on_worker(plan.settings, work, repeatable=lambda: not begun)
-    budget = TAIL_BYTES if with_tails else 0
-    for number, file in enumerate(written):
-        if len(file.tail) > budget:
-            written[number] = replace(file, tail=b"")
-        budget -= len(written[number].tail)
-    return written

@@ -9,23 +9,28 @@ a week ago. ``DataFile.pinned`` makes another version an error, not a reason to 
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.footer_statistics import Learnt
+from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.datasets.providers import FileSet, GivenFiles
+from asyncpq.distributed.engine_files import SET_FILES, file_sets
+from asyncpq.distributed.engine_scans import STORED_OTHERWISE
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
+from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns as columns_in
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
@@ -35,6 +40,7 @@ from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.runtime import runtime_of
 from asyncpq.objects.version import FileVersion, MadeIndex
+from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
@@ -42,19 +48,21 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import one_table
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.storage.base import Validator
+from asyncpq.storage.base import RequestContext, Validator, listing_check
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import split_url
 from asyncpq.typing import Predicate
 
 #: Files of a sample, and the least number of files that are worth one.
 _SAMPLE: Final = 16
 _LEAST_SAMPLED: Final = 64
+#: Above so many files, their folder is listed to look at them again.
+_FEW_LISTINGS: Final = 32
 
 
 #: This process plans at most so many files if an engine offers jobs: a job takes about as long.
 MOST_PLANNED_HERE: Final = 4096
-#: Files in one set of an index's; and candidates that are gathered from the sets before they are planned.
-SET_FILES: Final = 16_384
+#: Candidates that are gathered from the sets of an index before they are planned.
 GATHERED_FILES: Final = SET_FILES
 
 S = TypeVar("S", bound=TaskScan)
@@ -140,6 +148,35 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         """Approximate compressed bytes that tasks read."""
         return sum(piece.num_bytes for pieces in self.pieces for piece in pieces)
 
+    @property
+    def stored_alike(self) -> bool:
+        """Whether all files that tasks read certainly store the columns as the dataset has them."""
+        return not self.unopened and STORED_OTHERWISE not in self.facts
+
+    async def check_versions(self, session: Session, folder: str) -> None:
+        """Look at the files again, which are in the folder with the url ``folder``, before another reader than the
+        tasks reads them. They must be no more than ``packing.MOST_VERSIONS``.
+
+        Raises:
+            ObjectChangedError: a file does not have its planned version.
+        """
+        runtime, versions = runtime_of(session), self.versions
+        store, _ = await runtime.store(folder)
+        any_changed = listing_check(store)
+        if any_changed is not None and not await runtime.in_thread(partial(any_changed, versions.items())):
+            return
+        context = RequestContext(ReadMetrics(), purpose="list")
+        urls = versions if len(versions) <= _FEW_LISTINGS else [folder]
+        loop = asyncio.get_running_loop()
+        lists = await results_of([loop.create_task(store.list_objects(url, context=context)) for url in urls])
+        listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
+        for url, planned in versions.items():
+            found = listed.get(url)
+            if planned is None or found is None or not found.same_version(planned):
+                raise ObjectChangedError(
+                    "the file was replaced or deleted while the scan was planned", url=url, hint="Plan again."
+                )
+
     def encoded(self) -> list[bytes]:
         """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""
         return [pack_task(pieces) for pieces in self.pieces]
@@ -160,13 +197,65 @@ class PlannedChunk:
     facts: frozenset[str]
     metrics: ReadMetrics
 
+    @classmethod
+    async def of(
+        cls,
+        scan: TaskScan,
+        files: Sequence[DataFile],
+        session: Session,
+        *,
+        skips: bool,
+        num_files: int,
+        task_bytes: int,
+    ) -> Self:
+        """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
+
+        Args:
+            skips: leave out bad files.
+            num_files: files of the whole plan, which tell how large the pieces may be.
+            task_bytes: as in :func:`plan_tasks`.
+        """
+        state = replace(scan, skips=skips).state(runtime_of(session), files)
+        state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
+        request = ScanRequest(columns=scan.columns, where=scan.where)
+        operation = runtime_of(session).operation("plan", scan.url)
+        requests = scan.requests(state, request)
+        variants = None if scan.fields is None else FieldVariants(scan.variants)
+        planned: list[PlannedFile] = []
+        with operation:
+            found = DatasetFiles(state, request, operation, scan=True, requests=requests)
+            look = partial(plan_opened, requests, variants, task_bytes)
+            async with aclosing(found.described(look)) as described:
+                async for parts in described:
+                    planned += parts
+        # the other files match as often as these
+        packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
+        pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
+        return cls(
+            pieces=tuple([piece.encoded() for piece in pieces]),
+            versions={file.url: file.validator for file in planned},
+            num_rows=sum(file.num_rows for file in planned),
+            learnt=state.known.learnt,
+            facts=requests.facts,
+            metrics=_sent(operation.metrics),
+        )
+
 
 class PlanningJobs(Protocol):
-    """Lets workers plan very many files, with :func:`plan_chunk`."""
+    """Lets workers plan very many files, with :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
         """Yield what each worker planned, of consecutive files, in the order of ``files``. ``skips``: leave out bad
         files."""
+
+
+class TaskKeywords(TypedDict, total=False):
+    """The keyword arguments that say how large tasks are: of :func:`plan_scan` and :func:`plan_tasks`."""
+
+    task_bytes: int
+    most_tasks: int
+    parallelism: int
+    work_folder: str | None
 
 
 async def plan_scan(
@@ -175,11 +264,8 @@ async def plan_scan(
     where: Predicate | None = None,
     *,
     batch_size: int = DEFAULT_BATCH_SIZE,
-    task_bytes: int = 64 * MIB,
-    most_tasks: int = 100_000,
-    parallelism: int = 1,
-    work_folder: str | None = None,
     worker: WorkerSettings | None = None,
+    **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[TaskScan]:
     """Plan a scan of a dataset for any number of workers: prune its files and pages, and pack the others into tasks.
 
@@ -188,8 +274,8 @@ async def plan_scan(
 
     Args:
         columns, where, batch_size: as in :meth:`asyncpq.Dataset.scan`.
-        task_bytes: compressed bytes that a task reads, about. A larger row group is one task.
-        most_tasks: tasks at most, which may then be larger.
+        task_bytes: compressed bytes that a task reads, about; 64 MiB by default. A larger row group is one task.
+        most_tasks: tasks at most, which may then be larger; 100,000 by default.
         parallelism: number of tasks that run at once; small scans are divided into as many tasks.
         work_folder: url of a folder that workers reach, for plans of more than 64 MiB. None: ``_asyncpq_plans`` below
             the dataset.
@@ -197,15 +283,27 @@ async def plan_scan(
 
     Raises:
         ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
-        InvalidOptionError: the plan is too large to be sent, and the work folder cannot be written.
+        InvalidOptionError: an argument is invalid; or the plan is too large to be sent, and the work folder cannot be
+            written.
     """
-    for name, value in (("batch_size", batch_size), ("task_bytes", task_bytes), ("most_tasks", most_tasks)):
-        require_whole(name, value, 1)
-    require_whole("parallelism", parallelism, 1)
-    state = state_of(dataset)
-    source = state.source
+    check_keywords("plan_scan()", limits, TaskKeywords, others=("columns", "where", "batch_size", "worker"))
+    scan = await scan_of(dataset, columns, where, batch_size=batch_size, worker=worker)
+    return await plan_tasks(state_of(dataset), scan, **limits)
+
+
+async def scan_of(
+    dataset: Dataset,
+    columns: Sequence[str | int] | None = None,
+    where: Predicate | None = None,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    worker: WorkerSettings | None = None,
+) -> TaskScan:
+    """Return what all tasks of a scan of the dataset share; the arguments are those of :func:`plan_scan`."""
+    require_whole("batch_size", batch_size, 1)
+    state, source = state_of(dataset), state_of(dataset).source
     request, output = await dataset.scan_request(columns, where)
-    scan = TaskScan(
+    return TaskScan(
         url=state.url,
         description=source.description,
         view=str(source.view),
@@ -220,39 +318,37 @@ async def plan_scan(
         skips_missing=state.skips_missing,
         settings=WorkerOptions.of(state.runtime) if worker is None else worker,
     )
-    return await plan_tasks(
-        state, scan, task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism, work_folder=work_folder
-    )
 
 
 async def plan_tasks(
     state: DatasetState,
     scan: S,
     *,
-    task_bytes: int,
-    most_tasks: int,
-    parallelism: int = 1,
-    work_folder: str | None = None,
     jobs: PlanningJobs | None = None,
     may_sample: bool = False,
+    **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[S]:
     """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks.
 
     Without a predicate, files are not opened if the listing identifies their versions.
 
     Args:
-        task_bytes, most_tasks, parallelism, work_folder: as in :func:`plan_scan`.
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
+        limits: as in :func:`plan_scan`.
     """
+    check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample"))
+    sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}
+    sizes.update({name: limits[name] for name in sizes if name in limits})  # type: ignore[literal-required]
+    for name, value in sizes.items():
+        require_whole(name, value, 1)
+    task_bytes = sizes["task_bytes"]
     operation = state.runtime.operation("plan", state.url)
-    pieces = PieceStore(state, task_bytes, work_folder)
+    pieces = PieceStore(state, task_bytes, limits.get("work_folder"))
     with refresh_hint(state.source.view is View.SNAPSHOT), operation:
         planner = _FilePlanner(state, scan, operation, pieces, task_bytes)
         await planner.plan(jobs, may_sample=may_sample)
-        groups = group_pieces(
-            await pieces.finish(), task_bytes=task_bytes, most_tasks=most_tasks, parallelism=parallelism
-        )
+        groups = group_pieces(await pieces.finish(), **sizes)
     return ScanTasks(
         scan=replace(scan, variants=tuple(planner.variants.known)),
         pieces=tuple(groups),
@@ -266,37 +362,6 @@ async def plan_tasks(
         prices=state.runtime.price_book.prices(operation.metrics.server or split_url(state.url)[0]),
         unopened=planner.num_unopened + planner.num_assumed,
         is_sampled=planner.num_assumed > 0,
-    )
-
-
-async def plan_chunk(
-    scan: TaskScan, files: Sequence[DataFile], session: Session, *, skips: bool, num_files: int, task_bytes: int
-) -> PlannedChunk:
-    """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. ``num_files``: files of the whole
-    plan, which tell how large the pieces may be."""
-    state = replace(scan, skips=skips).state(runtime_of(session), files)
-    state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
-    request = ScanRequest(columns=scan.columns, where=scan.where)
-    operation = runtime_of(session).operation("plan", scan.url)
-    requests = scan.requests(state, request)
-    variants = None if scan.fields is None else FieldVariants(scan.variants)
-    planned: list[PlannedFile] = []
-    with operation:
-        found = DatasetFiles(state, request, operation, scan=True, requests=requests)
-        look = partial(plan_opened, requests, variants, task_bytes)
-        async with aclosing(found.described(look)) as described:
-            async for parts in described:
-                planned += parts
-    # the other files match as often as these
-    packer = TaskPacker(task_bytes, sum(map(cost_of, planned)) * num_files // len(files))
-    pieces = [piece for file in planned for piece in packer.add(file)] + [*packer.finish()]
-    return PlannedChunk(
-        pieces=tuple([piece.encoded() for piece in pieces]),
-        versions={file.url: file.validator for file in planned},
-        num_rows=sum(file.num_rows for file in planned),
-        learnt=state.known.learnt,
-        facts=requests.facts,
-        metrics=_sent(operation.metrics),
     )
 
 
@@ -317,26 +382,6 @@ def is_planned_by_workers(file: DataFile) -> bool:
         and file.unreadable is None
         and (file.entry is None or file.entry.known is None)
     )
-
-
-@runtime_checkable
-class _InSets(Protocol):
-    """A provider that can give its files in sets."""
-
-    def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]: ...
-
-
-async def file_sets(
-    source: FileProvider, request: ScanRequest, operation: Operation, most_files: int | None = None
-) -> AsyncGenerator[FileSet]:
-    """Yield the files of ``source`` that may have rows for ``request``, in order: all in one set, unless an index lists
-    very many (``most_files`` in a set, or ``SET_FILES``)."""
-    if not isinstance(source, _InSets):
-        yield await source.files(request, operation)
-        return
-    async with aclosing(source.sets(request, operation, most_files=most_files or SET_FILES)) as sets:
-        async for found in sets:
-            yield found
 
 
 class _FilePlanner:

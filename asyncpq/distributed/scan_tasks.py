@@ -17,8 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mappin
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -134,6 +133,9 @@ class TaskScan:
     An engine that reads files by rules of its own has a subclass with other :meth:`requests` and :meth:`stream`.
     """
 
+    #: How to plan again, for hints of errors.
+    again: ClassVar[str] = "Call plan_scan() again."
+
     url: str  # of the dataset
     description: str
     view: str
@@ -158,15 +160,34 @@ class TaskScan:
         """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
         return TaskRequests(state, request, are_planned=are_planned)
 
-    def stream(self, state: DatasetState, operation: Operation, files: DatasetFiles) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``."""
+    def stream(
+        self,
+        state: DatasetState,
+        operation: Operation,
+        files: DatasetFiles,
+        *,
+        batch_size: int = 0,
+        combine_rows: int = 0,
+    ) -> RecordBatchStream:
+        """Return the stream of the rows of ``files``.
+
+        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
+        tables of about this number of rows; 0 leaves them as they are.
+        """
         output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
         assert output is not None, "it is the dataset's own"
-        return RecordBatchStream(operation, executor, lambda: output, batch_size=self.batch_size, limit=None)
+        return RecordBatchStream(
+            operation,
+            executor,
+            lambda: output,
+            batch_size=batch_size or self.batch_size,
+            limit=None,
+            combine_rows=combine_rows,
+        )
 
     def hinted(self) -> AbstractContextManager[None]:
         """Add the hint to plan again to errors in the block about files that changed after planning."""
-        return workers.plan_again_hint("Call plan_scan() again.", self.view == View.SNAPSHOT)
+        return workers.plan_again_hint(self.again, self.view == View.SNAPSHOT)
 
     def dataset_columns(self) -> DatasetColumns:
         """Return the dataset's columns, with a token that is the same for all tasks of the scan in a process, so that
@@ -380,25 +401,25 @@ def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError if a
     file was replaced or deleted after planning."""
     with scan.hinted():
-        yield from workers.batches_on_worker(scan.settings, partial(_opened, scan, task))
+        yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, runtime_of(session)))
 
 
-async def _opened(scan: TaskScan, task: bytes, session: Session) -> workers.BatchStream:
-    return aclosing(_batches(session, scan, await task_files(session, task)))
+async def open_task(scan: TaskScan, task: bytes, runtime: Runtime) -> workers.BatchStream:
+    """Return the stream of the rows of an encoded task, which this process reads."""
+    return aclosing(_batches(runtime, scan, await task_files(runtime, task)))
 
 
-async def _batches(session: Session, scan: TaskScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
+async def _batches(runtime: Runtime, scan: TaskScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
     """Yield the batches of all files. Consecutive files share a scan if they all need the filter, or all do not."""
     for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
-        async with _task_stream(runtime_of(session), scan, list(group), filtered=filtered) as stream:
+        async with _task_stream(runtime, scan, list(group), filtered=filtered) as stream:
             async for batch in stream:
                 yield batch
 
 
-async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
+async def task_files(runtime: Runtime, task: bytes) -> list[PlannedFile]:
     """Decode the files of a task. Pieces in the work folder are fetched first."""
     files: list[PlannedFile] = []
-    runtime = runtime_of(session)
     for part in unpack_task(task):
         if isinstance(part, tuple):
             url, start, stop = part
@@ -412,7 +433,7 @@ async def task_files(session: Session, task: bytes) -> list[PlannedFile]:
 async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with_pages: bool = True) -> list[DataFile]:
     """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
     out the page locations of the plan, for a read with another predicate."""
-    files = await task_files(session, task)
+    files = await task_files(runtime_of(session), task)
     return [data_file(scan, file if with_pages else replace(file, pages={}), runtime_of(session)) for file in files]
 
 

@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from asyncpq import errors
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.objects.loop_threads import Portal
 from asyncpq.objects.runtime import Runtime, runtime_of
@@ -310,12 +309,6 @@ def close_workers() -> None:
     for session in sessions:
         with suppress(AsyncpqError):
             session.close()
-
-
-def named_error(name: str, message: str) -> AsyncpqError:
-    """Return an error of asyncpq's class ``name``, or an AsyncpqError if there is no such class."""
-    error = getattr(errors, name, None)
-    return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
 _REFRESH: Final = "The file was replaced or deleted after the index was built. Refresh the index."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from asyncpq.decoding.compact import compact_batch, without_metadata
-from asyncpq.scan.key_texts import key_value
+from asyncpq.scan.keys import key_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

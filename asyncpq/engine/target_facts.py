@@ -1,31 +1,90 @@
-"""What the text of a url says, without a request."""
+"""What urls and tables say of what they name, without a request."""
 
 from __future__ import annotations
 
 import os
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from asyncpq.storage.urls import ICEBERG_METADATA, names_bucket, safe_url
+from asyncpq.storage.urls import ICEBERG_METADATA, absolute, local_path, names_bucket, safe_url, split_url
+from asyncpq.typing import TableVersion
 
-__all__ = ["UrlFacts", "default_index_url", "safe_url", "url_facts"]
+if TYPE_CHECKING:
+    from asyncpq.datasets.partitioning import Partitioning
+
+__all__ = [
+    "UrlFacts",
+    "absolute_target",
+    "default_index_url",
+    "hive_ignoring_case",
+    "opens_table",
+    "safe_url",
+    "url_facts",
+]
 
 
-class UrlFacts(NamedTuple):
-    """What the text of a url says.
+class UrlFacts:
+    """What the text of a url says."""
 
-    Attributes:
-        many: it names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix, a bucket, a pattern, a local
-            folder or a table. If False, it may name one file or a prefix without its slash: only the store knows.
-        table_format: the format of the table whose metadata it names; None if it does not say.
-    """
+    __slots__ = ("_url",)
 
-    many: bool
-    table_format: Literal["iceberg"] | None
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def many(self) -> bool:
+        """Whether it names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix, a bucket, a pattern, a local
+        folder (which is looked for) or a table. If False, it may name one file or a prefix without its slash: only the
+        store knows."""
+        url = self._url
+        if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
+            return True
+        return names_bucket(url) or os.path.isdir(url)
+
+    @property
+    def table_format(self) -> Literal["iceberg"] | None:
+        """The format of the table whose metadata it names; None if it does not say."""
+        return "iceberg" if self._url.endswith(ICEBERG_METADATA) else None
+
+    @property
+    def protocol(self) -> str:
+        """The protocol in lower case, such as "s3"; "file" for local files and paths."""
+        return split_url(self._url)[0]
+
+    @property
+    def key(self) -> str:
+        """What follows the protocol: bucket and key, or the absolute path of a local file."""
+        protocol, rest = split_url(self._url)
+        return local_path(self._url) if protocol == "file" else rest
+
+    @property
+    def hidden(self) -> bool:
+        """Whether a file of this name is no data, to Hadoop and to listings of asyncpq: ``_SUCCESS``, ``.part-0.crc``,
+        one that is being copied, or a folder's marker."""
+        from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN  # most doors need none of it
+
+        name = self._url.rpartition("/")[2]
+        return name.startswith(HIDDEN) or name.endswith((COPYING, FOLDER_MARKER))
 
 
 def url_facts(url: str) -> UrlFacts:
-    """Return what the text of a url says about what it names. It looks whether a local path is a folder."""
-    return UrlFacts(_names_many(url), "iceberg" if url.endswith(ICEBERG_METADATA) else None)
+    """Return what the text of a url says about what it names."""
+    return UrlFacts(url)
+
+
+def absolute_target(target: Any) -> Any:
+    """Return a target of :meth:`asyncpq.Session.open_dataset` as processes in other folders open it: with absolute
+    paths. Urls, tables and other values stay as they are."""
+    return absolute(target)
+
+
+def opens_table(
+    target: Any, format: Literal["parquet", "delta", "iceberg"] | None, version: TableVersion | None
+) -> bool:
+    """Return whether :meth:`asyncpq.Session.open_dataset` opens a table with these arguments. Raises its errors for a
+    ``version`` or ``format`` that does not fit."""
+    from asyncpq.tables import catalog_of  # which loads the format's reader
+
+    return catalog_of(target, format, version) is not None
 
 
 def default_index_url(prefix: str) -> str:
@@ -36,9 +95,10 @@ def default_index_url(prefix: str) -> str:
     return f"{prefix.rstrip('/')}/{INDEX_FOLDER}"
 
 
-def _names_many(url: str) -> bool:
-    """Return whether the text of ``url`` shows that it names many files: a prefix, a bucket, a pattern, a local folder
-    or an Iceberg table's metadata."""
-    if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
-        return True
-    return names_bucket(url) or os.path.isdir(url)
+def hive_ignoring_case() -> Partitioning:
+    """Return a value for ``partitioning=`` of :meth:`asyncpq.Session.open_dataset`, for engines whose column names
+    ignore case, such as Spark and Hive: "hive", with ``P=1/`` and ``p=2/`` as values of one column. The column has the
+    spelling of the first path."""
+    from asyncpq.datasets.partitioning import Partitioning  # the command line needs none of it
+
+    return Partitioning(ignore_case=True)

@@ -12,13 +12,13 @@ import enum
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from asyncpq.checkpoints import paused, sorted_distinct
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.tree import FunctionTest, VariantTest
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 T = TypeVar("T")
 Text = TypeVar("Text", str, bytes)

@@ -53,23 +53,21 @@ def _no_attribute(subject: Column | VariantPart, name: str, what: str, more: str
     return AttributeError(f"{what} has no {name}: {hint}", name=name, obj=subject)
 
 
-class Column(tree.NamedColumn):
-    """A column, identified by its name. Comparisons with a column return an :class:`Expression`. See :func:`col`."""
+class Operand(tree.NamedColumn):
+    """What conditions compare: a column, or a part of a variant. Comparisons return an :class:`Expression`."""
 
     __slots__ = ()
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes an expression, so operands cannot be dict keys
     __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
 
-    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError with the word that is meant by one of another library."""
-            raise _no_attribute(self, name, "a column", "; a nested column is col('a.b')")
+    def _test(self, expr: Expression) -> Expression:
+        """Return ``expr``, a condition on a column of this name, as a condition on the operand."""
+        return expr
 
     def _compare(self, op: tree.CompareOp, other: object) -> Expression:
         if isinstance(other, Column):
-            return tree.ColumnComparison(self.name, op, other.name)
-        return tree.Comparison(self.name, op, as_scalar(other))
+            return self._test(tree.ColumnComparison(self.name, op, other.name))
+        return self._test(tree.Comparison(self.name, op, as_scalar(other)))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
         return self._compare("==", other)
@@ -90,28 +88,24 @@ class Column(tree.NamedColumn):
         return self._compare(">=", other)
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """Return a predicate that is true where the column has one of ``values``, by the rules of pyarrow's ``isin``.
+        """Return a predicate that is true where the value is one of ``values``, by the rules of pyarrow's ``isin``.
 
-        It is never null. A null column value matches if ``values`` contains None. Floats match by their bits: -0.0 does
-        not match 0.0, and a NaN matches only a NaN of the same sign and payload.
+        It is never null. A null value matches if ``values`` contains None. Floats match by their bits: -0.0 does not
+        match 0.0, and a NaN matches only a NaN of the same sign and payload.
         """
-        return tree.In(self.name, as_scalars(values))
-
-    def is_null(self, nan_is_null: bool = False) -> Expression:
-        """Return a predicate that is true where the column is null, or, with ``nan_is_null``, NaN."""
-        return tree.IsNull(self.name, bool(nan_is_null))
+        return self._test(tree.In(self.name, as_scalars(values)))
 
     def is_nan(self) -> Expression:
-        """Return a predicate that is true where a column of floats is NaN, of any sign and payload; null where it is
-        null. No value of an integer column is NaN."""
-        return tree.is_nan(self.name)
+        """Return a predicate that is true where a float is NaN, of any sign and payload; null where it is null.
+        No integer is NaN."""
+        return self._test(tree.is_nan(self.name))
 
     def is_valid(self) -> Expression:
-        """Return a predicate that is true where the column is not null."""
-        return tree.Not(tree.IsNull(self.name))
+        """Return a predicate that is true where the value is not null."""
+        return self._test(tree.Not(tree.IsNull(self.name)))
 
     def between(self, low: object, high: object) -> Expression:
-        """Return the predicate ``low <= column <= high``; both ends are included.
+        """Return the predicate ``low <= value <= high``; both ends are included.
 
         A bound of None is null, not an open end: the predicate is then true for no row. For a single bound, write
         ``col(...) <= high``.
@@ -119,20 +113,59 @@ class Column(tree.NamedColumn):
         return (self >= low) & (self <= high)
 
     def starts_with(self, prefix: str | bytes) -> Expression:
-        """Return a predicate that is true where a string or binary column begins with ``prefix``."""
-        return tree.StartsWith(self.name, self._text(prefix, "starts_with"))
+        """Return a predicate that is true where the string or binary value begins with ``prefix``."""
+        return self._test(tree.StartsWith(self.name, self._text(prefix, "starts_with")))
 
     def contains(self, text: str | bytes) -> Expression:
-        """Return a predicate that is true where a string or binary column contains ``text``; case matters."""
-        return tree.Contains(self.name, self._text(text, "contains"))
+        """Return a predicate that is true where the string or binary value contains ``text``; case matters."""
+        return self._test(tree.Contains(self.name, self._text(text, "contains")))
 
     def like(self, pattern: str | bytes) -> Expression:
-        """Return a predicate that is true where a string or binary column matches a pattern of SQL's LIKE.
+        """Return a predicate that is true where the string or binary value matches a pattern of SQL's LIKE.
 
         ``%`` matches any string, ``_`` any character. A backslash before either makes it an ordinary character. Raises
         ExpressionError for a pattern of more than 100 wildcards.
         """
-        return tree.Like(self.name, self._text(pattern, "like"))
+        return self._test(tree.Like(self.name, self._text(pattern, "like")))
+
+    def _text(self, text: str | bytes, verb: str) -> str | bytes:
+        if not isinstance(text, (str, bytes)):
+            raise ExpressionError(f"{verb}() expects str or bytes, not {text!r}", column=self.name)
+        return text
+
+    def __and__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __rand__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __or__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __ror__(self, other: object) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __invert__(self) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+    def __bool__(self) -> NoReturn:
+        raise tree.not_a_predicate(self)
+
+
+class Column(Operand):
+    """A column, identified by its name. Comparisons with a column return an :class:`Expression`. See :func:`col`."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError with the word that is meant by one of another library."""
+            raise _no_attribute(self, name, "a column", "; a nested column is col('a.b')")
+
+    def is_null(self, nan_is_null: bool = False) -> Expression:
+        """Return a predicate that is true where the column is null, or, with ``nan_is_null``, NaN."""
+        return tree.IsNull(self.name, bool(nan_is_null))
 
     def has_tokens(self, text: str) -> Expression:
         """Return a predicate that is true where the column has every token (case-folded word) of ``text``.
@@ -193,11 +226,6 @@ class Column(tree.NamedColumn):
         """
         return VariantPart(self.name, variant_path(path), variant_type(type), path)
 
-    def _text(self, text: str | bytes, verb: str) -> str | bytes:
-        if not isinstance(text, (str, bytes)):
-            raise ExpressionError(f"{verb}() expects str or bytes, not {text!r}", column=self.name)
-        return text
-
     def _tokens(self, text: str, verb: str) -> list[str]:
         if not isinstance(text, str):
             raise ExpressionError(f"{verb}() expects str, not {text!r}", column=self.name)
@@ -210,55 +238,21 @@ class Column(tree.NamedColumn):
             )
         return asked
 
-    def __and__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
 
-    def __rand__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
+class VariantPart(Operand):
+    """A part of a VARIANT column, made by :meth:`Column.variant_get`. It can be compared as a column can; its name is
+    its form in messages."""
 
-    def __or__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
-
-    def __ror__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
-
-    def __invert__(self) -> NoReturn:
-        raise tree.not_a_predicate(self)
-
-    def __bool__(self) -> NoReturn:
-        raise tree.not_a_predicate(self)
-
-
-class VariantPart:
-    """A part of a VARIANT column, made by :meth:`Column.variant_get`. It can be compared as a column can."""
-
-    __slots__ = ("_column", "_part", "_path", "_type")
+    __slots__ = ("_column", "_path", "_type")
 
     def __init__(self, column: str, path: Path, type_: str, text: str) -> None:
+        super().__init__(f"variant_get({column}, {text!r}, {type_!r})")
         self._column = column
         self._path = path
         self._type = type_
-        self._part = Column(f"variant_get({column}, {text!r}, {type_!r})")
 
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return self._test(self._part == other)
-
-    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return self._test(self._part != other)
-
-    def __lt__(self, other: object) -> Expression:
-        return self._test(self._part < other)
-
-    def __le__(self, other: object) -> Expression:
-        return self._test(self._part <= other)
-
-    def __gt__(self, other: object) -> Expression:
-        return self._test(self._part > other)
-
-    def __ge__(self, other: object) -> Expression:
-        return self._test(self._part >= other)
-
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes a predicate
+    def __repr__(self) -> str:
+        return self.name
 
     if not TYPE_CHECKING:  # type checkers find these mistakes themselves
 
@@ -266,37 +260,9 @@ class VariantPart:
             """Raise AttributeError with the word that is meant by one of another library."""
             raise _no_attribute(self, name, "a part of a variant", "; a part of it is another variant_get")
 
-    def is_in(self, values: Iterable[object]) -> Expression:
-        """Return a predicate that is true where the part has one of ``values``, as :meth:`Column.is_in` does."""
-        return self._test(self._part.is_in(values))
-
     def is_null(self) -> Expression:
         """Return a predicate that is true where the variant lacks this part, or where it cannot be cast to the type."""
-        return self._test(self._part.is_null())
-
-    def is_nan(self) -> Expression:
-        """Return a predicate that is true where the part is NaN, as :meth:`Column.is_nan` does."""
-        return self._test(self._part.is_nan())
-
-    def is_valid(self) -> Expression:
-        """Return a predicate that is true where the variant has this part, and it can be cast to the type."""
-        return self._test(self._part.is_valid())
-
-    def between(self, low: object, high: object) -> Expression:
-        """Return the predicate ``low <= part <= high``, as :meth:`Column.between` does."""
-        return self._test(self._part.between(low, high))
-
-    def starts_with(self, prefix: str | bytes) -> Expression:
-        """Return a predicate that is true where the part begins with ``prefix``, as :meth:`Column.starts_with` does."""
-        return self._test(self._part.starts_with(prefix))
-
-    def contains(self, text: str | bytes) -> Expression:
-        """Return a predicate that is true where the part contains ``text``, as :meth:`Column.contains` does."""
-        return self._test(self._part.contains(text))
-
-    def like(self, pattern: str | bytes) -> Expression:
-        """Return a predicate that is true where the part matches a LIKE pattern, as :meth:`Column.like` does."""
-        return self._test(self._part.like(pattern))
+        return self._test(tree.IsNull(self.name))
 
     def _test(self, expr: Expression) -> Expression:
         def of_part(atom: tree.Atom) -> Expression:

@@ -18,7 +18,9 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from typing import Final, NamedTuple
+from typing import Final
+
+from asyncpq.records import NamedTuple
 
 TOKENIZER: Final = "words"
 TOKENIZER_VERSION: Final = 1

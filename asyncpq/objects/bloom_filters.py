@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import CorruptFileError, FormatError
@@ -38,6 +38,7 @@ from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.bloom_hashes import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import NamedTuple
 
 
 class ChunkFilter:

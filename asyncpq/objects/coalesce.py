@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from asyncpq.records import NamedTuple
 
 
 class ByteRange(NamedTuple):

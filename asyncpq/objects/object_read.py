@@ -13,21 +13,69 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
 from asyncpq.caching.tiers import Tiers
-from asyncpq.metrics import Purpose, ReadMetrics, Tier, TracedPart
+from asyncpq.metrics import Purpose, ReadMetrics, RequestRecord, Tier, TracedPart
 from asyncpq.objects.coalesce import ByteRange, cut
-from asyncpq.objects.measured_round import MeasuredRound
-from asyncpq.objects.prices import Prices
+from asyncpq.objects.prices import LARGE_BYTES, MANY_REQUESTS, Measured, Prices
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
+from asyncpq.storage.threads import results_of
+
+
+class MeasuredRound:
+    """Measures one round of requests, from its making on, from which the session learns what requests and bytes cost
+    at the server. A large one is measured together with the others that run at its server, until it is closed.
+
+    Args:
+        log: has the requests of the read.
+        sizes: bytes of the ranges, of which those longer than ``part_bytes`` take several requests.
+    """
+
+    __slots__ = ("_began", "_burst", "_log", "_logged", "_num_bytes", "_requests", "_source")
+
+    def __init__(
+        self, source: ObjectSource, log: Sequence[RequestRecord], sizes: Sequence[int], part_bytes: int
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._logged = len(self._log)
+        self._num_bytes = sum(sizes)
+        self._requests = sum([-(-size // part_bytes) for size in sizes])
+        self._burst = source.burst() if self._num_bytes >= LARGE_BYTES else None
+        if self._burst is not None:
+            self._burst.join(self._num_bytes)
+        self._began = time.monotonic()
+
+    def ended(self) -> None:
+        """Learn from the round, which went without errors."""
+        burst, self._burst = self._burst, None
+        if burst is None:
+            seconds = time.monotonic() - self._began
+            self._source.learn_prices(Measured(self._requests, self._num_bytes, seconds))
+            return
+        fastest_s = None
+        if self._requests >= MANY_REQUESTS:
+            fastest_s = min(
+                [record.seconds for record in self._log[self._logged :] if record.status in (200, 206)], default=None
+            )
+        measured = burst.ended(self._requests, self._num_bytes, fastest_s)
+        if measured is not None:
+            self._source.learn_prices(measured)
+
+    def close(self) -> None:
+        """Leave the others, if the round has not ended. Idempotent."""
+        if self._burst is not None:
+            self._burst.failed()
+            self._burst = None
+
 
 # Reading less than this takes less time than making tasks to read it concurrently: one part, and all of one task.
 _FEW_BYTES: Final = 64 * 1024
@@ -413,13 +461,7 @@ class ObjectRead(Generic[V]):
         self, ranges: Iterable[ByteRange], context: RequestContext, turns: AbstractAsyncContextManager[None]
     ) -> list[RangeResult]:
         """Fetch ``ranges`` concurrently, and return their results in order."""
-        tasks = [asyncio.ensure_future(self._get(start, stop, context, turns)) for start, stop in ranges]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        return await results_of([self._get(start, stop, context, turns) for start, stop in ranges])
 
     async def _get(
         self, start: int, stop: int, context: RequestContext, turns: AbstractAsyncContextManager[None]

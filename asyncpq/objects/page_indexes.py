@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from asyncpq.caching.entry_format import ContentKey, PartKind
 from asyncpq.errors import FormatError
@@ -31,7 +31,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.zone_maps import PageZones
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 
 class IndexRequest(NamedTuple):
@@ -291,7 +291,7 @@ def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChu
     known: IndexedChunk | None = version.chunks.get((row_group, leaf))
     if known is not None:
         return known
-    return version.keep_chunk(row_group, leaf, _indexed_chunk(version, row_group, leaf), 1200)
+    return version.keep_chunk(row_group, leaf, _indexed_chunk(version, row_group, leaf), 600)
 
 
 def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from cachetools import LRUCache
 
 from asyncpq.objects.coalesce import ByteRange, coalesce, cut
 from asyncpq.options import MIB, LimitOptions, RequestOptions
+from asyncpq.records import NamedTuple
 
 _LATENCY_S: Final = 0.030  # before the first measurement, as are the next three
 _BANDWIDTH_BYTES_S: Final = 200e6

@@ -17,14 +17,14 @@ import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field as dataclass_field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import Prices
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import RowGroupPruning
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 
 class PruningReport(NamedTuple):

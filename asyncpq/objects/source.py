@@ -10,7 +10,6 @@ import time
 import zlib
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.tiers import Tiers
@@ -39,6 +38,7 @@ from asyncpq.parquet.metadata import (
     check_last_chunk,
     decode_file_metadata,
 )
+from asyncpq.records import NamedTuple
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
 
 _INLINE_FOOTER_BYTES = 128 * 1024  # decoded on the event loop, in about 3 ms

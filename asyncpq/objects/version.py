@@ -7,7 +7,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from asyncpq.caching.entry_format import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
@@ -17,7 +17,7 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
 from asyncpq.pruning.access_plan import ResolvedAccess
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import Validator
 
 
@@ -150,7 +150,7 @@ class FileVersion(ObjectVersion):
         self.footer = footer  # of such a file, its end from footer_start on
         # ordinals of the leaves whose column chunks are known; None for all. Others raise UnknownLeafError.
         self.leaves = leaves
-        self.made: dict[tuple[int, int], MadeIndex] = {}  # page indexes from there, by row group and leaf
+        self.made: dict[tuple[int, int], MadeIndex] = {}  # page indexes from an index beside it, by row group and leaf
         self._original: FileVersion | None = None
         self._other_unit: FileVersion | None = None
         self._decoded_digest = self.digest
@@ -268,9 +268,13 @@ class FileVersion(ObjectVersion):
     def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
         """Store ``chunk``, of about ``weight`` bytes, in :attr:`chunks` for a row group and leaf column; return it."""
         self.chunks[row_group, leaf] = chunk
+        self.grow(weight)
+        return chunk
+
+    def grow(self, weight: int) -> None:
+        """Count ``weight`` more bytes of a value derived from the footer."""
         self._derived_weight += weight
         self.has_grown = True
-        return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
         """Return the value for ``question``, computed by ``make()`` if it is not cached. Only recent values are kept,

@@ -32,8 +32,7 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import RENEWAL, options_for, safe_url
 from asyncpq.tables import Format
-from asyncpq.tables.own_options import VendedCredentials, with_table_options
-from asyncpq.tables.own_store import OwnStore, check_store
+from asyncpq.tables.own_store import OwnStore, VendedCredentials, check_store, with_table_options
 from asyncpq.typing import TableVersion
 
 if TYPE_CHECKING:  # loaded where an index is found or passed
@@ -70,9 +69,14 @@ class DatasetOptions:
         """Whether bad files (damaged, unreadable or with other columns) are left out instead of raising an error."""
         return self.on_bad_file == "skip"
 
+    def _is_given(self, name: str) -> bool:
+        """Return whether the caller set an option. A rule for the names of folders is a door's, not the caller's."""
+        value = getattr(self, name)
+        return value != getattr(_DEFAULTS, name) and not isinstance(value, Partitioning)
+
     def refuse(self, why: str, *names: str) -> None:
         """Raise InvalidOptionError with the message ``why`` if an option of ``names`` differs from its default."""
-        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
+        given = [name for name in names if self._is_given(name)]
         if given:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 

@@ -11,6 +11,7 @@ from asyncpq.caching.memory import MemoryCache
 from asyncpq.errors import InvalidOptionError, nearest
 from asyncpq.events import Event
 from asyncpq.options import (
+    BuildOptions,
     CachePolicy,
     DiskCacheOptions,
     LimitOptions,
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asyncpq.datasets.schemas import SchemaPolicy
+    from asyncpq.indexing.kinds import IndexKind
     from asyncpq.tables import Format
-    from asyncpq.typing import TableVersion
+    from asyncpq.typing import Predicate, TableVersion
+    from asyncpq.writing.file_layout import WriteOptions
 
 
 class SessionOptionKeywords(TypedDict, total=False):
@@ -95,6 +98,25 @@ class DatasetKeywords(TargetKeywords, total=False):
 
     on_bad_file: Literal["raise", "skip"]
     listing_max_age_s: float
+
+
+class RewriteKeywords(TargetKeywords, total=False):
+    """Keyword arguments that say which rows a rewrite writes, and how; those of its source included."""
+
+    zorder_by: Sequence[str]
+    columns: Sequence[str] | None
+    where: Predicate | None
+    layout: WriteOptions | None
+    kinds: Sequence[IndexKind] | None
+    publish: Literal["plain", "index"]
+    building: BuildOptions
+
+
+class OptimizeKeywords(RewriteKeywords, total=False):
+    """The keyword arguments of :meth:`asyncpq.Session.optimize`."""
+
+    progress: bool
+    workers: int
 
 
 class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):

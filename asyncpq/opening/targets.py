@@ -23,6 +23,7 @@ from asyncpq.events import Operation
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
 from asyncpq.records import dataclass
+from asyncpq.storage.threads import end_tasks
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables import catalog_of
 
@@ -188,8 +189,7 @@ class _FilesOpening:
             return self._snapshot(index)
         finally:
             if finding is not None:
-                finding.cancel()
-                await asyncio.wait((finding,))
+                await end_tasks((finding,))
         if index is not None:
             return self._by_index_below(dataset, index)
         own_index = await self._committing_index(dataset)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.thrift import CompactReader, varint
+from asyncpq.records import NamedTuple
 
 BLOCK_BYTES: Final = 32
 MAX_HEADER_BYTES: Final = 64  # writers write 15 to 19 bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import (
@@ -35,7 +35,7 @@ from asyncpq.parquet.thrift import (
     any_of,
     optional,
 )
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 

@@ -9,7 +9,7 @@ import enum
 import functools
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import PhysicalType
@@ -36,7 +36,7 @@ from asyncpq.parquet.thrift import (
     repeated,
     varint,
 )
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 # A chunk's lists are short, except for size statistics, which have one histogram for each level.
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from asyncpq.parquet.thrift import Fields, Value, integer_of
+from asyncpq.records import NamedTuple
 
 TimeUnit = Literal["ms", "us", "ns"]
 
@@ -165,6 +166,21 @@ def from_converted(converted: ConvertedType, precision: int | None, scale: int |
     if converted is ConvertedType.DECIMAL:
         return LogicalType(LogicalKind.DECIMAL, precision=precision, scale=scale or 0)
     return _CONVERTED[converted]
+
+
+def to_converted(logical: LogicalType) -> ConvertedType | None:
+    """Return the converted type that corresponds to a LogicalType; None if there is no such type."""
+    name = logical.kind.value
+    if logical.kind is LogicalKind.INTEGER:
+        name = f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"
+    elif logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
+        name = f"{name}_{_UNIT_NAMES.get(logical.unit or '')}"
+    elif logical.kind is LogicalKind.STRING:
+        name = "UTF8"
+    return ConvertedType.__members__.get(name)
+
+
+_UNIT_NAMES: Final = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
 
 
 def _boolean(fields: Fields, field_id: int) -> bool | None:

@@ -12,7 +12,7 @@ import functools
 import re
 from array import array
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
@@ -34,7 +34,7 @@ from asyncpq.parquet.thrift import (
     list_of,
     optional,
 )
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from asyncpq.parquet.alike_chunks import AlikeChunks
@@ -50,7 +50,7 @@ _num_read = 0  # chunks of all footers of the process
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
 _MAX_NESTED_NAME: Final = 40  # longest name in a path of several
 # Approximate bytes of the decoded objects.
-CHUNK_WEIGHT: Final = 1200
+CHUNK_WEIGHT: Final = 900
 _ROW_GROUP_WEIGHT: Final = 500
 
 

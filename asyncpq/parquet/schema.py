@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from asyncpq.errors import (
     AmbiguousColumnError,
@@ -49,7 +49,7 @@ from asyncpq.parquet.thrift import (
     integer_of,
     repeated,
 )
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _REPETITIONS: Final = tuple(Repetition)

@@ -14,13 +14,13 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
 from asyncpq.parquet.flatbuffers import FlatBuffer
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 
 ARROW_SCHEMA: Final = "ARROW:schema"
 """Key-value metadata of Arrow's writers: the Arrow schema as an IPC message in base64 (Arrow's Schema.fbs)."""

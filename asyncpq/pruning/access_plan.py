@@ -13,11 +13,11 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from asyncpq.errors import InvalidOptionError, RowIndexError
-from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.records import dataclass
+from asyncpq.pruning.row_ranges import EMPTY, RowRanges
+from asyncpq.records import NamedTuple, dataclass
 
 _COUNTED: Final = "Rows and row groups are counted from 0."
 
@@ -25,7 +25,7 @@ _COUNTED: Final = "Rows and row groups are counted from 0."
 class RowGroupLayout:
     """How many rows each of a file's row groups has, and at which rows of the file it begins and ends."""
 
-    __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
+    __slots__ = ("counts", "filled", "first_rows", "last_resolved", "num_rows", "stop_rows", "weight", "wholes")
 
     def __init__(self, counts: Iterable[int]) -> None:
         self.counts: tuple[int, ...] = tuple(counts)  # rows of each row group
@@ -37,6 +37,8 @@ class RowGroupLayout:
         # ordinals of the row groups that have rows
         self.filled: RowRanges = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
         self.wholes: dict[int, RowRanges] = {}  # results of :meth:`whole`
+        # of few rows, the plan that was resolved last, and the result: the read of an index's rows asks twice
+        self.last_resolved: tuple[AccessPlan, ResolvedAccess] | None = None
         self.weight: int = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
@@ -69,7 +71,9 @@ class ResolvedAccess(Mapping[int, RowRanges]):
             elif rows:
                 self.selected[ordinal] = rows
         # ordinals of the row groups that are readable as a whole
-        self.scanned: RowRanges = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
+        self.scanned: RowRanges = whole
+        if full or whole:
+            self.scanned = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
 
     @classmethod
     def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:
@@ -159,6 +163,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
 
 _SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
+_FEW_RANGES: Final = 64  # of a plan whose result is kept
 
 
 class RowSet(NamedTuple):
@@ -233,8 +238,8 @@ class GroupSet(NamedTuple):
                     f"row {outside} is not in row group {ordinal}, which has {count} rows", hint=_COUNTED
                 )
             parts[ordinal] = ranges.complement(count) if rest else ranges
-        whole = layout.filled if self.rest else RowRanges.empty()
-        return ResolvedAccess(layout, whole - RowRanges.from_rows(parts), parts)
+        whole = layout.filled - RowRanges.from_rows(parts) if self.rest else EMPTY
+        return ResolvedAccess(layout, whole, parts)
 
     def __repr__(self) -> str:
         if self.rest:
@@ -366,9 +371,15 @@ class AccessPlan:
             RowIndexError: the plan names a row group or row, to read or to leave out, that the file does not have.
         """
         layout = row_group_rows if isinstance(row_group_rows, RowGroupLayout) else RowGroupLayout(row_group_rows)
+        last = layout.last_resolved
+        if last is not None and last[0] is self:
+            return last[1]
         first, *rest = [part.resolve(layout) for part in self._parts()]
         for part in rest:
             first = first | part if self._either else first & part
+        selected = list(first.selected.values())
+        if not selected or (len(selected) == 1 and selected[0].num_ranges <= _FEW_RANGES):
+            layout.last_resolved = self, first
         return first
 
     def _parts(self) -> list[RowSet | GroupSet | AccessPlan]:

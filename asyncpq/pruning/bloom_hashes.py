@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Points, Truth, follow, result_values
@@ -19,6 +19,7 @@ from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of
 from asyncpq.pruning.literals import Key, domain_of, kind_of_leaf
+from asyncpq.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncpq.parquet.calendars import LegacyCalendar

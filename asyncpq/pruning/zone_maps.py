@@ -168,6 +168,8 @@ _FEW: Final = 16  # keys are not worth a search
 
 def has_many_keys(expr: Expression) -> bool:
     """Return whether ``expr`` has a list of so many keys that :func:`narrowed` may leave some out."""
+    if isinstance(expr, Atom):  # as of most lookups
+        return isinstance(expr, (In, KeyIn)) and len(expr.values) > _FEW
     return any(isinstance(atom, (In, KeyIn)) and len(atom.values) > _FEW for atom in atoms(expr))
 
 

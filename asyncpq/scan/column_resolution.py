@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from asyncpq.objects.page_indexes import IndexRequest
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 from asyncpq.pruning.zone_maps import RowGroupZones
+from asyncpq.records import NamedTuple
 
 
 class PredicateColumn(NamedTuple):
@@ -203,7 +204,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
         if projection.field in dictionaries:
             arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
     read = ReadColumns(schema, output, wanted.pruning)
-    weight = 1000 + 400 * (len(output) + 2 * len(read.leaves) + len(read.unfiltered) + len(types))
+    weight = 1000 + 200 * (len(output) + len(read.leaves) + len(types))
     return Resolved(read, arrow, dictionaries, FilterCompiler(types), {}, weight)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.objects.read_plan import RowGroupPiece
+from asyncpq.storage.threads import end_tasks
 
 T = TypeVar("T")
 
@@ -88,10 +89,7 @@ class EarlyDecoding(Generic[T]):
         """Stop the decoding that still runs, and wait until it has ended; begin no other. Idempotent."""
         self._place.clear()  # a fetch that ended just before a failure or cancellation may still tell of its parts
         tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(tasks)
         for task in tasks:
             if not task.cancelled():
                 task.exception()  # retrieved, else asyncio would log it

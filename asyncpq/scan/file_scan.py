@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from asyncpq.objects.page_indexes import drop_locations, learn_locations
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.records import NamedTuple
 from asyncpq.scan.page_keeper import PageKeeper
 
 if TYPE_CHECKING:

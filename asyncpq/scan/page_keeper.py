@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
@@ -21,6 +20,7 @@ from asyncpq.decoding.row_group_reader import QueryShape, RowGroupReader
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import indexed_chunk
 from asyncpq.objects.read_plan import Item, RowGroupPlan
+from asyncpq.records import NamedTuple
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
 

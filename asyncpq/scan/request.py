@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence, Set, Sized
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
 from asyncpq.checkpoints import paused, pieces
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
-from asyncpq.decoding.filter import Filter, compile_filter
+from asyncpq.decoding.filter import Filter, FilterCompiler, compile_filter
 from asyncpq.decoding.paths import struct_path
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError, RowIndexError
@@ -35,6 +35,7 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.records import NamedTuple
 from asyncpq.scan.column_resolution import ColumnNames
 
 
@@ -162,16 +163,21 @@ class BoundPredicate(NamedTuple):
         return BoundPredicate, (self.where, self.simple)
 
 
-def bind(where: Expression, schema: pa.Schema | Mapping[str, pa.DataType]) -> BoundPredicate:
-    """Check that a predicate fits the columns of ``schema``; simplify and compile it. Raises the errors of
-    :func:`asyncpq.decoding.filter.compile_filter`."""
-    compiled = compile_filter(where, schema)
+def bind(
+    where: Expression, schema: pa.Schema | Mapping[str, pa.DataType], compiler: FilterCompiler | None = None
+) -> BoundPredicate:
+    """Check that a predicate fits the columns of ``schema``; simplify and compile it, with ``compiler`` if there is one
+    for them. Raises the errors of :func:`asyncpq.decoding.filter.compile_filter`."""
+    compiler = compiler or FilterCompiler(schema)
+    compiled = compiler.compile(where)
+    if type(where) is Comparison and where.value is not None:  # as of most lookups: nothing can be simplified
+        return BoundPredicate(where, where, schema, compiled)
     possible = without_contradictions(where, compiled.engine_atoms)
     simple = simplify(possible)
     if simple is not possible:
         simple = without_contradictions(simple, compiled.engine_atoms)
     if simple != where:
-        compiled = compile_filter(simple, schema)  # the whole one was compiled only to raise its errors
+        compiled = compiler.compile(simple)  # the whole one was compiled only to raise its errors
     return BoundPredicate(possible, simple, schema, compiled)
 
 
@@ -237,7 +243,8 @@ _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune colu
 
 async def lookup_keys(runtime: Runtime, keys: Any) -> LookupKeys:
     """Return ``LookupKeys(keys)``; made in a thread if there are many."""
-    if not isinstance(keys, Mapping) or not any(_is_long(values) for values in keys.values()):
+    is_one = type(keys) is dict and SCALAR_TYPES.issuperset(map(type, keys.values()))  # as in most lookups
+    if is_one or not isinstance(keys, Mapping) or not any(_is_long(values) for values in keys.values()):
         return LookupKeys(keys)
     # a collection without order may not change while it is iterated
     kept = {name: list(values) if isinstance(values, Set) else values for name, values in keys.items()}
@@ -333,7 +340,7 @@ class LookupKeys:
     def _pairs(self, table: pa.Table) -> tuple[pa.Array, pa.Array]:
         """Match rows with keys: return the rows of ``table`` and the positions of their keys, two arrays of equal
         length, sorted by row."""
-        from asyncpq.scan.key_matching import matches
+        from asyncpq.scan.keys import matches
 
         first = table.num_columns - len(self.names)
         columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]

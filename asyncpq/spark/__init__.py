@@ -23,6 +23,7 @@ if find_spec("pyspark") is None:
 
 if TYPE_CHECKING:
     from asyncpq import BloomFilter as BloomFilter
+    from asyncpq import SortedBy as SortedBy
     from asyncpq import WriteOptions as WriteOptions
     from asyncpq.spark.index_builds import BuiltIndex as BuiltIndex
     from asyncpq.spark.index_builds import FileProblem as FileProblem
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from asyncpq.spark.shipping import add_to as add_to
     from asyncpq.spark.shipping import register as register
     from asyncpq.spark.source_options import predicate_option as predicate_option
-    from asyncpq.writing.file_layout import SortedBy as SortedBy
 
 _NAMES: Final = {
     "asyncpq.spark.shipping": ("register", "add_to"),
@@ -59,7 +59,7 @@ _NAMES: Final = {
     "asyncpq.spark.optimize_lake": ("optimize", "OptimizeResult"),
     "asyncpq.spark.source_options": ("predicate_option",),
     "asyncpq.spark.settings": ("SparkSettings",),
-    "asyncpq.writing.file_layout": ("WriteOptions", "BloomFilter", "SortedBy"),
+    "asyncpq": ("WriteOptions", "BloomFilter", "SortedBy"),
 }
 
 __all__ = [name for names in _NAMES.values() for name in names]

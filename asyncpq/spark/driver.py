@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark.errors import PySparkException
 
-from asyncpq.distributed import named_error
+from asyncpq.errors import named_error
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

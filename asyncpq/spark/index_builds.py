@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -18,22 +18,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq import Session
-from asyncpq.distributed import (
-    FILES_NUMBER,
-    CollectFiles,
-    Collecting,
-    CutPieces,
-    WriteSegments,
-    build_in_steps,
-    count_of,
-    refresh_in_steps,
-    run_on_worker,
-    vacuum_lake,
-)
+from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run_on_worker, vacuum_lake
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
+from asyncpq.spark.keywords import BuildKeywords, SettingKeywords, TableKeywords, split_settings
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 
 if TYPE_CHECKING:
@@ -43,6 +33,8 @@ _BUILDING = BuildOptions()
 _CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
 _CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
 _BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
+#: Makes the step that reads the files of tasks, which are its argument, or come as rows.
+_Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], BuildStep]
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
@@ -85,13 +77,7 @@ def build_index(
     *,
     at: object = None,
     building: BuildOptions = _BUILDING,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
-    schema: pa.Schema | None = None,
-    schema_policy: Literal["strict", "permissive"] = "strict",
-    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    **settings: Any,
+    **options: Unpack[BuildKeywords],
 ) -> BuiltIndex:
     """Build an index as :meth:`asyncpq.Session.build_index` does. Spark's executors read, sort and write.
 
@@ -102,23 +88,18 @@ def build_index(
             ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; the driver writes one
             that has no url, within its memory.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the driver.
-        settings: :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
+        options: those of :meth:`asyncpq.Session.build_index`; and attributes of
+            :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
+        InvalidOptionError: there is no such option.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
+    of_files, settings = split_settings(options, BuildKeywords)
     call = _BuildCall(spark, at, settings)
     refuse_secrets("target", target)
-    options: Any = {
-        "format": format,
-        "version": version,
-        "schema": schema,
-        "schema_policy": schema_policy,
-        "partitioning": partitioning,
-        "partition_types": partition_types,
-    }
     given: Any = target, kinds, call.steps, call.settings
-    return call.build(lambda session: build_in_steps(session, *given, at=call.at, building=building, **options))
+    return call.build(lambda session: build_in_steps(session, *given, at=call.at, building=building, **of_files))
 
 
 def refresh_index(
@@ -127,25 +108,23 @@ def refresh_index(
     *,
     files: Sequence[str] | None = None,
     table: object = None,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
     building: BuildOptions = _BUILDING,
-    **settings: Any,
+    **options: Unpack[TableKeywords],
 ) -> BuiltIndex:
     """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does. Spark's executors read the new files.
 
     Args:
-        at, building, settings: as in :func:`build_index`.
+        at, building: as in :func:`build_index`.
         files: urls of files that are new, replaced or deleted; None: all files are compared.
-        table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        table: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        options: ``format`` and ``version`` of the table; and attributes of
+            :class:`asyncpq.spark.settings.SparkSettings`.
     """
+    of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
-    of_table: Any = {"table": table, "format": format, "version": version}
-    return call.build(
-        lambda session: refresh_in_steps(
-            session, call.at, call.steps, call.settings, files=files, building=building, **of_table
-        )
-    )
+    given: Any = call.at, call.steps, call.settings
+    of_table |= {"table": table, "files": files, "building": building}
+    return call.build(lambda session: refresh_in_steps(session, *given, **of_table))
 
 
 def verify_index(
@@ -156,23 +135,29 @@ def verify_index(
     rows: int = 100,
     seed: int | None = None,
     table: object = None,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: int | str | datetime | None = None,
-    **settings: Any,
+    **options: Unpack[TableKeywords],
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample.
+
+    ``table`` and ``options`` are those of :func:`refresh_index`.
+    """
+    of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
-    of_table: Any = {"table": table, "format": format, "version": version}
 
     async def work(session: Session) -> Verified:
-        index = await session.open_index(call.at, **of_table)
+        index = await session.open_index(call.at, table=cast(Any, table), **of_table)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
     return run_on_worker(call.settings, work)
 
 
 def vacuum(
-    spark: SparkSession, at: object, *, keep: int | None = None, older_than: timedelta | None = None, **settings: Any
+    spark: SparkSession,
+    at: object,
+    *,
+    keep: int | None = None,
+    older_than: timedelta | None = None,
+    **settings: Unpack[SettingKeywords],
 ) -> Vacuumed:
     """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 
@@ -193,7 +178,7 @@ class _BuildCall:
         self._spark = spark
         self._caller = CallerThread()
 
-    def steps(self, collecting: Collecting, tasks: Sequence[bytes]) -> SparkSteps:
+    def steps(self, collecting: _Collecting, tasks: Sequence[bytes]) -> SparkSteps:
         """Return the steps of one round, as Spark jobs."""
         return SparkSteps(self._spark, self._caller, collecting, tasks)
 
@@ -233,7 +218,7 @@ class SparkSteps:
 
     spark: SparkSession
     caller: CallerThread
-    collecting: Collecting
+    collecting: _Collecting
     tasks: Sequence[bytes]
     _rows: DataFrame | None = None
 
@@ -245,7 +230,7 @@ class SparkSteps:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
         return await self.caller.call(lambda: _answer(self._others("task", "part", "digest", "payload")))
 
-    async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+    async def written(self, cutting: BuildStep, writing: BuildStep, num_bytes: int) -> pa.Table:
         """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
         return await self.caller.call(partial(self._written, cutting, writing, num_bytes))
 
@@ -255,16 +240,16 @@ class SparkSteps:
 
     def _pieces(self) -> pa.Table:
         self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
-        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
+        payload = sf.when(sf.col("part") == BuildStep.FILES_NUMBER, sf.col("payload")).alias("payload")
         return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 
-    def _written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+    def _written(self, cutting: BuildStep, writing: BuildStep, num_bytes: int) -> pa.Table:
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
-            rows = self._others(*cutting.input).coalesce(count_of(num_bytes, _CUT_BYTES))
+            rows = self._others(*cutting.input).coalesce(max(1, -(-num_bytes // _CUT_BYTES)))
             moved = _mapped(rows, cutting)
-            bins = moved.repartitionById(writing.ranges.num_bins, "bin")
+            bins = moved.repartitionById(writing.num_bins, "bin")
             return _answer(_mapped(bins, writing))
 
     def _close(self) -> None:
@@ -274,7 +259,7 @@ class SparkSteps:
 
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
-        return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
+        return self._rows.where(sf.col("part") != BuildStep.FILES_NUMBER).select(*columns)
 
     def _collected(self) -> DataFrame:
         if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:
@@ -285,7 +270,7 @@ class SparkSteps:
         return _mapped(listed.repartitionById(len(self.tasks), "id"), self.collecting(None))
 
 
-def _mapped(rows: DataFrame, step: CollectFiles | CutPieces | WriteSegments) -> DataFrame:
+def _mapped(rows: DataFrame, step: BuildStep) -> DataFrame:
     return rows.mapInArrow(step, from_arrow_schema(step.output))
 
 

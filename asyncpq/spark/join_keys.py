@@ -1,4 +1,4 @@
-"""Keys of a lookup join: find the values of the lake's column that match a value of the left, and make predicates.
+"""Keys of a lookup join: find the values of the lake's column that match a value of the left.
 
 Spark casts both sides of ``left = right`` to a common type. Here the left's key is cast to that type and then to the
 type of the lake's column. If the cast back gives the key again, that is the only value of the lake that can match. This
@@ -7,31 +7,23 @@ needs a cast of the lake's values that keeps different values different; other t
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions
 from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
-from asyncpq import Expression, col
-from asyncpq.engine.foreign_predicates import CompareOp, compared
-from asyncpq.expressions import And, KeyIn, Or, simplify
-from asyncpq.expressions.scalars import Scalar, as_scalar
-from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-#: How tasks get keys: as values of the lake's type, or as doubles to which the lake's integers are rounded.
-KeyForm = Literal["value", "rounded"]
+#: How keys come: as values of the lake's type, or as doubles to which the lake's integers are rounded.
+KeyForm: TypeAlias = Literal["value", "rounded"]
 
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _EXACT: Final = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int", "float")}
@@ -226,138 +218,8 @@ def has_equal_values(stored: pa.DataType, type_: DataType, *, int96_is_shifted: 
         may_be_shifted = name == "timestamp" and int96_is_shifted  # some files may store INT96
         return bool(pa.types.is_timestamp(dtype) and not may_be_shifted)
     if name in ("string", "binary"):
-        return bool(is_bytes(dtype) or pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+        types = pa.types
+        kinds = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        return bool(types.is_fixed_size_binary(dtype) or any(is_kind(dtype) for is_kind in kinds))
     same = {"float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}
     return bool(same.get(name) == dtype)
-
-
-def is_bytes(dtype: pa.DataType) -> bool:
-    """Return whether asyncpq compares values of this type as bytes, not as text."""
-    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
-
-
-#: Maximum number of keys of several columns in one predicate.
-MOST_TUPLES: Final = 256
-
-# Later times share one predicate, since Python lacks values for some; so do times before FIRST_SURE_TIME.
-_LAST_TIME: Final = dt.datetime(9999, 12, 29)
-_EPOCH: Final = dt.datetime(1970, 1, 1)
-_WHOLE: Final = 1 << 53  # smaller integers are exact as doubles
-
-
-class KeyPredicate(NamedTuple):
-    """A predicate that reads all rows with one of some keys."""
-
-    where: Expression  # true for all rows with one of the keys, and perhaps for others
-    prune: Expression | None = None  # a stricter predicate to prune by
-
-
-@dataclass(frozen=True, kw_only=True)
-class JoinKey:
-    """A key column of a lookup join in the form that the join's tasks need to make predicates."""
-
-    name: str  # asyncpq's name of the lake's column
-    stored: pa.DataType  # its type in the dataset
-    form: KeyForm = "value"
-    candidates: tuple[int, ...]  # columns of the left with the values that a key may have in the lake
-    place: int  # position among the columns that are read from the lake
-    type: pa.DataType  # of the lake's column in Spark; keys have this type, or are doubles if they are rounded
-
-
-def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
-    """Yield ranges of positions in ``keys``, each with a predicate for the rows whose key is at one of these positions.
-
-    A predicate matches all these rows, and perhaps rows with other keys. The caller keeps only rows whose key is in the
-    range, so that no row is returned twice.
-
-    Args:
-        keys: for each column, values in Spark's type, without nulls; the values at one position form a key.
-    """
-    literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
-    if len(columns) == 1:
-        yield range(len(keys[0])), KeyPredicate(_any_of(columns[0].name, literals[0]))
-        return
-
-    def rows_in(begin: int, stop: int) -> Expression:
-        return And(tuple(_any_of(key.name, own[begin:stop]) for key, own in zip(columns, literals, strict=True)))
-
-    for begin in range(0, len(keys[0]), MOST_TUPLES):
-        positions = range(begin, min(begin + MOST_TUPLES, len(keys[0])))
-        tuples = tuple(rows_in(place, place + 1) for place in positions)
-        prune = simplify(tuples[0] if len(tuples) == 1 else Or(tuples))
-        yield positions, KeyPredicate(rows_in(positions.start, positions.stop), prune)
-
-
-def one_predicate(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> KeyPredicate:
-    """Return one predicate for the rows with any of ``keys``, as :func:`predicates` takes them; it may match others.
-
-    Many keys of several columns become a condition on each column.
-    """
-    if len(columns) == 1 or len(keys[0]) <= MOST_TUPLES:
-        ((_, predicate),) = predicates(columns, keys)
-        return predicate
-    values = [_literals(column, pc.unique(array)) for column, array in zip(columns, keys, strict=True)]
-    return KeyPredicate(And(tuple([_any_of(key.name, own) for key, own in zip(columns, values, strict=True)])))
-
-
-def bounds_predicate(columns: Sequence[JoinKey], bounds: Sequence[pa.Array]) -> KeyPredicate | None:
-    """Return a predicate for the rows between bounds of the keys; None if no literal expresses any of the bounds.
-
-    ``bounds`` are for each column the lower bound and the upper one, in Spark's type.
-    """
-    terms: list[Expression] = []
-    for column, array in zip(columns, bounds, strict=True):
-        for operator, literal in zip((">=", "<="), _literals(column, array), strict=True):
-            if not isinstance(literal, Expression):
-                atom = compared(column.name, cast(CompareOp, operator), literal, is_float=False)
-                terms.append(cast(Expression, atom.true))
-    return KeyPredicate(And(tuple(terms))) if terms else None
-
-
-def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
-    """Return the predicate that a column equals one of ``keys``, which are literals, or predicates of their own."""
-    values = tuple([key for key in keys if not isinstance(key, Expression)])
-    terms: list[Expression] = [col(name) == values[0]] if len(values) == 1 else []
-    if len(values) > 1:
-        terms.append(KeyIn(name, values))
-    terms += dict.fromkeys([key for key in keys if isinstance(key, Expression)])
-    return terms[0] if len(terms) == 1 else Or(tuple(terms))
-
-
-def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
-    """Return for each key its literal, or a predicate if no literal can express the key."""
-    dtype = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
-    if column.form == "rounded":
-        return [_rounded_to(column.name, key) for key in keys.to_pylist()]
-    if pa.types.is_floating(dtype):
-        nan = col(column.name).is_nan()
-        return [nan if key != key else as_scalar(key) for key in keys.to_pylist()]
-    if pa.types.is_timestamp(dtype):
-        zone = None if dtype.tz is None else dt.UTC
-        epoch, first, last = (time.replace(tzinfo=zone) for time in (_EPOCH, FIRST_SURE_TIME, _LAST_TIME))
-        return _times(column.name, keys.view(pa.int64()), epoch, dt.timedelta(microseconds=1), first, last)
-    if pa.types.is_date32(dtype):
-        days = keys.view(pa.int32())
-        return _times(column.name, days, _EPOCH.date(), dt.timedelta(days=1), FIRST_SURE_DAY, _LAST_TIME.date())
-    values = (keys.cast(pa.binary()) if is_bytes(dtype) else keys).to_pylist()
-    return [as_scalar(int(value) if pa.types.is_integer(dtype) else value) for value in values]
-
-
-def _times(
-    name: str, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any
-) -> list[Scalar | Expression]:
-    """Return literals of dates or timestamps from numbers of ``unit`` since ``epoch``.
-
-    A key before ``first`` or after ``last``, which Python may not express, becomes a predicate on that side.
-    """
-    least, most = (first - epoch) // unit, (last - epoch) // unit
-    early, late = col(name) < first, col(name) > last
-    return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys.to_pylist()]
-
-
-def _rounded_to(name: str, key: float) -> Scalar | Expression:
-    """Return the integer that becomes ``key`` as a double, or a predicate for a range if several integers do."""
-    if abs(key) < _WHOLE:
-        return int(key)
-    low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))
-    return (col(name) > low) & (col(name) < high)

@@ -7,56 +7,36 @@ joins the rows in either case, so that its own equality counts.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from asyncpq import Session, View
-from asyncpq.distributed import run_on_worker
-from asyncpq.objects.prices import Prices
+from asyncpq import Dataset
+from asyncpq.distributed import DatasetJoin, EngineDataset, FoundFiles, run_on_worker
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import described_jobs
-from asyncpq.spark.join_files import (
-    FoundFiles,
-    KeyedRead,
-    can_ship,
-    find_files,
-    given_state,
-    matching_files,
-    pack_files,
-)
-from asyncpq.spark.join_keys import (
-    JoinKey,
-    KeyPredicate,
-    KeyRule,
-    bounds_predicate,
-    candidate_columns,
-    numbered,
-    one_predicate,
-)
-from asyncpq.spark.join_lake import keys_part
-from asyncpq.spark.join_task import How, LeftKeys
+from asyncpq.spark.join_keys import KeyRule, candidate_columns, numbered
 from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read, local_rows, read_few
-from asyncpq.spark.reads.lake_scan import lake_of, plan_lake
+from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.reads.reader_choice import reader_costs
+from asyncpq.spark.reads.reader_choice import ScanSize, reader_costs
 from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, task_rows, with_jvm_zone
 from asyncpq.spark.reads.task_metrics import TaskMetrics
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 JoinStrategy: TypeAlias = Literal["auto", "lookups", "spark"]
 
 #: With more distinct keys, only their bounds rule out files.
@@ -69,19 +49,9 @@ _ROW_BITS: Final = 33  # of the number of a row in its partition, by monotonical
 MOST_BROADCAST_ROWS: Final = 20_000
 #: Spark broadcasts the distinct keys, if they are at most so many rows, to drop other rows before the join.
 _MOST_BROADCAST_KEYS: Final = 1 << 20
-#: Seconds of a core for a file: to open it in a task, and to read the first pages of the keys.
-_OPEN_S: Final = 0.0015
-_VISIT_S: Final = 0.002
-_BYTES_S: Final = 200e6
-#: Seconds of a core for a key.
-_KEY_S: Final = 5e-6
-#: Seconds in which the driver finds a key in an index: it decodes a page, which few of the keys share.
-_INDEX_KEY_S: Final = 0.001
 #: Seconds before the first row. Spark's reader lists the files again.
 _TASKS_START_S: Final = 0.15
 _SPARK_START_S: Final = 0.3
-#: Files that one task reads at once, while requests wait.
-_AT_ONCE: Final = 8
 #: Lookups must be estimated at so much less time, since a wrong estimate must not make the join slower than Spark's.
 _MARGIN: Final = 0.75
 #: A Python task costs Spark some 50 ms. Of reads of more seconds, each core gets two tasks, to end more evenly.
@@ -98,7 +68,7 @@ class LakeSide:
     right: StructType  # columns of the lake that take part
     rules: Sequence[KeyRule]  # how keys are made; empty if the keys cannot be looked up
     places: Sequence[int]  # positions of the left's key columns
-    keys: Sequence[JoinKey]
+    join: DatasetJoin | None
     settings: SparkSettings
     refused: str = ""  # why the keys cannot be looked up
 
@@ -155,7 +125,8 @@ class ChosenJoin:
 def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> ChosenJoin:
     """Run the left side, find the files that may have its keys, and choose the strategy."""
     spark, opened = df.sparkSession, side.opened
-    if side.refused:
+    join = side.join
+    if join is None:
         read = _spark_scan(spark, side, None)
         return ChosenJoin(
             strategy="spark",
@@ -168,17 +139,16 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
     with described_jobs(spark, f"asyncpq: keys of the join with {opened.state.url}"):
         # Rows that another run might change must not lose their files. The job that finds the keys runs them.
         left = df.localCheckpoint(eager=False)
-        keys, num_rows = _distinct_keys(left, side)
-        bounds = _bounds(left, side) if keys is None else None
-    predicate = bounds if keys is None else one_predicate(side.keys, keys) if len(keys[0]) else None
+        keys, num_rows = _distinct_keys(left, side, join)
+        bounds = _bounds(left, side, join) if keys is None else None
     num_keys = None if keys is None else len(keys[0])
     if num_keys == 0:
         none = partial(local_rows, spark, [], side.right)
         return ChosenJoin(
             strategy="lookups", reason="the left side has no keys", left=left, rows=none, num_rows=num_rows, num_keys=0
         )
-    chooser = _Chooser(spark, side, left, num_rows, num_keys, predicate)
-    chosen = chooser.choose(strategy)
+    chooser = _Chooser(spark, side, replace(join, scan=_scan(side)), left, num_rows, num_keys)
+    chosen = chooser.choose(strategy, keys, bounds)
     logger.info("join of %s: %s", opened.state.url, chosen)
     return chosen
 
@@ -192,7 +162,7 @@ def _candidates(left: DataFrame, side: LakeSide) -> DataFrame:
     return plain.select(*candidate_columns(plain, side.rules, side.places))
 
 
-def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | None, int]:
+def _distinct_keys(left: DataFrame, side: LakeSide, join: DatasetJoin) -> tuple[list[pa.Array] | None, int]:
     """Return for each key column the values of the distinct keys, or None if there are more than ``MOST_KEYS``; and the
     number of rows."""
     candidates = _candidates(left, side)
@@ -206,12 +176,12 @@ def _distinct_keys(left: DataFrame, side: LakeSide) -> tuple[list[pa.Array] | No
         if table.num_rows > MOST_KEYS:
             return None, num_rows
     arrays, begin = list[list[pa.Array]](), 0
-    for key in side.keys:
-        type_ = key_type(key)
+    for key in join.keys:
+        type_ = key.compared_type
         own = range(begin, begin + len(key.candidates))
         arrays.append([_array(table.column(at).cast(type_)) for at in own])
         begin = own.stop
-    distinct = LeftKeys(arrays, table.num_rows).distinct if table.num_rows else [array[0] for array in arrays]
+    distinct = join.distinct(arrays, table.num_rows)
     return None if len(distinct[0]) > MOST_KEYS else distinct, num_rows
 
 
@@ -229,32 +199,25 @@ def _few(candidates: DataFrame) -> pa.Table | None:
     return table.drop_columns(["row"])
 
 
-def key_type(key: JoinKey) -> pa.DataType:
-    """Return the type in which the keys of a column compare: rounded keys are compared as doubles."""
-    return pa.float64() if key.form == "rounded" else key.type
-
-
 def _array(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _bounds(left: DataFrame, side: LakeSide) -> KeyPredicate | None:
-    """Return a predicate with the bounds of the keys; None if they express none, or no row has a key."""
+def _bounds(left: DataFrame, side: LakeSide, join: DatasetJoin) -> list[pa.Array] | None:
+    """Return for each key column the least key and the greatest; None if no row has a key."""
     candidates = _candidates(left, side)
     table = candidates.agg(*[agg(name) for name in candidates.columns for agg in (F.min, F.max)]).toArrow()
     bounds, begin = list[pa.Array](), 0
-    for key in side.keys:
+    for key in join.keys:
         stop = begin + 2 * len(key.candidates)
         low, high = (
-            pa.concat_arrays([_array(table.column(at).cast(key_type(key))) for at in range(first, stop, 2)])
+            pa.concat_arrays([_array(table.column(at).cast(key.compared_type)) for at in range(first, stop, 2)])
             for first in (begin, begin + 1)
         )
         bounds.append(pa.concat_arrays([_extreme(low, "min"), _extreme(high, "max")]))
         begin = stop
-    if any(array.null_count for array in bounds):
-        return None
-    return bounds_predicate(side.keys, bounds)
+    return None if any(array.null_count for array in bounds) else bounds
 
 
 def _extreme(values: pa.Array, which: Literal["min", "max"]) -> pa.Array:
@@ -266,35 +229,51 @@ def _extreme(values: pa.Array, which: Literal["min", "max"]) -> pa.Array:
 # -- the choice -----------------------------------------------------------------------------------
 
 
+def _scan(side: LakeSide) -> LakeScan:
+    """Return the scan of the columns that take part, in their order."""
+    return lake_of(side.opened, side.opened.columns(side.right.names), side.settings)
+
+
+class _Files(Protocol):
+    """Files that Spark's join would read."""
+
+    @property
+    def num_files(self) -> int: ...
+    @property
+    def total_bytes(self) -> int: ...
+    @property
+    def prices(self) -> Any: ...
+
+
 @dataclass(frozen=True)
 class _Chooser:
     spark: SparkSession
     side: LakeSide
+    join: DatasetJoin
     left: DataFrame
     num_rows: int
     num_keys: int | None
-    predicate: KeyPredicate | None
 
-    def choose(self, strategy: JoinStrategy) -> ChosenJoin:
-        side, predicate = self.side, self.predicate
-        if predicate is None:
-            return self._by_spark(None, "there are too many keys")
-        columns = self._columns()
-        opened, settings = side.opened, side.settings
+    def choose(
+        self, strategy: JoinStrategy, keys: Sequence[pa.Array] | None, bounds: Sequence[pa.Array] | None
+    ) -> ChosenJoin:
+        side = self.side
         asks = strategy == "lookups" or not self._is_index_slow()
-        find = partial(find_files, opened=opened, columns=columns, keys=predicate, asks_index=asks)
-        found = run_on_worker(settings, lambda session: find(session))
+        find = partial(self.join.find, keys, bounds, asks_index=asks)
+        found = run_on_worker(side.settings, lambda session: find())
+        if found is None:
+            return self._by_spark(None, "there are too many keys")
         if not found.files:
             rows = partial(local_rows, self.spark, [], side.right)
             return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
         parallelism = parallelism_of(self.spark)
-        tasks_s = _TASKS_START_S + self._lookups_s(found, parallelism, _OPEN_S)
-        driver_s = DRIVER_START_S + self._lookups_s(found, 1, found.open_s)
+        tasks_s = _TASKS_START_S + found.seconds(self.num_keys, parallelism)
+        driver_s = DRIVER_START_S + found.seconds(self.num_keys, 1, found.open_s)
         on_driver = strategy == "auto" and driver_s < tasks_s and self._driver_may_read(found, driver_s)
         lookups_s = driver_s if on_driver else tasks_s
-        spark_s = self._spark_s(len(found.files), found.total_bytes, found.prices, parallelism)
+        spark_s = self._spark_s(found, parallelism)
         if strategy == "lookups" or (strategy == "auto" and lookups_s < spark_s * _MARGIN):
             reason = "the argument strategy names it" if strategy == "lookups" else "it is estimated at less time"
             return self._by_lookups(found, reason, lookups_s, spark_s, on_driver=on_driver)
@@ -302,56 +281,24 @@ class _Chooser:
         reason = "the argument strategy names it" if strategy == "spark" else reason
         return self._by_spark(found, reason, lookups_s, spark_s, on_driver=on_driver)
 
-    def _columns(self) -> tuple[str, ...]:
-        opened = self.side.opened
-        return tuple([opened.names[place] for place in opened.columns(self.side.right.names)])
-
     def _is_index_slow(self) -> bool:
         """Return whether Spark's join with all files is estimated at less time than asking the index for the keys, and
         looking these up in as many files as have them if the rows are in random order."""
-        opened, num_keys = self.side.opened, self.num_keys
-        if num_keys is None or keys_part(opened, [key.name for key in self.side.keys]) is None:
+        parallelism, num_keys = parallelism_of(self.spark), self.num_keys
+        asking = None
+        if num_keys is not None:
+            asking = self.join.index_estimate(num_keys, self.side.opened.row_bytes, parallelism)
+        if asking is None:
             return False
-        index = opened.state.source.index
-        assert index is not None, "it has the keys"
-        num_files, num_bytes = index.manifest.num_files, int(opened.row_bytes * index.manifest.num_rows)
-        if not num_files or not num_bytes:
-            return False
-        parallelism = parallelism_of(self.spark)
-        prices = opened.state.runtime.price_book.prices(split_url(opened.state.url)[0])
-        with_keys = num_files * -math.expm1(-num_keys / num_files)
-        lookups_s = _TASKS_START_S + num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / parallelism
-        return bool(lookups_s > _MARGIN * self._spark_s(num_files, num_bytes, prices, parallelism))
+        return _TASKS_START_S + asking.seconds > _MARGIN * self._spark_s(asking, parallelism)
 
-    def _lookups_s(self, found: FoundFiles, processes: int, open_s: float) -> float:
-        """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:
-        of a core, to open a file."""
-        num_files = len(found.files)
-        latency_s = 0.0 if self._is_local else found.prices.latency_s
-        cpu = num_files * (open_s + found.share * _VISIT_S) + found.num_bytes / _BYTES_S
-        cpu += num_files * (1 + 2 * found.share) * latency_s / _AT_ONCE + (self.num_keys or 0) * _KEY_S
-        transfer_s = 0.0 if self._is_local else found.num_bytes / found.prices.bandwidth_bytes_s
-        return max(cpu / processes, transfer_s)
-
-    def _spark_s(self, num_files: int, total_bytes: int, prices: Prices, parallelism: int) -> float:
-        """Return the seconds by Spark's join with files of ``total_bytes``."""
+    def _spark_s(self, files: _Files, parallelism: int) -> float:
+        """Return the seconds by Spark's join with these files."""
         share = len(self.side.right.names) / max(1, len(self.side.opened.names))
-        costs = reader_costs(
-            num_files=num_files,
-            num_splits=1,
-            num_bytes=0,
-            num_rows=0,
-            whole_bytes=int(share * total_bytes),
-            parallelism=parallelism,
-            prices=prices,
-            is_local=self._is_local,
-            row_s=0.0,
-        )
+        size = ScanSize(num_files=files.num_files, whole_bytes=int(share * files.total_bytes))
+        store = None if url_facts(self.side.opened.state.url).protocol == "file" else files.prices
+        costs = reader_costs(size, parallelism=parallelism, store=store)
         return _SPARK_START_S + costs.spark_s
-
-    @property
-    def _is_local(self) -> bool:
-        return split_url(self.side.opened.state.url)[0] == "file"
 
     def _by_lookups(
         self, found: FoundFiles, reason: str, lookups_s: float, spark_s: float, *, on_driver: bool = False
@@ -362,29 +309,28 @@ class _Chooser:
 
     def _rows_by_key(self, found: FoundFiles, *, on_driver: bool) -> DataFrame:
         """Return the rows of the keys, read by tasks; ``on_driver``: by the driver, unless they turn out to be many."""
-        side, spark, predicate = self.side, self.spark, self.predicate
-        assert predicate is not None
+        side, spark = self.side, self.spark
         opened = side.opened
-        places = opened.columns(side.right.names)
-        if not can_ship(opened, found.files):
-            plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names, where=predicate.where)
+        if not found.can_ship:
+            plan = partial(
+                plan_lake, opened, settings=side.settings, columns=side.right.names, where=found.predicate.where
+            )
             read = run_on_worker(side.settings, lambda session: plan())
             return scan_plan(spark, opened, read, "asyncpq").frame(spark)
-        lake = with_jvm_zone(spark, lake_of(opened, places, side.settings))
-        read_keys = KeyedRead(lake=lake, keys=predicate)
+        read_keys = found.reader(with_jvm_zone(spark, _scan(side)))
         if on_driver:
-            (task,) = pack_files(found.files, 1)
+            (task,) = found.tasks(1)
             if (batches := read_few(read_keys(task))) is not None:
                 return local_rows(spark, batches, side.right)
         parallelism = parallelism_of(spark)
-        is_long = self._lookups_s(found, parallelism, _OPEN_S) > _LONG_S
-        tasks = pack_files(found.files, 2 * parallelism if is_long else parallelism)
+        is_long = found.seconds(self.num_keys or 0, parallelism) > _LONG_S
+        tasks = found.tasks(2 * parallelism if is_long else parallelism)
         metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
         return task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
 
     def _driver_may_read(self, found: FoundFiles, driver_s: float) -> bool:
         may_read = driver_may_read(self.spark, self.side.right, driver_s, found.num_bytes)
-        return may_read and can_ship(self.side.opened, found.files)
+        return may_read and found.can_ship
 
     def _by_spark(
         self,
@@ -406,14 +352,9 @@ class _Chooser:
 
     def _pruned(self, found: FoundFiles | None) -> FoundFiles | None:
         """Return the files without those that their footers rule out, if these are many."""
-        predicate, opened = self.predicate, self.side.opened
-        if found is None or predicate is None or found.share >= _LITTLE_SHARE:
+        if found is None or found.share >= _LITTLE_SHARE:
             return found
-
-        async def prune(session: Session) -> FoundFiles:
-            return replace(found, files=await matching_files(session, opened, found.files, self._columns(), predicate))
-
-        return run_on_worker(self.side.settings, prune)
+        return run_on_worker(self.side.settings, lambda session: found.matching())
 
     def _chosen(
         self,
@@ -442,9 +383,8 @@ class _Chooser:
 def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -> SparkScanPlan:
     """Return the scan of the lake, or of the files found, without a condition."""
     opened = side.opened
-    if found is not None and opened.state.source.view is not View.TABLE:
-        files = [replace(file, entry=None) for file in found.files]
-        opened = replace(opened, state=given_state(opened.state, files))
+    if found is not None:
+        opened = replace(opened, state=EngineDataset.of(Dataset(found.whole())))
     plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
     parallelism = parallelism_of(spark)
     read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))

@@ -7,35 +7,26 @@ the driver planned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
 
-import pyarrow as pa
 from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import plan_again_hint, refresh_hint, run_on_worker
+from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
-from asyncpq.objects.prices import Prices
-from asyncpq.options import LimitOptions, RequestOptions, one_of, whole_number
-from asyncpq.spark.join_keys import (
-    JoinKey,
-    KeyRefused,
-    KeyRule,
-    candidate_columns,
-    has_equal_values,
-    key_rules,
-    numbered,
-)
-from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
-from asyncpq.spark.join_strategy import JoinStrategy, LakeSide, choose_join
-from asyncpq.spark.join_task import How, LookupTask
-from asyncpq.spark.reads.lake_scan import PLAN_AGAIN
+from asyncpq.options import RequestOptions, one_of, whole_number
+from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
+from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
+from asyncpq.spark.reads.file_reads import SparkFiles
+from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets
+from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 
@@ -48,6 +39,19 @@ DEFAULT_BATCH_KEYS: Final = 4096
 _KEPT: Final = 8  # empty DataFrames of a session
 
 
+class OpenKeywords(SettingKeywords, total=False):
+    """The keyword arguments that open the lake of a join: options of the dataset, and settings."""
+
+    index: Any
+    batch_keys: int
+    view: Literal["snapshot", "listed", "table"] | None
+    format: Literal["parquet", "delta", "iceberg"] | None
+    version: Any
+    schema_policy: Literal["strict", "permissive"]
+    partitioning: Literal["hive"] | Sequence[str] | None
+    partition_types: Any
+
+
 def lookup_join(
     df: DataFrame,
     lake: Any,
@@ -55,10 +59,8 @@ def lookup_join(
     columns: Sequence[str] | None = None,
     how: How = "inner",
     *,
-    index: Any = None,
     strategy: JoinStrategy = "auto",
-    batch_keys: int = DEFAULT_BATCH_KEYS,
-    **settings: Any,
+    **options: Unpack[OpenKeywords],
 ) -> DataFrame:
     """Join a small DataFrame with a lake, as ``df.join(spark.read.parquet(lake), on=on, how=how)``.
 
@@ -77,7 +79,7 @@ def lookup_join(
             (as ``reader="auto"`` of :func:`asyncpq.spark.scan`). "lookups": do not run ``df`` now; its tasks look up
             their own keys. "spark": Spark's join with the files that may have the keys.
         batch_keys: distinct keys of one lookup in a task, with "lookups".
-        settings: :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
+        options: also :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
 
     Raises:
         AnalysisException: a key column does not exist, or Spark cannot compare the types.
@@ -86,7 +88,7 @@ def lookup_join(
             why, the hint what helps.
     """
     one_of("strategy", strategy, get_args(JoinStrategy))
-    opened = open_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
+    opened = open_join(df, lake, on, columns, how, **options)
     if strategy != "lookups" and not df.isStreaming:
         return choose_join(df, opened.side(), strategy).frame(opened.on, opened.how)
     plan = with_task(opened)
@@ -118,20 +120,16 @@ class JoinPlan:
     on: tuple[str, ...]
     how: How
     opened: OpenLake  # on the driver
-    target: LakeTarget
     settings: SparkSettings
-    key_names: tuple[str, ...]  # asyncpq's names of the lake's key columns
     right: StructType  # the lake's columns that take part in the join
     schema: StructType  # of the result
     left_width: int  # columns of the left
     places: tuple[int, ...]  # positions of the left's key columns
     batch_keys: int
     rules: tuple[KeyRule, ...] = ()  # how the keys are made
-    keys: tuple[JoinKey, ...] = ()
-    read: tuple[int, ...] = ()  # positions of the lake's columns that lookups read
-    task: LookupTask | None = None
+    join: DatasetJoin | None = None  # the lake's side; None if the keys cannot be looked up
+    task: JoinTask | None = None
     refused: KeyRefused | None = None
-    cost: KeyCost | None = None  # average of a key
 
     def dataframe(self, df: DataFrame) -> DataFrame:
         """Return the joined DataFrame, a ``mapInArrow`` of the task over ``df``."""
@@ -147,7 +145,7 @@ class JoinPlan:
             right=self.right,
             rules=self.rules,
             places=self.places,
-            keys=self.keys,
+            join=self.join,
             settings=self.settings,
             refused="" if self.refused is None else self.refused.why,
         )
@@ -161,7 +159,7 @@ def plan_lookup_join(
     how: How = "inner",
     *,
     with_cost: bool = False,
-    **options: Any,
+    **options: Unpack[OpenKeywords],
 ) -> JoinPlan:
     """Plan a lookup join. ``with_cost``: measure the cost of a key even if an index maps keys to rows."""
     return with_task(open_join(df, lake, on, columns, how, **options), with_cost=with_cost)
@@ -173,10 +171,7 @@ def open_join(
     on: str | Sequence[str],
     columns: Sequence[str] | None = None,
     how: How = "inner",
-    *,
-    index: Any = None,
-    batch_keys: int = DEFAULT_BATCH_KEYS,
-    **settings: Any,
+    **options: Unpack[OpenKeywords],
 ) -> JoinPlan:
     """Open the lake of a join, and find how its keys are made of the left's."""
     if not hasattr(df, "sparkSession"):
@@ -185,10 +180,10 @@ def open_join(
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on or None)
     wanted = None if columns is None else _names("columns", columns)
-    keys_at_once = whole_number("batch_keys", batch_keys, 1) or DEFAULT_BATCH_KEYS
+    keys_at_once = whole_number("batch_keys", options.get("batch_keys"), 1) or DEFAULT_BATCH_KEYS
     spark = df.sparkSession
-    target, own = _target(lake, index, settings)
-    frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
+    target, own = _target(lake, options)
+    frozen, conf = SparkSettings.of(spark, own, others=[*OpenKeywords.__annotations__]), ReadConf.of(spark)
     opened = run_on_worker(frozen, lambda session: open_lake(session, target, conf))
 
     right = _right(opened, names, wanted)
@@ -200,9 +195,7 @@ def open_join(
         on=names,
         how=how,
         opened=opened,
-        target=target,
         settings=frozen,
-        key_names=tuple([opened.names[at] for at in lake_places]),
         right=right,
         schema=joined,
         left_width=len(df.columns),
@@ -214,40 +207,43 @@ def open_join(
         return replace(plan, refused=rules)
     rest = [at for at in opened.columns(right.names) if at not in lake_places] if how in ("inner", "left") else []
     read = list(dict.fromkeys([*lake_places, *rest]))
-    keys = _join_keys(opened, rules, lake_places, read, _types(opened, read), len(df.columns))
     if how not in ("inner", "left"):  # no other column is part of the result
         right = StructType([opened.struct.fields[at] for at in dict.fromkeys(lake_places)])
-    return replace(plan, right=right, rules=tuple(rules), keys=keys, read=tuple(read))
-
-
-def _types(opened: OpenLake, read: Sequence[int]) -> pa.Schema:
-    """Return the Arrow types in Spark of the lake's columns at the positions ``read``."""
-    return arrow_schema(StructType([opened.struct.fields[at] for at in read]))
+    source = opened.state.source
+    join = DatasetJoin(
+        state=opened.state,
+        scan=replace(lake_of(opened, read, frozen), partitioning=opened.partitioning),
+        keys=_join_keys(opened, rules, lake_places, read, len(df.columns)),
+        target=target.target,
+        index=target.index,
+        wrap=partial(SparkFiles, conf=conf, types=source.types) if isinstance(source, SparkFiles) else None,
+        again=PLAN_AGAIN,
+        limits={"task_bytes": frozen.split_bytes, "most_tasks": frozen.most_splits, "work_folder": frozen.work_folder},
+    )
+    return replace(plan, right=right, rules=tuple(rules), join=join)
 
 
 def with_task(plan: JoinPlan, *, with_cost: bool = False) -> JoinPlan:
     """Pin the lake's files for a lookup join, and add its task, or why the keys cannot be looked up."""
-    if plan.refused is not None:
+    if plan.join is None:
         return plan
-    opened, frozen, read = plan.opened, plan.settings, plan.read
-    with refresh_hint(opened.is_snapshot):
-        pinned = run_on_worker(frozen, lambda session: pin_lake(session, opened, plan.target, read, frozen))
-    has_index = keys_part(opened, plan.key_names) is not None
+    opened, frozen = plan.opened, plan.settings
+    unpinned = plan.join
+    join = run_on_worker(frozen, lambda session: unpinned.pin())
+    has_index = join.index_table is not None
     if with_cost or not has_index:
-        with plan_again_hint(PLAN_AGAIN, pinned.index is not None):
-            cost = run_on_worker(frozen, lambda session: key_cost(session, pinned, plan.key_names))
-        plan = replace(plan, cost=cost)
-        if not has_index and not cost.is_little:
-            why = f"no index maps keys to rows, and {cost}"
+        join = run_on_worker(frozen, join.measured)
+        plan = replace(plan, join=join)
+        if not has_index and join.cost is not None and not join.cost.is_little:
+            why = f"no index maps keys to rows, and {join.cost}"
             return replace(plan, refused=KeyRefused(why, "Build an index with Keys on these columns"))
-    types = _types(opened, read)
-    keys = {key.place for key in plan.keys}
-    task = LookupTask(
-        pinned=pinned,
+    places = [opened.names.index(str(name)) for name in join.scan.columns or ()]
+    types = arrow_schema(StructType([opened.struct.fields[at] for at in places]))
+    keys = {key.place for key in join.keys}
+    task = join.task(
         how=plan.how,
-        keys=plan.keys,
         left=(*plan.places, *(at for at in range(plan.left_width) if at not in plan.places)),
-        right=tuple((at, types.field(at).type) for at in range(len(read)) if at not in keys),
+        right=tuple((at, field.type) for at, field in enumerate(types) if at not in keys),
         batch_keys=plan.batch_keys,
     )
     return replace(plan, task=task)
@@ -280,18 +276,14 @@ def _rules(
 
 
 def _join_keys(
-    opened: OpenLake,
-    rules: Sequence[KeyRule],
-    lake_places: Sequence[int],
-    read: Sequence[int],
-    types: pa.Schema,
-    first_candidate: int,
+    opened: OpenLake, rules: Sequence[KeyRule], lake_places: Sequence[int], read: Sequence[int], first_candidate: int
 ) -> tuple[JoinKey, ...]:
     """Return the key columns of the join in the form that tasks need.
 
-    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark. Candidate
-    columns follow the columns of the left, beginning at the position ``first_candidate``.
+    ``read`` are the positions of the lake's columns that are read. Candidate columns follow the columns of the left,
+    beginning at the position ``first_candidate``.
     """
+    types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
     begins = accumulate((rule.num_columns for rule in rules), initial=first_candidate)
     return tuple(
         JoinKey(
@@ -301,6 +293,8 @@ def _join_keys(
             candidates=tuple(range(begin, begin + rule.num_columns)),
             place=read.index(at),
             type=types.field(read.index(at)).type,
+            first_day=FIRST_SURE_DAY,
+            first_time=FIRST_SURE_TIME,
         )
         for rule, at, begin in zip(rules, lake_places, begins, strict=False)
     )
@@ -312,14 +306,14 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
-    """Return the lake to open and the remaining settings. Raises InvalidOptionError for a url with credentials."""
+def _target(lake: Any, options: OpenKeywords) -> tuple[LakeTarget, dict[str, Any]]:
+    """Return the lake to open and the settings. Raises InvalidOptionError for a url with credentials."""
     refuse_secrets("lake", lake)
-    refuse_secrets("index", index)
+    refuse_secrets("index", options.get("index"))
     names = {field.name for field in fields(LakeTarget)} - {"schema", "on_bad_file"}
-    of_lake = {name: value for name, value in settings.items() if name in names}
-    others = {name: value for name, value in settings.items() if name not in names}
-    return LakeTarget(target=lake, index=index, **of_lake), others
+    of_lake: dict[str, Any] = {name: value for name, value in options.items() if name in names}
+    others = {name: value for name, value in options.items() if name not in {*names, "batch_keys"}}
+    return LakeTarget(target=lake, **of_lake), others
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -> StructType:
@@ -354,9 +348,6 @@ def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     if place is None:
         raise ColumnNotFoundError("the left DataFrame has no such key column", column=name)  # Spark has found it
     return place
-
-
-_KEY_S: Final = 0.003  # processor time for one key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,11 +406,9 @@ def explain_lookup_join(
     columns: Sequence[str] | None = None,
     how: How = "inner",
     *,
-    index: Any = None,
-    batch_keys: int = DEFAULT_BATCH_KEYS,
     num_keys: int | None = None,
     requests: RequestOptions = RequestOptions(),  # noqa: B008
-    **settings: Any,
+    **options: Unpack[OpenKeywords],
 ) -> JoinEstimate:
     """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
@@ -430,7 +419,7 @@ def explain_lookup_join(
     Raises:
         AsyncpqError, AnalysisException: as :func:`asyncpq.spark.lookup_join` does.
     """
-    plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, with_cost=True, **settings)
+    plan = plan_lookup_join(df, lake, on, columns, how, with_cost=True, **options)
     if num_keys is not None:
         return _estimate(plan, num_keys, requests)
     chosen = choose_join(df, plan.side(), "auto")
@@ -442,27 +431,21 @@ def explain_lookup_join(
 
 def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
     """Estimate the join of so many keys, which are not known."""
-    cost = plan.cost
-    part = keys_part(plan.opened, plan.key_names)
-    prices = Prices.initial(requests, LimitOptions())
-    wait = prices.latency_s / prices.connections
-    each = num_bytes = 0.0
-    if cost is not None:
-        each, num_bytes = cost.requests + (part is not None), cost.num_bytes * num_keys
-        if num_bytes > cost.scan_bytes:  # keys share cached pages, so no more than the whole lake is read
-            each, num_bytes = each * cost.scan_bytes / num_bytes, float(cost.scan_bytes)
-    lookup_s = num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s
-    scan_s = None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s
-    by_spark = plan.refused is not None or (scan_s is not None and scan_s < lookup_s)
+    join, refused = plan.join, plan.refused
+    lookups = None if join is None else join.estimate(num_keys, requests)
+    scan_s = None if lookups is None else lookups.scan_s
+    lookup_s = 0.0 if lookups is None else lookups.seconds
+    table = None if join is None else join.index_table
+    by_spark = refused is not None or (scan_s is not None and scan_s < lookup_s)
     return JoinEstimate(
         strategy="spark" if by_spark else "lookups",
-        reason=plan.refused.why if plan.refused is not None else "it is estimated at less time for this number of keys",
-        refused=None if plan.refused is None else plan.refused.why,
-        index="footers and bounds" if part is None else f"{part} of the index",
+        reason="it is estimated at less time for this number of keys" if refused is None else refused.why,
+        refused=None if refused is None else refused.why,
+        index="footers and bounds" if table is None else f"{table} of the index",
         description=plan.opened.state.source.description,
         num_keys=num_keys,
-        requests=round(each * num_keys),
-        num_bytes=round(num_bytes),
+        requests=0 if lookups is None else lookups.requests,
+        num_bytes=0 if lookups is None else lookups.num_bytes,
         lookup_s=lookup_s,
         scan_s=scan_s,
     )

@@ -18,10 +18,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from asyncpq import BloomFilter, Session, WriteOptions, errors
+from asyncpq import BloomFilter, Session, SortedBy, WriteOptions, errors
 from asyncpq.distributed import LakeWrite, WrittenPart, run_on_worker
 from asyncpq.distributed import plan_write as plan_lake_write
-from asyncpq.engine.target_facts import safe_url
+from asyncpq.engine.target_facts import absolute_target, safe_url
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.spark.appended_columns import arranged, fitted
@@ -36,8 +36,6 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.writing.file_layout import SortedBy
-from asyncpq.writing.file_writer import folder_url
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -173,7 +171,7 @@ def lake_folder(name: str, target: object) -> str:
         raise errors.InvalidOptionError(
             f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)", url=safe_url(target)
         )
-    return folder_url(target)
+    return str(absolute_target(target)).removesuffix("/") + "/"
 
 
 def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:

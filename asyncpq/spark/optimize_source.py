@@ -8,13 +8,10 @@ the files on executors.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import unquote
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,21 +20,17 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
-from asyncpq import Session, View
-from asyncpq.decoding.arrow import children_of
-from asyncpq.distributed import run_on_worker
-from asyncpq.engine.target_facts import safe_url
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
-from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import runtime_of
+from asyncpq import BloomFilter, Session, View, WriteOptions
+from asyncpq.distributed import run_on_worker, source_files
+from asyncpq.engine.target_facts import safe_url, url_facts
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
+from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import held_settings, raised_as_asyncpq
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, scan
 from asyncpq.spark.row_layout import transform_copy
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
-from asyncpq.storage.base import ListedObject, RequestContext
-from asyncpq.storage.urls import canonical_url, split_url
 
 #: The setting with which Spark reads nanoseconds.
 NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
@@ -177,8 +170,10 @@ def _inner(dtype: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.Data
     values), as pairs of Spark's and Arrow's; empty for types without inner types."""
     if isinstance(dtype, StructType):
         return [(field.dataType, stored.field(field.name).type) for field in dtype.fields]
-    parts = inner_types(dtype)
-    return [(inner, child.type) for (_, inner), child in zip(parts, children_of(stored), strict=True)] if parts else []
+    parts = [inner for _, inner in inner_types(dtype)]
+    if isinstance(dtype, MapType):
+        return [*zip(parts, (stored.key_type, stored.item_type), strict=True)]
+    return [(inner, stored.value_type) for inner in parts]
 
 
 def _converted(value: Column, dtype: DataType, stored: pa.DataType, zoneless: bool) -> Column:
@@ -211,6 +206,44 @@ TimestampLoss: TypeAlias = Literal["error", "truncate"]
 _FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
 
 
+_LAYOUT: Final = tuple(option.name for option in fields(WriteOptions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOptions:
+    """The arguments of :func:`asyncpq.spark.optimize`: which rows are written, and how."""
+
+    layout: WriteOptions
+    zorder_by: Sequence[str] = ()
+    columns: Sequence[str] | None = None
+    where: Any = None
+    partitions: int | None = None
+    salt: bool = True
+    timestamp_loss: TimestampLoss = "error"
+    publish: Literal["index", "plain"] = "plain"
+    format: str | None = None
+    version: Any = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Check the arguments. Raises InvalidOptionError."""
+        layout = {name: given[name] for name in _LAYOUT if name in given}
+        blooms = [
+            BloomFilter(column=item) if isinstance(item, str) else item for item in layout.pop("bloom_filters", ())
+        ]
+        if (named := layout.pop("dictionary_columns", None)) is not None:
+            layout["dictionary_columns"] = tuple(named)
+        rest = {name: value for name, value in given.items() if name not in _LAYOUT}
+        options = cls(layout=WriteOptions(**layout, bloom_filters=tuple(blooms)), **rest)
+        one_of("timestamp_loss", options.timestamp_loss, ("error", "truncate"))
+        one_of("publish", options.publish, ("index", "plain"))
+        if options.partitions is not None:
+            require_whole("partitions", options.partitions)
+        if options.format is not None:
+            one_of("format", options.format, ("delta", "iceberg"))
+        return options
+
+
 @dataclass(frozen=True)
 class RewriteSource:
     """The rows to rewrite, as a DataFrame, and the files that contain them."""
@@ -230,26 +263,19 @@ class _SourceFiles:
 
 
 def open_source(
-    spark: SparkSession,
-    source: object,
-    settings: SparkSettings,
-    given: Mapping[str, Any],
-    *,
-    columns: Sequence[str] | None,
-    where: object,
-    timestamp_loss: TimestampLoss,
+    spark: SparkSession, source: object, settings: SparkSettings, given: Mapping[str, Any], options: RewriteOptions
 ) -> RewriteSource:
     """Open the source of a rewrite: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
     ``given``: the settings as the caller passed them, from which ``settings`` were made. Raises InvalidOptionError if
     Spark's reader lists other files than asyncpq, and UnsupportedFeatureError for a timestamp that is not whole
-    microseconds, unless ``timestamp_loss`` is "truncate".
+    microseconds, unless ``options.timestamp_loss`` is "truncate".
     """
     if isinstance(source, DataFrame):
-        frame = _chosen(source, columns, where)
+        frame = _chosen(source, options)
         return RewriteSource(frame, tuple(source.inputFiles()))
     all_digits = replace(settings, int96_unit="ns")
-    files = run_on_worker(all_digits, lambda session: _look(session, source))
+    files = run_on_worker(all_digits, lambda session: _look(session, source, options.version))
     wanted = {_FILTER_PUSHDOWN: "false"}
     if any(has_nanoseconds(field.type) for field in files.schema):
         wanted[NANOS_AS_LONG] = "true"
@@ -258,33 +284,29 @@ def open_source(
         numbers = numbers_of(frame, files.schema) if NANOS_AS_LONG in wanted else []
         if numbers:
             frame = in_microseconds(frame, files.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
-        frame = _chosen(frame, columns, where)
+        frame = _chosen(frame, options)
         timestamps = [field.name for field in files.schema if _holds(field.type, lambda timestamp: True)]
         exact = [
             name
             for name in timestamps
-            if timestamp_loss != "truncate"
-            and (name in frame.columns or any(_is_of(path, name) for path in columns or ()))
+            if options.timestamp_loss != "truncate"
+            and (name in frame.columns or any(_is_of(path, name) for path in options.columns or ()))
         ]
         if exact or numbers:
             check_timestamps(spark, files.urls, all_digits, columns=exact, numbers=numbers)
     return RewriteSource(frame, files.urls, files.num_bytes, wanted)
 
 
-def open_table(
-    spark: SparkSession, source: object, given: Mapping[str, Any], *, columns: Sequence[str] | None, where: object
-) -> RewriteSource:
-    """Open a table as the source of a rewrite, in one version. Its rows are read by asyncpq.
-
-    ``given``: the arguments of :func:`asyncpq.spark.scan`, such as the table's ``format``.
-    """
-    plan = explain_scan(spark, source, where, columns, reader="asyncpq", **given)
+def open_table(spark: SparkSession, source: object, given: Mapping[str, Any], options: RewriteOptions) -> RewriteSource:
+    """Open a table as the source of a rewrite, in one version. Its rows are read by asyncpq. ``given``: settings."""
+    named = {**given, "format": options.format, "version": options.version}
+    plan = explain_scan(spark, source, options.where, options.columns, reader="asyncpq", **named)
     return RewriteSource(plan.frame(spark), tuple(plan.read.versions), plan.read.whole_bytes)
 
 
 def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
-    if not files.is_listed or any(split_url(path)[0] != "file" for path in paths):
+    if not files.is_listed or any(url_facts(path).protocol != "file" for path in paths):
         return scan(spark, source, reader="asyncpq", **given)
     frame = spark.read.parquet(*paths)
     seen = len(frame.inputFiles())
@@ -302,12 +324,12 @@ def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mappi
     return frame
 
 
-def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> DataFrame:
-    if where is not None:
-        frame = frame.filter(filter_column(where, frame))
-    if columns is None:
+def _chosen(frame: DataFrame, options: RewriteOptions) -> DataFrame:
+    if options.where is not None:
+        frame = frame.filter(filter_column(options.where, frame))
+    if options.columns is None:
         return frame
-    return frame.select(*[quoted(name) if name in frame.columns else name for name in columns])
+    return frame.select(*[quoted(name) if name in frame.columns else name for name in options.columns])
 
 
 def _is_of(asked: str, name: str) -> bool:
@@ -317,16 +339,10 @@ def _is_of(asked: str, name: str) -> bool:
     return asked == name or asked.startswith(f"{name}.")
 
 
-async def _look(session: Session, source: Any) -> _SourceFiles:
-    dataset = await session.open_dataset(source)
-    urls = await dataset.files()
-    sizes: dict[str, int] = {}
-    for url in source_paths(source):
-        with suppress(UnsupportedStoreError):  # the store cannot list
-            sizes.update({item.url: item.size for item in await _listed(session, url.split("*")[0])})
-    known = [sizes[url] for url in urls if url in sizes]
-    num_bytes = sum(known) if len(known) == len(urls) else None
-    return _SourceFiles(dataset.schema, tuple(urls), num_bytes, dataset.view is View.LISTED)
+async def _look(session: Session, source: Any, version: Any) -> _SourceFiles:
+    dataset = await session.open_dataset(source, version=version)
+    files = await source_files(dataset)
+    return _SourceFiles(dataset.schema, tuple(files.urls), files.num_bytes, dataset.view is View.LISTED)
 
 
 def source_paths(source: object) -> list[str]:
@@ -338,31 +354,3 @@ def source_paths(source: object) -> list[str]:
             f" {type(source).__name__}"
         )
     return [os.fspath(url) for url in given]
-
-
-def overlaps(url: str, target: str) -> bool:
-    """Return whether the urls are equal or one is a folder that contains the other."""
-    pairs = itertools.product(_places(url), _places(target))
-    return any(left.startswith(right) or right.startswith(left) for left, right in pairs)
-
-
-def _places(url: str) -> set[str]:
-    """Return the forms in which a url may be spelled, each with a slash at its end, for comparison with other urls.
-
-    There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
-    """
-    protocol, rest = split_url(url)
-    paths = {url}
-    if protocol == "file":
-        paths = {rest}
-        if rest.startswith("file:"):  # Java's spelling: file:/folder
-            paths = {unquote(rest.removeprefix("file:"))}
-        elif url.startswith("file://"):
-            paths.add(unquote(rest))
-    return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
-
-
-async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
-    """List the objects whose url begins with ``url``."""
-    store, _ = await runtime_of(session).store(url)
-    return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))

@@ -20,13 +20,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql import types as T  # noqa: N812
 
+from asyncpq import SortedBy
+from asyncpq.distributed import ZOrder
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types
 from asyncpq.spark.types.special_types import is_spatial
-from asyncpq.writing.file_layout import SortedBy
-from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
 
 
 def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Column:
@@ -36,8 +36,8 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
     ``rows`` is the approximate number of rows of ``frame``.
     """
     chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
-    if rows > SAMPLE_ROWS:
-        chosen = chosen.sample(fraction=SAMPLE_ROWS / rows, seed=_SEED)
+    if rows > ZOrder.SAMPLE_ROWS:
+        chosen = chosen.sample(fraction=ZOrder.SAMPLE_ROWS / rows, seed=_SEED)
     order = ZOrder.of_samples([column.combine_chunks() for column in chosen.toArrow().columns])
 
     def places(*values: pa.Array) -> pa.Array:  # PySpark reads these hints
@@ -139,8 +139,8 @@ class RowLayout:
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
             raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
-        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
+        if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
         if both:
             raise InvalidOptionError("sort_by and zorder_by contain the same column", column=".".join(min(both)))

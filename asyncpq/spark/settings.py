@@ -13,13 +13,13 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, cast, get_args
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
@@ -125,6 +125,20 @@ _frozen = False
 _INNER: Final = {"set by": "asyncpq"}
 
 
+class SettingKeywords(TypedDict, total=False):
+    """The attributes of :class:`SparkSettings` as keyword arguments; ``storage_options`` is a mapping."""
+
+    storage_options: Mapping[str, Any] | None
+    credentials_provider: str | None
+    memory_cache_bytes: int | None
+    disk_cache: DiskTier | None
+    disk_cache_folder: str | None
+    disk_cache_bytes: int | None
+    work_folder: str | None
+    split_bytes: int | None
+    most_splits: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """Settings of asyncpq on the driver and its workers. Picklable; without secrets.
@@ -186,8 +200,9 @@ class SparkSettings:
             raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
 
     @classmethod
-    def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
+    def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None, *, others: Sequence[str] = ()) -> Self:
         """Make settings from ``spark.asyncpq.*``; values in ``given``, keyed by attribute name, take precedence.
+        ``others``: further arguments of the call, for the hint at what an unknown one means.
 
         ``given["storage_options"]`` is a mapping that is merged over the setting, protocol by protocol.
 
@@ -200,7 +215,7 @@ class SparkSettings:
             if value is not None:
                 found[name] = value
         _check_settings(spark)
-        return cls._made(found, given or {})
+        return cls._made(found, given or {}, others)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -217,7 +232,7 @@ class SparkSettings:
         return cls._made({names[name]: value for name, value in lowered.items() if name in names}, {})
 
     @classmethod
-    def _made(cls, found: Mapping[str, str], given: Mapping[str, Any]) -> Self:
+    def _made(cls, found: Mapping[str, str], given: Mapping[str, Any], others: Sequence[str] = ()) -> Self:
         types = {item.name: str(item.type) for item in fields(cls)}
         values = {name: _typed(name, text, types[name]) for name, text in found.items()}
         unknown = given.keys() - set(SETTING_NAMES)
@@ -225,7 +240,7 @@ class SparkSettings:
             hint = f"Check the spelling of the argument. The settings are {', '.join(SETTING_NAMES)}."
             raise InvalidOptionError(
                 f"the function has no argument {min(unknown)!r}, and asyncpq has no such setting",
-                hint=nearest(min(unknown), SETTING_NAMES, hint),
+                hint=nearest(min(unknown), [*SETTING_NAMES, *others], hint),
             )
         for name, value in given.items():
             if value is not None:

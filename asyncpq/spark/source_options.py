@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import pyarrow as pa
@@ -19,12 +21,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructField, StructType
 
 from asyncpq import Expression
+from asyncpq.engine.foreign_conditions import ForeignCondition
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
-from asyncpq.expressions import conjunction, parse_filters
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
+from asyncpq.spark.types.calendars import RebaseMode
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, find_name, merged_schema, nullable, unquoted
+from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable, unquoted
 
 if TYPE_CHECKING:
     from asyncpq import Session
@@ -114,7 +117,7 @@ def predicate_option(where: object) -> str:
             "the option predicate takes a filter list, not an expression",
             hint='Write [("id", "=", 17)], or pass the expression to asyncpq.spark.scan(where=...).',
         )
-    parse_filters(where)
+    ForeignCondition(where)  # raises if it is not
     return json.dumps(where, default=_encoded)
 
 
@@ -208,7 +211,7 @@ def _where(given: Mapping[str, str]) -> Expression | str | None:
         return given["where"]
     if "predicate" not in given:
         return None
-    return parse_filters(_json("predicate", given["predicate"], _decoded))
+    return ForeignCondition(_json("predicate", given["predicate"], _decoded)).expression
 
 
 def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
@@ -392,10 +395,12 @@ def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) 
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))
     conf = options.conf
-    return conjunction(
+    terms = [
         condition.terms(opened.struct, opened.schema, conf, fixed_instants(condition.times(), conf))
         for condition in conditions
-    )
+    ]
+    known = [term for term in terms if term is not None]
+    return reduce(operator.and_, known) if known else None
 
 
 def check_schema(schema: StructType) -> None:

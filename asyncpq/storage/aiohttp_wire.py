@@ -13,7 +13,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from cachetools import FIFOCache
 from yarl import URL
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, UsageError
+from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError
+from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver, TlsExpectedError
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
@@ -135,7 +136,7 @@ class AiohttpWire:
 
     def _connect(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+            raise closed_store()
         # No limit in the connector: the transport's limiter grants connections.
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._ssl, keepalive_timeout=KEEPALIVE_S, resolver=HostResolver(self._connect_timeout_s)

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -26,9 +26,10 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     StoreError,
     UnsupportedStoreError,
+    UsageError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.records import LazyRecords, dataclass
+from asyncpq.records import LazyRecords, NamedTuple, dataclass
 from asyncpq.storage.urls import safe_url
 
 
@@ -39,6 +40,11 @@ class Unpicklable:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: make one in each process")
+
+
+def closed_store() -> UsageError:
+    """Return the error of a call after the store was closed."""
+    return UsageError("the store is closed", hint="Read and write while the session is open.")
 
 
 class Guarantee(enum.StrEnum):
@@ -75,7 +81,7 @@ class Validator:
     def digest(self) -> bytes:
         """Return 16 bytes that identify the version, for cache keys."""
         parts = (str(self.size), self.etag, self.version, None if self.is_strong else self.last_modified)
-        text = "\0".join("\1" if part is None else part for part in parts)
+        text = "\0".join(["\1" if part is None else part for part in parts])
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16]
 
 

@@ -37,7 +37,6 @@ from asyncpq.errors import (
     ThrottledError,
     TransportError,
     UnsupportedStoreError,
-    UsageError,
     closed_while_reading,
 )
 from asyncpq.metrics import Purpose, RequestRecord
@@ -54,6 +53,7 @@ from asyncpq.storage.base import (
     Unpicklable,
     Validator,
     Wants,
+    closed_store,
     info_time_s,
     may_change_unseen,
 )
@@ -543,7 +543,7 @@ class FsspecStore(Unpicklable):
 
     def check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+            raise closed_store()
 
 
 def _lowered(url: str) -> str:

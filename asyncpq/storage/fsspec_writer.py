@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
@@ -15,7 +14,6 @@ from asyncpq.storage.base import (
     CreateProbe,
     ObjectExistsError,
     RequestContext,
-    cannot_create,
     is_gone,
     temporary_file_error,
     time_of_probe,
@@ -27,7 +25,8 @@ from asyncpq.storage.urls import safe_url
 
 #: Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's
 #: memory. Others of fsspec accept ``mode="create"`` but only look before they write.
-WRITABLE_PROTOCOLS = frozenset({"gs", "gcs", "abfs", "abfss", "az", "memory"})
+_AZURE = frozenset({"abfs", "abfss", "az"})
+WRITABLE_PROTOCOLS = _AZURE | {"gs", "gcs", "memory"}
 
 _WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
 
@@ -44,10 +43,7 @@ class WritableFsspecStore(FsspecStore):
         await self._write(url, len(data), context, "pipe_file", bytes(data))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; return False if it exists.
-
-        Raises ConcurrentCommitUnsupported if this version of the filesystem has no create mode.
-        """
+        """Create an object; return False if it exists."""
         return await self._create(url, len(data), context, "pipe_file", bytes(data), mode="create")
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
@@ -80,9 +76,8 @@ class WritableFsspecStore(FsspecStore):
                 data = await asyncio.to_thread(path.read_bytes) if size else b""
                 return await self.create_object(url, data, context=context)
             # Azure's put_file has another option instead of a mode
-            takes_mode = "mode" in inspect.signature(self.filesystem._put_file).parameters
-            mode: dict[str, Any] = {"mode": "create"} if takes_mode else {"overwrite": False}
-            return await self._create(url, size, context, "put_file", str(path), **mode)
+            options: dict[str, Any] = {"overwrite": False} if self.protocol in _AZURE else {"mode": "create"}
+            return await self._create(url, size, context, "put_file", str(path), **options)
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete objects, one call each."""
@@ -108,9 +103,6 @@ class WritableFsspecStore(FsspecStore):
         self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> bool:
         """Call the method ``name``, which creates the object; return False if the object exists."""
-        method = self.filesystem._pipe_file if self.asynchronous else self.filesystem.pipe_file
-        if "mode" not in inspect.signature(method).parameters and self.protocol not in ("abfs", "abfss", "az"):
-            raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
         try:
             await self._write(url, length, context, name, *arguments, **options)
         except ObjectExistsError:

@@ -37,7 +37,6 @@ from asyncpq.errors import (
     InvalidResponseError,
     StoreError,
     UnsupportedStoreError,
-    UsageError,
 )
 from asyncpq.options import RetryOptions
 from asyncpq.records import dataclass
@@ -51,6 +50,7 @@ from asyncpq.storage.base import (
     Unpicklable,
     Validator,
     Wants,
+    closed_store,
 )
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
@@ -298,7 +298,7 @@ class HttpStore(Unpicklable):
     async def open_object(self, url: str) -> HttpObject:
         """Return a handle on the object of ``url``; sends no request."""
         if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+            raise closed_store()
         headers = self._own_headers
         target = self._parse(url)
         if target.user is not None:

@@ -13,8 +13,9 @@ import ssl
 import sys
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from asyncpq.records import NamedTuple
 from asyncpq.storage.threads import Address, connect, look_up
 
 _MAX_LINE_BYTES = 8 * 1024

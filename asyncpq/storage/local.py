@@ -43,6 +43,7 @@ from asyncpq.storage.base import (
     Validator,
     Wants,
     cannot_create,
+    closed_store,
     may_change_unseen,
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
@@ -315,7 +316,7 @@ class LocalStore(Unpicklable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+            raise closed_store()
 
     async def _write_file(self, url: str, source: bytes | Path, context: RequestContext, *, create: bool) -> bool:
         path = local_path(url)

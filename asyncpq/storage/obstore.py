@@ -50,6 +50,7 @@ from asyncpq.storage.base import (
     Validator,
     Wants,
     cannot_create,
+    closed_store,
     http_date_s,
     is_gone,
     temporary_file_error,
@@ -382,7 +383,7 @@ class ObstoreStore(Unpicklable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+            raise closed_store()
 
 
 class ObstoreObject(Unpicklable):
@@ -526,7 +527,7 @@ class ObstoreBucket(Unpicklable):
     def client(self) -> Client:
         """The obstore object that sends the bucket's requests. Raises UsageError once the bucket is closed."""
         if self._client is None:
-            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+            raise closed_store()
         return self._client
 
     def close(self) -> None:

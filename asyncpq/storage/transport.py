@@ -28,7 +28,7 @@ from asyncpq.storage.responses import (
     strong_etag,
     tls_expected,
 )
-from asyncpq.storage.threads import Threads
+from asyncpq.storage.threads import Threads, end_tasks
 
 T = TypeVar("T")
 
@@ -240,11 +240,7 @@ class Transport(Unpicklable):
     async def close(self) -> None:
         """Cancel the hedges (second requests), stop the watchdog and end the threads. Idempotent."""
         self._watchdog.close()
-        hedges = list(self._hedges)
-        for hedge in hedges:
-            hedge.cancel()
-        if hedges:
-            await asyncio.wait(hedges)
+        await end_tasks(self._hedges)
         await self._threads.close()
 
     async def _send_once(

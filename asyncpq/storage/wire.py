@@ -9,17 +9,11 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from asyncpq.errors import (
-    AsyncpqError,
-    InvalidOptionError,
-    InvalidResponseError,
-    StoreError,
-    TransportError,
-    UsageError,
-)
+from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, StoreError, TransportError
+from asyncpq.records import NamedTuple
+from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest, is_s3, other_scheme
@@ -95,7 +89,7 @@ class DirectWire:
         ``lines`` are further headers, each with its line end; they include the length of ``content``.
         """
         if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+            raise closed_store()
         endpoint, start = target
         message = f"{method} {start}{lines}\r\n".encode("utf-8", "surrogateescape")
         if content:

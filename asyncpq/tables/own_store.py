@@ -1,5 +1,6 @@
 """The store that a loaded table was opened in: a ``deltalake.DeltaTable`` and a pyiceberg ``Table`` have storage
-options of their own, which the session reads the table with where its own options name nothing else (``own_options``).
+options of their own, so that their user does not write them a second time. The session reads the table with them; what
+its own options name counts first, and credentials of the two are never mixed.
 
 Buckets of one name exist in many stores, so that the session's options could silently read another store's rows with
 the table's version. :func:`check_store` raises an error instead. Stores are told apart by endpoint and by Azure's
@@ -14,28 +15,269 @@ reads variables alone; pyarrow (pyiceberg's PyArrowFileIO) reads neither.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from asyncpq.caching.entry_format import storage_namespace
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import CredentialsError, InvalidOptionError
 from asyncpq.records import dataclass
 from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
 from asyncpq.storage.urls import RENEWAL, mapping_option, options_for, safe_url, split_url
 from asyncpq.tables.locations import store_protocol
-from asyncpq.tables.own_options import CredentialsGiver, VendedCredentials, delta_options, iceberg_options
 
-#: Names that object_store, and so deltalake and obstore, gives to settings, in lower case.
+# -- options --------------------------------------------------------------------------------------
+
+#: For each protocol, names of properties of pyiceberg's FileIO, the first that is set; and the option that they become.
+_ICEBERG: Final = {
+    "s3": (
+        (("s3.endpoint",), "endpoint_url"),
+        (("s3.access-key-id", "client.access-key-id"), "key"),
+        (("s3.secret-access-key", "client.secret-access-key"), "secret"),
+        (("s3.session-token", "client.session-token"), "token"),
+        (("s3.region", "client.region"), "region"),
+        (("s3.profile-name", "client.profile-name"), "profile"),
+        (("s3.anonymous",), "anon"),
+        (("s3.force-virtual-addressing",), "virtual"),
+    ),
+    "gs": (
+        (("gcs.oauth2.token",), "token"),
+        (("gcs.project-id",), "project"),
+        (("gcs.service.host", "gcs.endpoint"), "endpoint_url"),
+    ),
+    "az": (
+        (("adls.connection-string",), "connection_string"),
+        (("adls.account-name",), "account_name"),
+        (("adls.account-key",), "account_key"),
+        (("adls.sas-token",), "sas_token"),
+        (("adls.tenant-id",), "tenant_id"),
+        (("adls.client-id",), "client_id"),
+        (("adls.client-secret",), "client_secret"),
+        (("adls.account-host", "adls.blob-storage-authority"), "account_host"),
+        (("adls.anon",), "anon"),
+    ),
+}
+#: The same for names of object_store, in lower case.
+_OBJECT_STORE: Final = {
+    "s3": (
+        (("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"), "endpoint_url"),
+        (("aws_access_key_id", "access_key_id"), "key"),
+        (("aws_secret_access_key", "secret_access_key"), "secret"),
+        (("aws_session_token", "aws_token", "session_token", "token"), "token"),
+        (("aws_region", "region", "aws_default_region", "default_region"), "region"),
+        (("aws_skip_signature", "skip_signature"), "anon"),
+        (("aws_virtual_hosted_style_request", "virtual_hosted_style_request"), "virtual"),
+    ),
+    "gs": (
+        (
+            (
+                "google_service_account",
+                "google_service_account_path",
+                "google_application_credentials",
+                "service_account",
+                "service_account_path",
+                "application_credentials",
+            ),
+            "token",
+        ),
+        (("google_base_url", "base_url"), "endpoint_url"),
+    ),
+    "az": (
+        (("azure_storage_account_name", "account_name"), "account_name"),
+        (("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key"), "account_key"),
+        (("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key"), "sas_token"),
+        (("azure_storage_tenant_id", "azure_tenant_id", "tenant_id"), "tenant_id"),
+        (("azure_storage_client_id", "azure_client_id", "client_id"), "client_id"),
+        (("azure_storage_client_secret", "azure_client_secret", "client_secret"), "client_secret"),
+    ),
+}
+#: Options of a session that name credentials: none of the table's are then used.
+_CREDENTIALS: Final = frozenset(
+    {
+        *("key", "secret", "token", "username", "password", "profile", "session", "anon"),
+        *("account_key", "sas_token", "connection_string", "credential", "tenant_id", "client_id", "client_secret"),
+    }
+)
+_CLIENT_CREDENTIALS: Final = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
+#: For each protocol, the options that a catalog may give for some time, and what the name of the property begins with
+#: that says when they expire, in milliseconds since 1970.
+_VENDED: Final = {
+    "s3": (("key", "secret", "token"), "s3.session-token-expires-at-ms"),
+    "gs": (("token",), "gcs.oauth2.token-expires-at"),
+    "az": (("sas_token",), "adls.sas-token-expires-at-ms"),
+    "abfs": (("sas_token",), "adls.sas-token-expires-at-ms"),
+}
+_MAY_EXPIRE: Final = frozenset({"token", "sas_token"})
+_TRUE: Final = ("true", "1", "yes", "on", "t")
+_ACCOUNT_SIGNATURE: Final = "adls.sas-token."
+#: The protocols whose urls a table of the protocol may have: the table's options count for all of them.
+_SAME: Final = {
+    "s3": ("s3", "s3a"),
+    "gs": ("gs", "gcs"),
+    "az": ("az", "abfs", "abfss"),
+    "abfs": ("az", "abfs", "abfss"),
+}
+
+
+def iceberg_options(protocol: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of fsspec's filesystem that ``properties`` of a pyiceberg FileIO name; {} for none."""
+    return _options(protocol, _ICEBERG, properties)
+
+
+def delta_options(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of fsspec's filesystem that ``options`` of object_store name; {} for none."""
+    return _options(protocol, _OBJECT_STORE, {name.lower(): value for name, value in options.items()})
+
+
+def _named(protocol: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return what ``given`` names, as text, by the options that ``names`` says it becomes."""
+    known = names.get("az" if protocol == "abfs" else protocol, ())
+    values = {option: _first(given, *spellings) for spellings, option in known}
+    return {option: value for option, value in values.items() if value is not None}
+
+
+def _options(protocol: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in given.items():  # of Azure, a signature for each account, such as a.dfs.core.windows.net
+        if protocol in ("az", "abfs") and name.startswith(_ACCOUNT_SIGNATURE) and value:
+            options |= {"sas_token": str(value), "account_name": name[len(_ACCOUNT_SIGNATURE) :].partition(".")[0]}
+    options |= _named(protocol, names, given)
+    for switch in ("anon", "virtual"):
+        if switch in options:
+            options[switch] = options[switch].lower() in _TRUE
+    if not options.get("anon"):
+        options.pop("anon", None)
+    if options.pop("virtual", False):
+        options["config_kwargs"] = {"s3": {"addressing_style": "virtual"}}
+    region = options.pop("region", None)
+    if region not in (None, "auto"):
+        options["client_kwargs"] = {"region_name": region}
+    if protocol == "s3" and not {"key", "secret"} <= options.keys():  # the other one is in the environment
+        for name in ("key", "secret", "token"):
+            options.pop(name, None)
+    return options
+
+
+def with_table_options(
+    protocol: str, own: Mapping[str, Any], storage_options: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return storage options with those of a table, ``own``, added to a session's ``storage_options``; None if the
+    session's alone count."""
+    session = options_for(protocol, storage_options)
+    if not own or "obstore" in session:
+        return None
+    client = mapping_option(session, "client_kwargs")
+    added = dict(own)
+    if not _CREDENTIALS.isdisjoint(session) or not _CLIENT_CREDENTIALS.isdisjoint(client):
+        added = {name: value for name, value in added.items() if name not in (*_CREDENTIALS, RENEWAL)}
+    if "endpoint_url" in client:
+        added.pop("endpoint_url", None)
+    merged = {**added, **session}
+    for name in ("client_kwargs", "config_kwargs"):
+        if name in added and name in session:
+            merged[name] = {**added[name], **mapping_option(session, name)}
+    if merged == session:
+        return None
+    return dict.fromkeys(_SAME.get(protocol, (protocol,)), merged)
+
+
+class CredentialsGiver(NamedTuple):
+    """What has given a table its credentials, and is asked for others."""
+
+    load: Callable[[], Mapping[str, Any]]  # returns what it gives now: properties, or storage options. Blocks.
+    options: Callable[[str, Mapping[str, Any]], dict[str, Any]]  # those of fsspec's filesystem in them
+    table: str  # name of the table, for messages
+    name: str = "its catalog"
+    hint: str = "Check the catalog's clock, and how long its credentials are valid."  # if it gives the same again
+
+
+class VendedCredentials:
+    """Credentials that a table has been given for some time. Their ``giver`` is asked for others when they have
+    expired.
+
+    Args:
+        protocol: of the table's store.
+        properties: with the credentials, and perhaps the time when they expire.
+    """
+
+    def __init__(self, protocol: str, properties: Mapping[str, Any], giver: CredentialsGiver) -> None:
+        self._protocol = protocol
+        self._giver = giver
+        self._lock = asyncio.Lock()
+        self._take(properties)
+
+    def _take(self, properties: Mapping[str, Any]) -> None:
+        options = self._giver.options(self._protocol, properties)
+        names, expiry = _VENDED.get(self._protocol, ((), "-"))
+        self._options = {name: options[name] for name in names if name in options}
+        times = [str(value) for name, value in properties.items() if name.startswith(expiry)]
+        self._expires_ms = min((int(time) for time in times if time.isdecimal()), default=None)
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether there are such credentials: a key of S3 has a session token, one of Azure a signature."""
+        return not _MAY_EXPIRE.isdisjoint(self._options)
+
+    def update(self, newer: VendedCredentials) -> None:
+        """Use the credentials of a table that was loaded later."""
+        self._options, self._giver, self._expires_ms = newer._options, newer._giver, newer._expires_ms
+
+    def is_due(self) -> bool:
+        """Return whether the credentials have expired, by the time that the catalog named."""
+        return self._expires_ms is not None and time.time() * 1000 >= self._expires_ms
+
+    async def __call__(self, expired: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the credentials that came after those of ``expired``, options of a filesystem.
+
+        Raises CredentialsError if their giver fails, or has no others.
+        """
+        async with self._lock:
+            if self._is_in(expired):
+                await self._load_again()
+            if self._is_in(expired):
+                giver = self._giver
+                raise CredentialsError(
+                    f"the credentials of {giver.table} have expired, and {giver.name} gives the same ones",
+                    hint=giver.hint,
+                )
+            return self._options
+
+    async def when_due(self, old: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the credentials that came after those of ``old``, which are due; or the same ones, if the catalog
+        still gives them.
+
+        Raises CredentialsError if their giver fails.
+        """
+        async with self._lock:
+            if self._is_in(old) and self.is_due():
+                await self._load_again()
+            return self._options
+
+    async def _load_again(self) -> None:
+        try:
+            self._take(await asyncio.to_thread(self._giver.load))
+        except Exception as error:
+            raise CredentialsError(
+                f"the credentials of {self._giver.table} have expired, and {self._giver.name} gave no others: "
+                f"{type(error).__name__}",
+                hint="Load the table again, and open it.",
+            ) from error
+        if self.is_due():  # by this host's clock; the store says when they have expired by its own
+            self._expires_ms = None
+
+    def _is_in(self, options: Mapping[str, Any]) -> bool:
+        return all(options.get(name) == value for name, value in self._options.items())
+
+
+# -- stores ---------------------------------------------------------------------------------------
+
+#: Names of endpoints and switches in object_store, and so in deltalake and obstore, in lower case.
 _ENDPOINTS: Final = (("aws_endpoint_url_s3",), ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"))
-_KEY_IDS: Final = ("aws_access_key_id", "access_key_id")
-_SESSION_TOKENS: Final = ("aws_session_token", "aws_token", "session_token", "token")
-_REGIONS: Final = ("aws_region", "region", "aws_default_region", "default_region")
-_GOOGLE_ENDPOINTS: Final = ("google_base_url", "base_url")
-_ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
 _AZURE_ENDPOINTS: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
 _EMULATOR_SWITCHES: Final = ("azure_storage_use_emulator", "object_store_use_emulator", "use_emulator")
 _EMULATOR: Final = "http://127.0.0.1:10000"
@@ -52,7 +294,7 @@ _CONNECTION_ENDPOINT: Final = re.compile(r"(?:^|;)\s*BlobEndpoint=([^;]+)", re.I
 _AZURE: Final = re.compile(r"(?:.*\.)?(?:core\.windows\.net|fabric\.microsoft\.com)")
 _AMAZON: Final = re.compile(r"(?:.*\.)?amazonaws\.com")
 _THIS_MACHINE: Final = re.compile(r"(?:.*\.)?localhost(?:\.localstack\.cloud)?|::1")
-_VENDED: Final = frozenset({"key", "secret", "token", "sas_token", RENEWAL})
+_CHANGING: Final = frozenset({"key", "secret", "token", "sas_token", RENEWAL})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -92,7 +334,7 @@ class OwnStore:
         credentials that a catalog gives a table, else one for these options."""
         options = options_for(self.protocol, storage_options)
         if RENEWAL in options:
-            changing = _VENDED if self.owner else (RENEWAL,)
+            changing = _CHANGING if self.owner else (RENEWAL,)
             lasting = {name: value for name, value in options.items() if name not in changing}
             options = {**lasting, "owner": self.owner}
         return storage_namespace(self.protocol, {"table": options})
@@ -143,25 +385,15 @@ def iceberg_store(
     if not any(name.startswith(prefixes) and value for name, value in properties.items()):
         return None
     settings, options = Settings(), iceberg_options(protocol, properties)
-    if protocol == "s3":
-        settings = Settings(
-            _first(properties, "s3.endpoint") or _file_io_endpoint(protocol, properties),
-            None,
-            _lasting_key(
-                _first(properties, "s3.access-key-id", "client.access-key-id"),
-                _first(properties, "s3.session-token", "client.session-token"),
-            ),
-            _first(properties, "s3.region", "client.region"),
-        )
-    elif protocol == "gs":
-        endpoint = _first(properties, "gcs.service.host", "gcs.endpoint")
-        settings = Settings(endpoint or _file_io_endpoint(protocol, properties))
+    named = _named(protocol, _ICEBERG, properties)
+    if protocol in ("s3", "gs"):
+        endpoint = named.get("endpoint_url") or _file_io_endpoint(protocol, properties)
+        settings = Settings(endpoint, None, _lasting_key(named), named.get("region"))
     elif protocol in ("az", "abfs"):
-        connection = properties.get("adls.connection-string")
-        endpoint = _first(properties, "adls.account-host", "adls.blob-storage-authority") or _endpoint_in(connection)
+        connection = named.get("connection_string")
         settings = Settings(
-            endpoint or _file_io_endpoint(protocol, properties),
-            _first(properties, "adls.account-name") or _account_in(connection) or options.get("account_name"),
+            named.get("account_host") or _endpoint_in(connection) or _file_io_endpoint(protocol, properties),
+            named.get("account_name") or _account_in(connection) or options.get("account_name"),
         )
     if settings == Settings():
         return None
@@ -252,17 +484,16 @@ def _differ(own: OwnStore, what: str, wanted: str, both: tuple[str, str] | None 
 def _object_store_settings(protocol: str, options: Mapping[str, Any], variables: Iterable[tuple[str, str]]) -> Settings:
     """Return what ``options`` of object_store name; an endpoint and an account that they lack are those of the
     environment. ``variables``: the environment's, in the order in which the library prefers them."""
-    named = {name.lower(): str(value) for name, value in options.items()}
+    given = {name.lower(): str(value) for name, value in options.items()}
+    named = _named(protocol, _OBJECT_STORE, given)
     if protocol == "s3":
-        endpoint = _object_store_endpoint(named, variables)
-        key_id = _lasting_key(_first(named, *_KEY_IDS), _first(named, *_SESSION_TOKENS))
-        return Settings(endpoint, None, key_id, _first(named, *_REGIONS))
+        return Settings(_object_store_endpoint(given, variables), None, _lasting_key(named), named.get("region"))
     if protocol == "gs":
-        return Settings(_first(named, *_GOOGLE_ENDPOINTS))
+        return Settings(named.get("endpoint_url"))
     if protocol in ("az", "abfs"):
-        emulated = (_first(named, *_EMULATOR_SWITCHES) or "").lower() in ("true", "1", "yes", "on")
-        endpoint = _first(named, *_AZURE_ENDPOINTS) or (_EMULATOR if emulated else "")
-        return Settings(endpoint, _first(named, *_ACCOUNTS) or os.environ.get(_ACCOUNT_VARIABLE))
+        emulated = (_first(given, *_EMULATOR_SWITCHES) or "").lower() in ("true", "1", "yes", "on")
+        endpoint = _first(given, *_AZURE_ENDPOINTS) or (_EMULATOR if emulated else "")
+        return Settings(endpoint, named.get("account_name") or os.environ.get(_ACCOUNT_VARIABLE))
     return Settings()
 
 
@@ -280,8 +511,8 @@ def _object_store_endpoint(named: Mapping[str, str], variables: Iterable[tuple[s
     return ""
 
 
-def _lasting_key(key_id: str | None, session_token: str | None) -> str | None:
-    return None if session_token else key_id
+def _lasting_key(named: Mapping[str, str]) -> str | None:
+    return None if named.get("token") else named.get("key")
 
 
 def _session_settings(protocol: str, options: Mapping[str, Any]) -> Settings:

@@ -1,7 +1,6 @@
-"""Rewrite a lake for lookups on one machine: sort its rows, write files with page indexes, verify, commit.
+"""The order of the rows of a rewrite, their digest, and the result; :mod:`asyncpq.distributed.rewrites` has the tasks.
 
-Rows are sorted by order-preserving keys with local files, so memory does not bound their number. The order is that of
-:func:`asyncpq.spark.optimize`: nulls first, NaN last.
+Rows are sorted by order-preserving keys: nulls first, NaN last, as Spark sorts.
 
 Equal digests of rows in their order show that the written files contain exactly the rows that they should. Rows are
 hashed in blocks of equal length, so how they are divided into batches does not matter. Values are hashed as Arrow
@@ -12,45 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import random
-import tempfile
-import time
-import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.dataset import Dataset, state_of
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
-from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
-from asyncpq.events import Operation
-from asyncpq.indexing.build.adding import AddedFile, add_files
-from asyncpq.indexing.build.build_executor import from_thread
-from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
-from asyncpq.indexing.kinds import IndexKind
-from asyncpq.objects.runtime import Runtime
-from asyncpq.opening.datasets import DatasetOptions
-from asyncpq.opening.targets import open_target
-from asyncpq.options import BuildOptions, one_of
-from asyncpq.storage.urls import canonical_url, safe_url
-from asyncpq.typing import DatasetTarget, Predicate
-from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places
-from asyncpq.writing.file_writer import folder_url, write_files
-from asyncpq.writing.lake_commit import Publish, check_target, discard_job, is_uncommitted, job_folder, publish_plain
-from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
+from asyncpq.typing import Predicate
+from asyncpq.writing.file_layout import SortedBy, leaf_places
+from asyncpq.writing.z_order import ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
 _INDEX: Final = pa.int32()
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-_BATCH_ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +84,8 @@ class RowOrder:
                 "no column to sort by is named",
                 hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
             )
-        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
+        if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
             raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
@@ -165,222 +145,33 @@ class RowOrder:
         return tuple(SortedBy(column=name) for name in takewhile(is_same, self.keys))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteRequest:
-    """The rows and files that a rewrite makes; :meth:`asyncpq.Session.optimize` describes the fields."""
-
-    sort_by: Sequence[str] | str
-    zorder_by: Sequence[str]
-    columns: Sequence[str] | None
-    where: Predicate | None
-    layout: WriteOptions | None
-    kinds: Sequence[IndexKind] | None
-    publish: Publish
-    building: BuildOptions
-
-
-async def optimize(
-    runtime: Runtime, source: DatasetTarget, target: object, request: RewriteRequest, options: DatasetOptions
-) -> RewriteResult:
-    """Rewrite a dataset for lookups. Raises the errors of :meth:`asyncpq.Session.optimize`."""
-    runtime.check()
-    columns, where, publish, building = request.columns, request.where, request.publish, request.building
-    one_of("publish", publish, ("index", "plain"))
-    folder = _folder(target)
-    operation = runtime.operation("optimize", safe_url(folder))
-    with operation:
-        dataset = await open_target(runtime, source, options, None, None)
-        await _refuse_overlap(dataset, folder)
-        await check_target(runtime, folder)
-        schema = _writable(output_schema(dataset.schema, columns, (), ()))
-        sort_by = (request.sort_by,) if isinstance(request.sort_by, str) else tuple(request.sort_by)
-        order = RowOrder(schema, sort_by, tuple(request.zorder_by))
-        layout = replace(request.layout or WriteOptions(), sorted_by=order.sorted_by())
-        check_options(schema, layout)
-        work = _Rewrite(runtime, operation, dataset, folder, order, columns, where, layout, building)
-        try:
-            files = await work.run()
-        except BaseException:
-            await discard_job(runtime, folder, work.job)
-            raise
-        with work.timed("commit"):
-            try:
-                added = await add_files(runtime, folder, files, schema, kinds=request.kinds, options=building)
-            except AsyncpqError as error:
-                if is_uncommitted(error):
-                    await discard_job(runtime, folder, work.job)
-                raise
-            if publish == "plain":
-                await publish_plain(runtime, folder, work.job)
-    return RewriteResult(
-        target=safe_url(folder),
-        files=tuple(file.path for file in files),
-        rows=work.rows,
-        bytes_before=_size(dataset),
-        bytes_after=sum(file.validator.size for file in files),
-        snapshot=added.manifest.snapshot,
-        seconds=work.seconds,
+async def sampled_z_order(dataset: Dataset, order: RowOrder, where: Predicate | None) -> ZOrder | None:
+    """Return the z-order of the rows, computed from a sample of them; None if ``zorder_by`` is empty."""
+    names = order.z_keys
+    if not names:
+        return None
+    schema, chance = writable_schema(output_schema(dataset.schema, list(names), (), ())), random.Random(7)
+    total = await dataset.count(where)
+    share = min(1.0, ZOrder.SAMPLE_ROWS / max(1, total))
+    samples: list[list[pa.Array]] = [[] for _ in names]
+    sampled = RowOrder(schema, (), names)
+    async with dataset.scan(list(names), where) as scan:
+        async for batch in scan:
+            starts = [at for at in range(0, batch.num_rows, _SAMPLE_STEP) if share == 1 or chance.random() < share]
+            rows = [at + step for at in starts for step in range(min(_SAMPLE_STEP, batch.num_rows - at))]
+            taken = batch.cast(schema).take(pa.array(rows, pa.int64()))
+            for name, sample in zip(names, samples, strict=True):
+                sample.append(sampled.values(name, taken))
+    types = [order.type_of(name) for name in names]
+    return ZOrder.of_samples(
+        [
+            pa.concat_arrays(sample) if sample else pa.nulls(0, dtype)
+            for sample, dtype in zip(samples, types, strict=True)
+        ]
     )
 
 
-@dataclass
-class _Rewrite:
-    """One rewrite: reads, sorts, writes and verifies the rows."""
-
-    runtime: Runtime
-    operation: Operation
-    dataset: Dataset
-    folder: str
-    order: RowOrder
-    columns: Sequence[str] | None
-    where: Predicate | None
-    layout: WriteOptions
-    building: BuildOptions
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)
-    rows: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    async def run(self) -> list[AddedFile]:
-        """Write the sorted rows to files, verify them, and return them; they are not committed yet."""
-        with self.timed("sample"):
-            z_order = await self._z_order()
-        # Columns are numbered, since their names may be those of the sort's own columns.
-        numbered = [pa.field(f"c{at}", field.type) for at, field in enumerate(self.order.schema)]
-        sorted_schema = pa.schema([("key", pa.binary()), ("row", pa.int64()), *numbered])
-        folder = Path(self.building.folder or tempfile.gettempdir())
-        sort = ExternalSort(sorted_schema, self.building.memory_bytes, folder)
-        try:
-            with self.timed("read and sort"):
-                await self._fill(sort, z_order, sorted_schema)
-            with self.timed("write"):
-                written = RowDigest(self.order.schema)
-                files = await self._write(sort, written)
-        finally:
-            await self.runtime.in_thread(sort.close)
-        with self.timed("verify"):
-            await self._verify(files, written)
-            await check_target(self.runtime, self.folder, self.job)
-        return files
-
-    @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Store the duration of the ``with`` block under the name of the step."""
-        begin = time.monotonic()
-        yield
-        self.seconds[step] = time.monotonic() - begin
-
-    async def _z_order(self) -> ZOrder | None:
-        """Return the z-order of the rows, computed from a sample of them; None if ``zorder_by`` is empty."""
-        names = self.order.z_keys
-        if not names:
-            return None
-        schema, chance = _writable(output_schema(self.dataset.schema, list(names), (), ())), random.Random(7)
-        total = await self.dataset.count(self.where)
-        share = min(1.0, SAMPLE_ROWS / max(1, total))
-        samples: list[list[pa.Array]] = [[] for _ in names]
-        sampled = RowOrder(schema, (), names)
-        async with self.dataset.scan(list(names), self.where) as scan:
-            async for batch in scan:
-                starts = [at for at in range(0, batch.num_rows, _SAMPLE_STEP) if share == 1 or chance.random() < share]
-                rows = [at + step for at in starts for step in range(min(_SAMPLE_STEP, batch.num_rows - at))]
-                taken = batch.cast(schema).take(pa.array(rows, pa.int64()))
-                for name, sample in zip(names, samples, strict=True):
-                    sample.append(sampled.values(name, taken))
-        types = [self.order.type_of(name) for name in names]
-        return ZOrder.of_samples(
-            [
-                pa.concat_arrays(sample) if sample else pa.nulls(0, dtype)
-                for sample, dtype in zip(samples, types, strict=True)
-            ]
-        )
-
-    async def _fill(self, sort: ExternalSort, z_order: ZOrder | None, sorted_schema: pa.Schema) -> None:
-        schema = self.order.schema
-
-        def add(batch: pa.RecordBatch, first: int) -> None:
-            plain = batch.cast(schema)
-            keys = self.order.row_keys(plain, z_order)
-            numbers = pa.array(range(first, first + len(plain)), pa.int64())
-            sort.add(pa.Table.from_arrays([keys, numbers, *plain.columns], schema=sorted_schema))
-
-        async with self.dataset.scan(self.columns, self.where, batch_size=_BATCH_ROWS) as scan:
-            async for batch in scan:
-                await self.runtime.in_thread(partial(add, batch, self.rows))
-                self.rows += batch.num_rows
-                self.operation.progress("read and sort", self.rows, None, "rows")
-
-    async def _write(self, sort: ExternalSort, written: RowDigest) -> list[AddedFile]:
-        numbers = 0
-
-        def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-            nonlocal numbers
-            numbers += pc.sum(batch.column("row")).as_py() or 0
-            rows = pa.RecordBatch.from_arrays(batch.columns[2:], schema=self.order.schema)
-            written.update(rows)
-            return rows
-
-        async def batches() -> AsyncIterator[pa.RecordBatch]:
-            rows = await self.runtime.in_thread(sort.batches)
-            async for batch in from_thread(self.runtime, map(plain, rows)):
-                yield batch
-                self.operation.progress("write", written.rows, self.rows, "rows")
-
-        stem = f"{job_folder(self.job)}00000-0"
-        files = await write_files(self.runtime, self.folder, stem, batches(), self.order.schema, self.layout)
-        if written.rows != self.rows or numbers != self.rows * (self.rows - 1) // 2:  # each row came out once
-            raise self._differs("the sorted rows")
-        return files
-
-    async def _verify(self, files: Sequence[AddedFile], written: RowDigest) -> None:
-        """Read the files back. Raises CorruptFileError if their rows differ from ``written``, the digest of the
-        sorted rows."""
-        found = RowDigest(self.order.schema)
-        if files:
-            urls = [self.folder + file.path for file in files]
-            dataset = await open_target(self.runtime, urls, DatasetOptions(partitioning=None), None, None)
-            async with dataset.scan(batch_size=_BATCH_ROWS) as scan:
-                async for batch in scan:
-                    await self.runtime.in_thread(partial(found.update, batch))
-                    self.operation.progress("verify", found.rows, self.rows, "rows")
-        if found.rows != self.rows or found.hexdigest() != written.hexdigest():
-            raise self._differs("the written files")
-
-    def _differs(self, what: str) -> CorruptFileError:
-        return CorruptFileError(
-            f"{what} differ from the source",
-            url=safe_url(self.folder),
-            hint="Nothing was committed. Report this with the types of the columns.",
-        )
-
-
-def _folder(target: object) -> str:
-    """Return the url of the folder to write, with a slash at its end."""
-    if not isinstance(target, str) or not target or any(character in target for character in "*?["):
-        raise InvalidOptionError(f"target={target!r}: must be the url of one folder")
-    return folder_url(target)
-
-
-def _size(dataset: Dataset) -> int | None:
-    """Return the total size of the dataset's files in bytes; None if the listing lacks sizes."""
-    known = state_of(dataset).source.known
-    sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
-    return sum(sizes) if known is not None and len(sizes) == len(known.files) else None
-
-
-async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
-    """Raise InvalidOptionError if ``folder`` contains a file of the source, or is inside its folder."""
-    target = f"{canonical_url(folder).rstrip('/')}/"
-    prefix = state_of(dataset).prefix
-    inside = prefix is not None and target.startswith(f"{canonical_url(prefix).rstrip('/')}/")
-    if inside or any(canonical_url(url).startswith(target) for url in await dataset.files()):
-        raise InvalidOptionError(
-            "the target and the source overlap, so readers of the source would see rows twice",
-            url=safe_url(folder),
-            hint="Write to a separate folder, and let readers change to it afterwards.",
-        )
-
-
-def _writable(schema: pa.Schema) -> pa.Schema:
+def writable_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with which rows are sorted and written: ``schema`` with plain types for views of strings and
     binary, which pyarrow can neither sort nor take, and with wide indices of dictionaries, since those of several row
     groups become one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +18,19 @@ import pyarrow.compute as pc
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.indexing.key_encoding import is_variable
 
-#: More columns would have too few bits each.
-MOST_COLUMNS: Final = 8
-
 _PLACE_BITS: Final = 62  # bits of a non-negative int64
 _MOST_BITS: Final = 12  # of one column: 4,096 ranks
-#: Rows of which quantiles are taken, chosen at random.
-SAMPLE_ROWS: Final = 100_000
 
 
 @dataclass(frozen=True)
 class ZOrder:
     """A z-order, with the tables from which writers compute the place of each row: an integer by which rows are
-    sorted."""
+    sorted. Picklable."""
+
+    #: More columns would have too few bits each.
+    MOST_COLUMNS: ClassVar[int] = 8
+    #: Rows of which quantiles are taken, chosen at random.
+    SAMPLE_ROWS: ClassVar[int] = 100_000
 
     bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
     spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank

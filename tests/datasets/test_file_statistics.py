@@ -14,8 +14,7 @@ from asyncpq import col
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets import file_statistics
 from asyncpq.datasets.dataset_files import search_steps
-from asyncpq.datasets.file_statistics import FileStatistics, kind_of, type_of
-from asyncpq.datasets.footer_statistics import Learnt
+from asyncpq.datasets.file_statistics import FileStatistics, Learnt, kind_of, type_of
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.expressions import Expression

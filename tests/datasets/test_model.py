@@ -1,4 +1,5 @@
-"""Descriptions of files and tables: a file without its index entry, and a table of files that are all known."""
+"""Descriptions of files and tables: a file without its index entry, a table of files that are all known, and what a
+file of a table's metadata may decode to."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.datasets.model import ColumnBounds, DataFile, FileList, IndexEntry, TableField, View
+from asyncpq.datasets.model import ColumnBounds, DataFile, FileList, IndexEntry, MetadataBudget, TableField, View
 from asyncpq.datasets.providers import RuntimeReader
+from asyncpq.errors import ResourceLimitError
+from asyncpq.options import LimitOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.storage.base import Validator
 
@@ -59,3 +62,16 @@ async def test_a_list_of_files_gives_all_of_them() -> None:
 
 def test_views_are_named_as_users_write_them() -> None:
     assert [str(view) for view in View] == ["snapshot", "listed", "table"]
+
+
+@pytest.mark.parametrize(
+    ("file_bytes", "most", "bound"),
+    [(10, 4096, "max_decoded_bytes=4096 bytes"), (100, 25_600, "256 times its own 100 bytes")],
+)
+def test_the_larger_bound_holds_and_is_named(file_bytes: int, most: int, bound: str) -> None:
+    budget = MetadataBudget(file_bytes, LimitOptions(max_decoded_bytes=4096))
+    budget.spend(most - 1)
+    budget.spend(1)
+    assert budget.left == 0
+    with pytest.raises(ResourceLimitError, match=f"decodes to more than {bound}"):
+        budget.spend(1)

@@ -265,3 +265,20 @@ def test_columns_in_paths_are_bounded() -> None:
     assert len(read_partitions(folders[1:], folders[1:], Partitioning()).schema) == 256
     with pytest.raises(ResourceLimitError, match="more than 256 partition columns, such as 'k0'"):
         read_partitions(folders, folders, Partitioning())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ab", "AB", "aB"]), st.integers(0, 9)), min_size=1, max_size=6))
+def test_names_that_ignore_case_are_one_column(columns: list[tuple[str, int]]) -> None:
+    found = read([f"{name}={value}/" for name, value in columns], Partitioning(ignore_case=True))
+    first = columns[0][0]
+    assert found.schema == pa.schema([(first, pa.int32())])
+    assert list(found.values) == [{first: value} for _, value in columns]
+    assert not found.errors
+
+
+def test_names_that_ignore_case_have_the_spelling_of_given_types() -> None:
+    found = read(["AB=1/", "ab=x/"], Partitioning(types={"aB": pa.string()}, ignore_case=True))
+    assert list(found.values) == [{"aB": "1"}, {"aB": "x"}]
+    twice = read(["ab=1/AB=2/", "ab=1/AB=1/"], Partitioning(ignore_case=True))
+    assert list(twice.errors) == [0]
+    assert twice.values[1] == {"ab": 1}

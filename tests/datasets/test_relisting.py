@@ -17,7 +17,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col, records
-from asyncpq.datasets import listed_folders, listing, relisting
+from asyncpq.datasets import listing, relisting
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds
 from asyncpq.storage.s3 import key_listing, store
@@ -44,7 +44,7 @@ def small_pages(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of 4 keys, and a cost model that knows it."""
     server.page_keys = 4
     monkeypatch.setattr(records, "_FEW", 2)
-    monkeypatch.setattr(listed_folders, "_PAGE", 4)
+    monkeypatch.setattr(relisting, "_PAGE", 4)
     monkeypatch.setattr(relisting, "_FEW", 4)
 
 
@@ -173,7 +173,7 @@ async def test_of_a_store_that_lists_all_folders_others_files_count_once(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relisting, "_FEW", 4)
-    monkeypatch.setattr(listed_folders.ListedFolders, "save_requests", lambda *arguments: True)
+    monkeypatch.setattr(relisting.ListedFolders, "save_requests", lambda *arguments: True)
     put_days(server, 5, 4)
 
     async def found(dataset: asyncpq.Dataset, where: Expression) -> tuple[list[int], int]:
@@ -304,7 +304,7 @@ async def test_the_same_rows_as_from_a_listing_of_all(
     """With files at several depths, keys on several levels, encoded and null values, before and after changes."""
     server.page_keys = 10
     folders_alone = True
-    monkeypatch.setattr(listed_folders.ListedFolders, "save_requests", lambda *arguments: folders_alone)
+    monkeypatch.setattr(relisting.ListedFolders, "save_requests", lambda *arguments: folders_alone)
     fill(server, tmp_path, PATHS, 0)
     url = LAKE if remote else f"{tmp_path}/"
     async with asyncpq.Session({"s3": server.storage_options}) as session:
@@ -329,7 +329,7 @@ async def test_the_same_rows_as_from_a_listing_of_all(
 
 async def test_the_same_rows_as_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(relisting, "_FEW", 4)
-    monkeypatch.setattr(listed_folders, "_PAGE", 4)
+    monkeypatch.setattr(relisting, "_PAGE", 4)
     for day in range(20):
         for city in ("a b", "é", None):
             folder = tmp_path / f"day={day}" / f"city={'__HIVE_DEFAULT_PARTITION__' if city is None else quote(city)}"
@@ -366,7 +366,7 @@ async def test_the_same_rows_as_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_pat
 async def test_targets_and_partitionings(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, target: Any, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(listed_folders.ListedFolders, "save_requests", lambda *arguments: True)
+    monkeypatch.setattr(relisting.ListedFolders, "save_requests", lambda *arguments: True)
     put_days(server, 20, 4)
     name, value = "day", 3
     if "partitioning" in options:

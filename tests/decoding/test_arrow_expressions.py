@@ -248,7 +248,7 @@ def test_an_unknown_pickled_form_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     def other(file: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield b"lambda", b"x"
 
-    monkeypatch.setattr("asyncpq.decoding.arrow_tree._entries", other)
+    monkeypatch.setattr("asyncpq.decoding.arrow_expressions._entries", other)
     with pytest.raises(ExpressionError, match="cannot read the pickled form"):
         from_pyarrow(pc.field("a") == 1, SCHEMA)
 

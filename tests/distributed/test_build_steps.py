@@ -20,7 +20,6 @@ from pyspark.errors import PySparkException
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.distributed import build_steps as index_steps
-from asyncpq.distributed import named_error
 from asyncpq.distributed.build_steps import (
     PIECES,
     CutPieces,
@@ -32,7 +31,7 @@ from asyncpq.distributed.build_steps import (
     packed,
     planned,
 )
-from asyncpq.errors import AsyncpqError, CredentialsError
+from asyncpq.errors import AsyncpqError, CredentialsError, named_error
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import TABLE_SCHEMAS

@@ -170,3 +170,20 @@ async def test_a_write_that_does_not_fit_the_lake_is_not_planned(
         server.put("bucket/foreign/a.parquet", b"PAR1")
         with pytest.raises(InvalidOptionError, match="files that asyncpq did not write"):
             await plan_write(session, "s3://bucket/foreign/", SCHEMA)
+
+
+@pytest.mark.parametrize("url", ["lake/", "lake", "lake/0.parquet", ".", "lake/inside/0.parquet"])
+async def test_targets_that_overlap(tmp_path: Path, url: str) -> None:
+    async with asyncpq.Session() as session:
+        with pytest.raises(InvalidOptionError, match="overlap"):
+            await LakeWrite.check_folder(session, f"{tmp_path}/lake/", [f"{tmp_path}/{url}"])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "at_once", "found"), [(1, 2, 1), (5, 2, 6), (3, 2, 3), (4, 2, 4), (9, 8, 9), (63, 64, 64), (500, 64, 512)]
+)
+def test_all_tasks_of_the_last_round_have_work_if_they_stay_large(
+    tmp_path: Path, tasks: int, at_once: int, found: int
+) -> None:
+    write = plan(tmp_path, WriteOptions(file_bytes=1000))
+    assert write.num_tasks(tasks * 1000, at_once) == found

@@ -29,7 +29,7 @@ from pyiceberg.transforms import IdentityTransform
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.datasets.model import MetadataBudget
 from asyncpq.tables.iceberg.avro import BoundedDecoder
 from tests.avro_files import packed, text, varint
 from tests.delta_tables import DeltaWriter, column, inline_vector, metadata, protocol

@@ -1,10 +1,12 @@
-"""Parts of one version of an object: in several requests, from memory, and what is kept of them."""
+"""Parts of one version of an object: in several requests, from memory, and what is kept of them. Rounds of requests
+teach what a server's requests and bytes cost; one that is broken off teaches nothing."""
 
 from __future__ import annotations
 
 import io
 import itertools
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +14,10 @@ import pytest
 
 import asyncpq
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.object_read import ObjectRead
+from asyncpq.objects.object_read import MeasuredRound, ObjectRead
 from asyncpq.objects.opening import open_source
+from asyncpq.objects.prices import Burst, Measured, PriceBook
+from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import ObjectServer
 
@@ -80,3 +84,49 @@ async def test_parts_of_a_replaced_object_are_refused(server: ObjectServer) -> N
         server.put("lake/file.parquet", DATA + b"PAR1")
         with pytest.raises(asyncpq.ObjectChangedError):
             await ObjectRead(source, version, metrics).fetch([version.key("page", 4, 1000)], "data", 2)
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+class _Source:
+    """The part of an object's source that a round uses."""
+
+    def __init__(self) -> None:
+        self.book = PriceBook(RequestOptions(), LimitOptions())
+        self.learned: list[Measured] = []
+
+    def burst(self) -> Burst:
+        return self.book.burst("s3")
+
+    def learn_prices(self, measured: Measured) -> None:
+        self.learned.append(measured)
+
+
+def _round(source: Any, sizes: list[int]) -> MeasuredRound:
+    return MeasuredRound(source, [], sizes, 8 * MIB)
+
+
+def test_small_rounds_count_alone_and_large_ones_together() -> None:
+    source = _Source()
+    small, *large = _round(source, [1000]), _round(source, [9 * MIB]), _round(source, [MIB] * 3)
+    small.ended()
+    assert [(one.requests, one.num_bytes) for one in source.learned] == [(1, 1000)]
+    large[1].ended()
+    assert len(source.learned) == 1  # most bytes are still under way
+    large[0].ended()
+    assert (source.learned[1].requests, source.learned[1].num_bytes) == (5, 12 * MIB)
+    for one in (small, *large):
+        one.close()
+    assert len(source.learned) == 2
+
+
+def test_a_round_that_is_broken_off_leaves_no_burst_behind() -> None:
+    source = _Source()
+    broken, other = _round(source, [9 * MIB]), _round(source, [9 * MIB])
+    broken.close()
+    other.ended()
+    assert source.learned == []
+    following = _round(source, [9 * MIB])
+    following.ended()
+    assert [one.num_bytes for one in source.learned] == [9 * MIB]

@@ -20,6 +20,10 @@ def test_an_arrow_schema() -> None:
     assert [message.text(field, NAME).decode() for field in message.tables(header, FIELDS)] == ["a", "é"]
     found = {message.text(entry, KEY): message.text(entry, VALUE) for entry in message.tables(header, METADATA)}
     assert found == schema.metadata
+    pairs = [(message.text(entry, KEY), message.text(entry, VALUE)) for entry in message.tables(header, METADATA)]
+    assert [*message.text_pairs(header, METADATA, KEY, VALUE)] == pairs
+    assert [*message.text_pairs(header, METADATA, 40, KEY)] == [(b"", key) for key, _ in pairs]
+    assert not [*message.text_pairs(header, 40, KEY, VALUE)]
     assert message.slot(header, 40) is None
     assert not [*message.tables(header, 40)]
     assert not message.text(header, 40)

@@ -16,6 +16,7 @@ import pytest
 import asyncpq
 from asyncpq import AccessPlan
 from asyncpq.objects.read_plan import skips_pages
+from asyncpq.pruning.access_plan import RowGroupLayout
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.reads import ask
 
@@ -151,3 +152,14 @@ def test_encrypted_files_heed_plans() -> None:
     fsspec.filesystem("memory").pipe_file("/reads/encrypted.parquet", sink.getvalue())
     rows = [row for row in [*range(10), *range(290, 300), *range(600, 900)] if row != 605]
     assert asyncio.run(question()).equals(table.take(rows))
+
+
+def test_the_last_plan_of_few_rows_is_resolved_once() -> None:
+    layout, plans = RowGroupLayout([100, 100]), [AccessPlan.rows([3, 150]), AccessPlan.from_row_groups({1: [(5, 9)]})]
+    for plan in plans:
+        assert plan.resolve(layout) == plan.resolve([100, 100])
+    assert plans[1].resolve(layout) is plans[1].resolve(layout)
+    many = AccessPlan.rows(range(0, 200, 2))
+    assert many.resolve(layout) is not many.resolve(layout)
+    assert layout.last_resolved is not None
+    assert layout.last_resolved[0] is plans[1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from asyncpq.spark.join_task import How
+    from asyncpq.spark.join_strategy import How
 
 HOWS: Final[tuple[How, ...]] = ("inner", "left", "semi", "anti")
 

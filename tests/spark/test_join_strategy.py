@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq.blocking
+from asyncpq.distributed.join_planning import KeyedRead
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark.join_files import KeyedRead
-from asyncpq.spark.join_strategy import ChosenJoin, choose_join
-from asyncpq.spark.join_task import How
+from asyncpq.spark.join_strategy import ChosenJoin, How, choose_join
 from asyncpq.spark.joins import explain_lookup_join, open_join
 from tests.spark import types_files
 from tests.spark.joined import HOWS, same

@@ -172,7 +172,7 @@ def test_with_bounds_alone(spark: SparkSession, left: DataFrame, lake: str) -> N
 
 
 def test_a_key_with_very_many_rows_comes_in_small_batches(spark: SparkSession, tmp_path: Path) -> None:
-    from asyncpq.spark.join_task import OUTPUT_ROWS
+    from asyncpq.distributed.join_tasks import OUTPUT_ROWS
     from asyncpq.spark.joins import plan_lookup_join
 
     rows = 300_000

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 import asyncpq
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, ObjectNotFoundError
-from asyncpq.spark import optimize_lake, row_layout
+from asyncpq.spark import row_layout
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
 from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.shipping import register
@@ -158,13 +158,6 @@ def test_a_heavy_key_is_spread_over_files_that_stay_in_order(
     # other keys are each in one file
     both = [value for first, last in ranges[True] for value in {first, last}]
     assert {value for value in both if both.count(value) > 1} <= {7}
-
-
-@pytest.mark.parametrize(
-    ("tasks", "at_once", "found"), [(1, 2, 1), (5, 2, 6), (3, 2, 3), (4, 2, 4), (9, 8, 9), (63, 64, 64), (500, 64, 512)]
-)
-def test_all_tasks_of_the_last_round_have_work_if_they_stay_large(tasks: int, at_once: int, found: int) -> None:
-    assert optimize_lake._in_rounds(tasks, at_once) == found
 
 
 def test_files_have_about_the_size_that_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from asyncpq import ReadOptions, blocking
-from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.distributed import FooterFacts
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.spark.types.calendars import FileDates, file_dates
 from asyncpq.spark.types.conversion import arrow_schema, converter
 from asyncpq.spark.types.parquet_schema import spark_schema
@@ -27,10 +28,10 @@ def to_spark(
     return converter(batch.schema, schema, conf, dates or FileDates())(batch)
 
 
-def metadata_of(path: Path) -> FileMetadata:
+def metadata_of(path: Path) -> FooterFacts:
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
-    return decode_file_metadata(data[-8 - length : -8])
+    return FooterFacts(decode_file_metadata(data[-8 - length : -8]))
 
 
 def read_as_spark(path: Path, conf: ReadConf, schema: StructType | None = None) -> pa.Table:

@@ -15,7 +15,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
 
-from asyncpq.errors import ConcurrentCommitUnsupported, StoreError, UnsupportedStoreError
+from asyncpq.errors import StoreError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage import fsspec_writer
 from asyncpq.storage.base import RequestContext, WritableStore, writable
@@ -67,15 +67,10 @@ class FakeObjects(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed
         return {"name": path, "size": size, "type": "file", "generation": "1", "updated": self.clock.isoformat()}
 
 
-class WithoutMode(FakeObjects):
-    """As versions were that knew no modes."""
-
-    async def _pipe_file(self, path: str, data: bytes) -> None:  # type: ignore[override]
-        self.objects[path] = data
-
-
 class WithOverwrite(FakeObjects):
     """The interface of adlfs that matters here: put_file has an option instead of a mode, and replaces by default."""
+
+    protocol = ("az", "abfs")
 
     async def _put_file(self, lpath: str, rpath: str, overwrite: bool = True) -> None:  # type: ignore[override]
         await super()._put_file(lpath, rpath, mode="overwrite" if overwrite else "create")
@@ -84,10 +79,10 @@ class WithOverwrite(FakeObjects):
 @pytest.fixture
 async def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[WritableStore]:
     kind = getattr(request, "param", FakeObjects)
-    monkeypatch.setitem(_registry, "gs", kind)
+    monkeypatch.setitem(_registry, kind.protocol[0], kind)
     monkeypatch.setattr(FakeObjects, "objects", {}, raising=False)
     monkeypatch.setattr(FakeObjects, "fail", [], raising=False)
-    made = writable(open_test_store("gs", {}), "")
+    made = writable(open_test_store(kind.protocol[0], {}), "")
     yield made
     await made.close()
 
@@ -99,15 +94,6 @@ async def test_creating_by_generation(fake: WritableStore) -> None:
     assert FakeObjects.objects == {"b/1": b"one" if outcomes[0] else b"two"}
     assert await fake.probe_create("gs://b/", context=new_context()) is True
     assert list(FakeObjects.objects) == ["b/1"]
-
-
-@pytest.mark.parametrize("fake", [WithoutMode], indirect=True)
-async def test_a_version_that_knows_no_modes(fake: WritableStore) -> None:
-    assert await fake.probe_create("gs://b/", context=new_context()) is False
-    with pytest.raises(ConcurrentCommitUnsupported, match="single_writer"):
-        await fake.create_object("gs://b/1", b"1", context=new_context())
-    await fake.put_object("gs://b/1", b"1", context=new_context())
-    assert FakeObjects.objects == {"b/1": b"1"}
 
 
 async def test_what_a_filesystem_raises(fake: WritableStore) -> None:
@@ -151,10 +137,12 @@ async def test_what_comes_piece_by_piece(
             yield piece
 
     context = new_context()
-    assert await fake.create_stream("gs://b/1", pieces(b"one ", b"two"), context=context) is True
+    assert isinstance(fake, fsspec_writer.WritableFsspecStore)
+    url = f"{fake.protocol}://b/1"
+    assert await fake.create_stream(url, pieces(b"one ", b"two"), context=context) is True
     assert FakeObjects.objects == {"b/1": b"one two"}
     assert [(record.method, record.stop) for record in context.metrics.log] == [("PUT", 7)]
-    assert await fake.create_stream("gs://b/1", pieces(b"another"), context=new_context()) is False
+    assert await fake.create_stream(url, pieces(b"another"), context=new_context()) is False
     assert FakeObjects.objects == {"b/1": b"one two"}
 
 

@@ -50,6 +50,7 @@ def check_num_rows(segment: Segment, num_rows: int, url: str) -> None:
 
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
+_FEW_ROWS: Final = 32  # are compared faster than kernels are called
 
 
 class SortedRows:
@@ -86,7 +87,10 @@ class SortedRows:
             rows = pa.Table.from_batches(batches, schema=rows.schema)
         if at_least is not None and rows.num_rows:
             name, least = at_least
-            rows = rows.filter(pc.greater_equal(rows.column(name), plain_scalar(least, pa.binary())))
+            values = rows.column(name)
+            is_small = rows.num_rows <= _FEW_ROWS and not values.null_count
+            if not is_small or min(values.to_pylist()) < least:
+                rows = rows.filter(pc.greater_equal(values, plain_scalar(least, pa.binary())))
         if limit is not None and rows.num_rows > limit:
             return None
         return rows if columns is None else rows.select(list(columns))

@@ -67,44 +67,24 @@ class Refreshed:
         return replace(self, manifest=manifest)
 
 
-async def build(
-    runtime: Runtime,
-    backend: IndexBackend,
-    source: IndexSource,
-    index_tables: Sequence[IndexTable] | None,
-    operation: Operation,
-    options: BuildOptions,
-    base: Manifest | None,
-    index: str | None = None,
-    executor: ExecutorFactory = LocalExecutor,
-) -> Refreshed:
-    """Build the index, or update it to the files of ``source``. Only files with a version that is not indexed are read.
+@dataclass(slots=True)
+class IndexBuild:
+    """Builds an index, or updates it to the files of ``source``. Only files of versions that are not indexed are read.
 
-    Args:
-        index_tables: tables of the index; an existing index must have exactly these. None: the index must exist.
+    Attributes:
+        tables: of the index; an existing index must have exactly these. None: the index must exist.
         operation: counts the cost; its ``on_event`` is called for each finished file.
         base: the newest snapshot from before the files were listed; None if there was none. Files that were added
             to the index since are newer than the listing.
         index: the required ``Manifest.index`` of an existing index; None if any is accepted.
-        executor: creates the executor that reads the files.
+        known: files that were live when the build began.
+        brought: the new files, by path.
+        outdated: files removed because the new ones replace all others.
 
     Raises:
-        InvalidOptionError: the existing index has other tables, or the backend does not support a table's kind.
-        ObjectNotFoundError: the index does not exist.
-        SchemaMismatchError: an indexed column was replaced by another column of the same name.
-        StaleSnapshotError: the build expired, or the index was dropped.
-        StoreError: a store failed. The next build continues from what was committed.
+        InvalidOptionError: the backend does not support a table's kind.
     """
-    runtime = source.runtime or runtime
-    if index_tables is not None:
-        index_tables = list(dict.fromkeys((FILES, *index_tables)))
-        backend.check([index_table.kind for index_table in index_tables])
-    building = _Build(runtime, backend, source, index_tables, operation, options, base, index)
-    return await building.run(executor(runtime, backend, operation, options))
 
-
-@dataclass(slots=True)
-class _Build:
     runtime: Runtime
     backend: IndexBackend
     source: IndexSource
@@ -112,20 +92,34 @@ class _Build:
     operation: Operation
     options: BuildOptions
     base: Manifest | None
-    index: str | None
+    index: str | None = None
     id: str = field(default_factory=new_id)
     heartbeat: Heartbeat = field(init=False)
     began: float = field(default_factory=time.perf_counter)
-    known: RowRanges = field(default_factory=RowRanges)  # files that were live when the build began
-    brought: dict[str, _Brought] = field(default_factory=dict)  # the new files, by path
+    known: RowRanges = field(default_factory=RowRanges)
+    brought: dict[str, _Brought] = field(default_factory=dict)
     removed: dict[int, IndexedFile] = field(default_factory=dict)
-    outdated: int = 0  # files removed because the new ones replace all others
+    outdated: int = 0
     problems: list[tuple[str, AsyncpqError]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.runtime = self.source.runtime or self.runtime
+        if self.tables is not None:
+            self.tables = list(dict.fromkeys((FILES, *self.tables)))
+            self.backend.check([table.kind for table in self.tables])
         self.heartbeat = Heartbeat(self.backend, self.id, self.options.grace_s, self.operation)
 
-    async def run(self, executor: BuildExecutor) -> Refreshed:
+    async def run(self, make_executor: ExecutorFactory = LocalExecutor) -> Refreshed:
+        """Run the build. ``make_executor``: creates the executor that reads the files.
+
+        Raises:
+            InvalidOptionError: the existing index has other tables.
+            ObjectNotFoundError: the index does not exist.
+            SchemaMismatchError: an indexed column was replaced by another column of the same name.
+            StaleSnapshotError: the build expired, or the index was dropped.
+            StoreError: a store failed. The next build continues from what was committed.
+        """
+        executor = make_executor(self.runtime, self.backend, self.operation, self.options)
         base = self.base
         todo = await self._without_unchanged(await self._todo(base))
         idle = not (todo.works or todo.taken or todo.removed or self.source.alone)

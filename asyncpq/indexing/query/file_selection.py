@@ -336,6 +336,7 @@ def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> Acces
 #: Kinds of tables whose entries name rows of files; the others name files or row groups.
 BY_ROW = frozenset({"keys", "text"})
 _FEW_RANGES: Final = 8  # compared one after the other, each with all rows at once
+_SMALL_TABLE: Final = 32  # rows, which are compared faster than kernels are called
 
 
 class SelectedRows(NamedTuple):
@@ -389,8 +390,10 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
     if not table.num_rows:
         return table
     lows, highs = table.column("key"), table.column("max")
-    if len(ranges) > _FEW_RANGES:
-        return table.filter(plain_array(_meet(lows.to_pylist(), highs.to_pylist(), ranges), pa.bool_()))
+    is_small = table.num_rows <= _SMALL_TABLE and not lows.null_count and not highs.null_count
+    if is_small or len(ranges) > _FEW_RANGES:
+        meets = _meet(lows.to_pylist(), highs.to_pylist(), ranges)
+        return table if all(meets) else table.filter(plain_array(meets, pa.bool_()))
     mask: pa.ChunkedArray | None = None
     for low, high in ranges:
         meets = pc.greater_equal(highs, plain_scalar(low, pa.binary()))

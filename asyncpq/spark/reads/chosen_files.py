@@ -3,67 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
-from asyncpq import DataFile, View
-from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq import DataFile
 from asyncpq.errors import PartitionError
-from asyncpq.events import Operation
-from asyncpq.scan.request import ScanRequest
+from asyncpq.spark.types.read_conf import ReadConf
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class ChosenFiles:
-    """The files of another provider, without those for which ``reads(file)`` is false.
-
-    Implements :class:`asyncpq.datasets.providers.FileProvider`.
-    """
-
-    def __init__(self, source: FileProvider, reads: Callable[[DataFile], bool]) -> None:
-        self.view: View = source.view
-        self.source = source
-        self._reads = reads
-
-    @property
-    def index(self) -> Any:
-        return self.source.index
-
-    @property
-    def description(self) -> str:
-        return self.source.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        return self.source.indexes
-
-    @property
-    def known(self) -> FileSet | None:
-        known = self.source.known
-        return None if known is None else self._chosen(known)
-
-    async def files(
-        self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
-    ) -> FileSet:
-        return self._chosen(await self.source.files(request, operation, scan=scan))  # its renewal would be unchosen
-
-    def _chosen(self, found: FileSet) -> FileSet:
-        return found._replace(files=[file for file in found.files if self._reads(file)])
-
-
-def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[DataFile], bool]:
+def read_by_spark(files: Sequence[DataFile], root: str | None, conf: ReadConf) -> Callable[[DataFile], bool]:
     """Return a function that says whether Spark reads a file. Spark reads files that are not empty; if the folder
     ``root`` has partition folders, only files in these. ``root`` is None for patterns and lists of files.
 
     Raises PartitionError, as Spark does, if the folders of two files have different partition columns, or a column in
-    them has no name.
+    them has no name. Names are compared with Spark's case sensitivity.
     """
 
     def columns_in(file: DataFile) -> tuple[str, ...]:
         folders = [] if root is None else file.url[len(root) :].split("/")[:-1]
-        return tuple([unquote(folder.partition("=")[0]) for folder in folders if "=" in folder])
+        return tuple([conf.key(unquote(folder.partition("=")[0])) for folder in folders if "=" in folder])
 
     firsts: dict[tuple[str, ...], DataFile] = {}
     for file in files:
@@ -79,12 +39,6 @@ def read_by_spark(files: Sequence[DataFile], root: str | None) -> Callable[[Data
     outside = firsts.pop((), None)
     if len(firsts) > 1:
         one, other, *_ = ("/".join(names) for names in firsts)
-        if len({tuple(map(str.lower, names)) for names in firsts}) == 1:
-            raise PartitionError(
-                f"the names of partition columns in folders differ in case, {one} and {other}; Spark reads them as one",
-                url=[*firsts.values()][1].url,
-                hint="Rename the folders, or read each of them by itself.",
-            )
         raise PartitionError(
             f"the files are in folders of different partition columns, {one} and {other} (Spark:"
             " CONFLICTING_PARTITION_COLUMN_NAMES)",

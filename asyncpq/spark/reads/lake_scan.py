@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq import Expression, TableField, View
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.distributed import PlanningJobs, ScanTasks, TaskScan, plan_again_hint, plan_tasks
-from asyncpq.errors import located
-from asyncpq.events import Operation
-from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.scan.executor import ScanExecutor, UnitRows
-from asyncpq.scan.request import ScanRequest
-from asyncpq.scan.stream import RecordBatchStream
-from asyncpq.spark.reads.file_reads import HAS_OLD_DATES, NEEDS_JVM_ZONE, STORED_OTHERWISE, SparkRequests
+from asyncpq import Expression
+from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_tasks
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.calendars import FileDates, file_dates
+from asyncpq.spark.types.calendars import FileDates
 from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, ReadConf
 
 PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeScan(TaskScan):
+class LakeScan(EngineScan):
     """What all tasks of a scan share, with Spark's types and settings. Picklable; without secrets."""
+
+    again: ClassVar[str] = PLAN_AGAIN
 
     columns: tuple[str, ...]  # those of the predicate included, in the order of `spark_schema`
     spark_schema: str  # JSON of the StructType of `columns`
@@ -44,37 +36,12 @@ class LakeScan(TaskScan):
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        return *super().cache_key, self.conf, self.partitioning
+        return *super().cache_key, self.partitioning
 
-    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> SparkRequests:
-        return SparkRequests(state, request, self.conf, are_planned=are_planned)
-
-    def stream(
-        self,
-        state: DatasetState,
-        operation: Operation,
-        files: DatasetFiles,
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        combine_rows: int = 0,
-    ) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``, in batches of Spark's types.
-
-        ``batch_size``: maximum rows of a batch. ``combine_rows``: small tables are combined to tables of about this
-        number of rows; 0 leaves them as they are.
-        """
-        return RecordBatchStream(
-            operation,
-            ScanExecutor(state.runtime, self.url, files),
-            lambda: pa.schema([]),
-            SparkTables(self.spark_schema, self.conf).of,
-            batch_size=batch_size,
-            limit=None,
-            combine_rows=combine_rows,
-        )
-
-    def hinted(self) -> AbstractContextManager[None]:
-        return plan_again_hint(PLAN_AGAIN, self.view == View.SNAPSHOT)
+    def converter(
+        self, schema: pa.Schema, of_file: FileDates, names: Mapping[str, str]
+    ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        return converter(schema, spark_struct(self.spark_schema), self.conf, of_file.renamed(names))
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
@@ -137,43 +104,7 @@ def needs_jvm_zone(plan: LakePlan) -> bool:
 def is_stored_alike(plan: LakePlan) -> bool:
     """Return whether all files that tasks read certainly store the columns with the types of the lake, and today's
     calendar."""
-    return not plan.unopened and plan.facts.isdisjoint((HAS_OLD_DATES, STORED_OTHERWISE))
-
-
-class SparkTables:
-    """Converts the tables of one read to the columns of a Spark schema, which is given as the JSON of a
-    ``StructType``."""
-
-    def __init__(self, struct: str, conf: ReadConf) -> None:
-        self._struct = spark_struct(struct)
-        self._conf = conf
-        # usually serves the next file, too
-        self._last: tuple[pa.Schema, FileDates, Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
-
-    def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
-        """Return the tables of ``rows``, converted to Spark's types, without empty ones. Errors name the file."""
-        version, conf = rows.file.version, self._conf
-        with located(url=version.url):
-            dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
-            dates = _named(dates, rows.file.file.fields or ())
-            return [self._converted(table, dates) for table in rows.tables if table.num_rows]
-
-    def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
-        last = self._last
-        if last is None or last[0] != table.schema or last[1] != dates:
-            last = self._last = table.schema, dates, converter(table.schema, self._struct, self._conf, dates)
-        return pa.Table.from_batches([last[2](batch) for batch in table.to_batches()])
-
-
-def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
-    """Return ``dates``, which name fields as the file does, with the lake's column names instead."""
-    names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
-    if not names:
-        return dates
-    int96, mixed = (
-        frozenset(names.get(name, name) for name in group) for group in (dates.int96_fields, dates.mixed_fields)
-    )
-    return replace(dates, int96_fields=int96, mixed_fields=mixed)
+    return plan.stored_alike and HAS_OLD_DATES not in plan.facts
 
 
 @lru_cache(maxsize=64)

@@ -12,25 +12,16 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from asyncpq import DataFile, Dataset, Session, View, errors
-from asyncpq.dataset import state_of
-from asyncpq.datasets.dataset_files import DatasetState
-from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.opened_file import OpenedFile, Opener
-from asyncpq.datasets.providers import ListedFiles
-from asyncpq.distributed import refresh_hint
-from asyncpq.events import Operation
-from asyncpq.objects.runtime import runtime_of
-from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.spark.reads.chosen_files import ChosenFiles, read_by_spark
-from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, all_files, narrowed_for_index, texts_in_paths
+from asyncpq.distributed import EngineDataset, EngineFiles, FooterFacts, refresh_hint
+from asyncpq.engine.target_facts import absolute_target, hive_ignoring_case, opens_table
+from asyncpq.spark.reads.chosen_files import read_by_spark
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, narrowed_for_index, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes, without_credentials
 from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.special_types import has_variant, same_to_spark, struct_of, tells_more, with_untold
-from asyncpq.storage.urls import absolute
-from asyncpq.tables import catalog_of
 
 #: Planning uses the listing that opening made.
 _LISTING_AGE_S: Final = 60.0
@@ -54,21 +45,23 @@ class LakeTarget:
     def __post_init__(self) -> None:  # workers run in other folders, so paths become absolute
         target: Any = self.target
         target = [*map(with_three_slashes, target)] if isinstance(target, (list, tuple)) else with_three_slashes(target)
-        object.__setattr__(self, "target", absolute(target))
-        object.__setattr__(self, "index", absolute(self.index))
+        object.__setattr__(self, "target", absolute_target(target))
+        object.__setattr__(self, "index", absolute_target(self.index))
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of :meth:`asyncpq.Session.open_dataset`."""
+    def options(self, conf: ReadConf) -> dict[str, Any]:
+        """Return keyword arguments of :meth:`asyncpq.Session.open_dataset`."""
         names = {item.name for item in fields(self)} - {"target", "schema"}
-        return {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in names}
+        if self.partitioning == "hive" and not conf.case_sensitive:
+            options["partitioning"] = hive_ignoring_case()
+        return options
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLake:
     """An opened dataset, with its columns as Spark infers them."""
 
-    state: DatasetState  # files may lack columns of the first file
+    state: EngineDataset  # files may lack columns of the first file
     struct: StructType  # the columns as Spark has them
     conf: ReadConf
     partitioning: str = ""  # how values in paths are read
@@ -124,8 +117,8 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     """
     if conf.ignore_corrupt_files:
         target = replace(target, on_bad_file="skip")
-    options = target.options
-    is_table = catalog_of(target.target, target.format, target.version) is not None
+    options = target.options(conf)
+    is_table = opens_table(target.target, target.format, target.version)
     if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await _opened(session, target, options, conf)
@@ -134,19 +127,11 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
     differs = lake.differs(struct)
-    storage = _own_storage(lake.state.runtime.storage_options, runtime_of(session).storage_options)
+    own = lake.state.own_storage(session)
+    storage = None if own is None else without_credentials(own)
     return OpenLake(
         lake.state, struct, conf, partitioning, lake.partitions, differs, row_bytes=lake.row_bytes, storage=storage
     )
-
-
-def _own_storage(own: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the storage options ``own``, with which a loaded table was opened in a session with the options ``known``,
-    without credentials; None if they are the session's. They are flat, or by protocol, as the session's are."""
-    if own == known:
-        return None
-    merged: Mapping[str, Any] = next(iter(own.values()), {})
-    return without_credentials(merged if known and known.keys() <= merged.keys() else own)
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
@@ -188,7 +173,7 @@ class _LakeOpener:
     """Determines Spark's columns of an opened dataset, and replaces ``state`` by one with these columns."""
 
     def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
-        self.state = _as_spark(dataset, conf)
+        self.state = EngineDataset.of(dataset, skips_missing=conf.ignore_missing_files)
         self.operation = self.state.runtime.operation("open", self.state.url)
         self._session = session
         self._target = target
@@ -240,14 +225,20 @@ class _LakeOpener:
         target, view = self._target, self.state.source.view
         files = await self._visited()
         if view is View.LISTED:
-            place = parse_target(target.target)
-            is_folder = place.urls is None and place.pattern is None and target.partitioning == "hive"
-            self._choose(read_by_spark(files, place.folder if is_folder else None))
+            folder = EngineDataset.folder_of(target.target) if target.partitioning == "hive" else None
+            self._choose(read_by_spark(files, folder, self._conf))
             files = [file for file in files if self._reads(file)]
         if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
             return _struct_of_none(self.state.columns.schema, self._conf)
         file, metadata, first = await self._first_file(files)
         self.partitions = tuple(file.partition)
+        if len({*map(self._conf.key, self.partitions)}) < len(self.partitions):
+            raise errors.PartitionError(
+                f"the index has the partition columns {', '.join(self.partitions)}, of which some differ only in case;"
+                " Spark reads them as one",
+                url=self.state.url,
+                hint='Pass view="listed" to read the folders, or rename them and build the index again.',
+            )
         if self.partitions and target.partition_types is None:
             await self._type_partitions()
         self._refuses = spark_refuses(metadata)
@@ -270,7 +261,7 @@ class _LakeOpener:
         if first_of is not None and not (self._merges or state.skips or state.skips_missing):
             first: Sequence[DataFile] = await first_of(1, self.operation)
             return first
-        files = [file async for files in all_files(state, self.operation) for file in files]
+        files = [file async for files in state.files(self.operation) for file in files]
         return sorted(files, key=lambda file: file.url)
 
     def _choose(self, reads: Callable[[DataFile], bool]) -> None:
@@ -278,7 +269,7 @@ class _LakeOpener:
         self._reads = reads
         known = self.state.source.known
         if known is not None and not all(map(reads, known.files)):
-            self.state = replace(self.state, source=ChosenFiles(self.state.source, reads))
+            self.state = replace(self.state, source=EngineFiles(self.state.source, self._conf, reads=reads))
 
     # -- columns ----------------------------------------------------------------------------------
 
@@ -354,62 +345,25 @@ class _LakeOpener:
 
     # -- files ------------------------------------------------------------------------------------
 
-    async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FileMetadata, pa.Schema]:
+    async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FooterFacts, pa.Schema]:
         """Return the first file that can be read, its footer and its Arrow schema. The footer is usually cached."""
         state = self.state
-        for file in files:
-            try:
-                with refresh_hint(state.source.view is View.SNAPSHOT):
-                    opened = await OpenedFile.open(state.runtime, file, self.operation, tail_hint=state.url, scan=False)
-                await opened.close()
-                return file, opened.version.metadata, opened.schema
-            except errors.AsyncpqError as error:
-                if not state.skips and not state.leaves_out(error):
-                    raise
-        raise errors.ObjectNotFoundError(
-            "the dataset has no file that can be read: all were skipped",
-            url=state.url,
-            hint='Pass on_bad_file="raise" to see the first error.',
-        )
+        with refresh_hint(state.source.view is View.SNAPSHOT):
+            async with aclosing(state.footers(files, self.operation, first=True)) as footers:
+                first = await anext(footers)
+        return first.file, first.facts, first.schema
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
         """Merge the columns that Spark infers from each file, those of the first file first. Errors name the file."""
-        state, operation, conf = self.state, self.operation, self._conf
-        merged: StructType | None = None
+        merged = StructType([])
         seen: set[object] = set()
-
-        async def look(opened: OpenedFile) -> tuple[object, FileMetadata]:
-            metadata = opened.version.metadata
-            return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
-
-        def skip(number: int, part: Operation, error: errors.AsyncpqError) -> None:
-            operation.part_ended(part, error, number + 1)
-
-        opener = Opener(
-            runtime=state.runtime,
-            operation=operation,
-            rounds=operation.metrics.rounds,
-            tail_hint=state.url,
-            restarts=state.runtime.options.limits.max_restarts,
-            skip=skip if state.skips or state.skips_missing else None,
-            leaves_out=state.leaves_out,
-        )
-        async with aclosing(opener.files(enumerate(files), look)) as opened_files:
-            async for opened, (key, metadata) in opened_files:
-                await opened.close()
-                operation.part_ended(opened.operation, None, opened.number + 1)
-                if key in seen:
-                    continue
-                seen.add(key)
-                with errors.located(url=opened.version.url):
-                    struct = spark_schema(metadata, conf)
-                    merged = struct if merged is None else merged_schema([merged, struct], conf)
-        if merged is None:
-            raise errors.ObjectNotFoundError(
-                "the dataset has no file that can be read: all were skipped",
-                url=state.url,
-                hint='Pass on_bad_file="raise" to see the first error.',
-            )
+        async with aclosing(self.state.footers(files, self.operation)) as footers:
+            async for footer in footers:
+                key = footer.schema_bytes, footer.facts.key_values.get(ROW_METADATA_KEY)
+                if key not in seen:
+                    seen.add(key)
+                    with errors.located(url=footer.url):
+                        merged = merged_schema([merged, spark_schema(footer.facts, self._conf)], self._conf)
         return merged
 
     async def _type_partitions(self) -> None:
@@ -422,21 +376,21 @@ class _LakeOpener:
         if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
             texts = {name: pa.string() for name in self.partitions}
-            options = {**self._target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
+            options = {**self._target.options(conf), "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
             if is_indexed:
                 options["index"] = False
             dataset = await self._session.open_dataset(self._target.target, **options)
-            self.state = _as_spark(dataset, conf)
+            self.state = EngineDataset.of(dataset, skips_missing=conf.ignore_missing_files)
             self._choose(self._reads)
         if self.state.source.view is View.SNAPSHOT:
             hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
         schema = self.state.columns.schema
         texts_of: dict[str, set[str | None]] = {}
-        async for files in all_files(self.state, self.operation):
+        async for files in self.state.files(self.operation):
             names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
             if not hive:
                 names = [name for name in names if pa.types.is_string(schema.field(name).type)]
-            for name, values_of_set in texts_in_paths(files, names, hive=hive).items():
+            for name, values_of_set in texts_in_paths(files, names, conf, hive=hive).items():
                 texts_of.setdefault(name, set()).update(values_of_set)
         for name, all_texts in texts_of.items():
             at = schema.get_field_index(name)
@@ -456,15 +410,6 @@ class _LakeOpener:
             typed = SparkFiles(self.state.source, conf, PartitionTypes(tuple(self._dtypes.items()), hive))
             own = self.state.columns._replace(schema=schema, token=object())
             self.state = replace(self.state, source=typed, columns=own)
-
-
-def _as_spark(dataset: Dataset, conf: ReadConf) -> DatasetState:
-    """Return a copy of the dataset's state for Spark's rules: files may lack columns, store other types and, if a
-    setting says so, be missing. The plan is that of the listing, also of local files that are replaced meanwhile."""
-    source = state_of(dataset).source
-    if isinstance(source, ListedFiles):
-        source = replace(source, check=None)
-    return replace(state_of(dataset), source=source, unifier=None, skips_missing=conf.ignore_missing_files)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq import DataFile, Session
-from asyncpq.distributed import PlannedChunk, TaskScan, plan_chunk, run_on_worker
+from asyncpq.distributed import PlannedChunk, TaskScan, run_on_worker
 from asyncpq.spark.driver import CallerThread, described_jobs, raised_as_asyncpq
 from asyncpq.spark.reads.lake_scan import LakeScan
 
@@ -50,7 +50,7 @@ class PlanFiles:
 
     async def _plan(self, files: Sequence[DataFile], session: Session) -> PlannedChunk:
         task_bytes = self.lake.settings.split_bytes
-        return await plan_chunk(
+        return await PlannedChunk.of(
             self.lake, files, session, skips=self.skips, num_files=self.num_files, task_bytes=task_bytes
         )
 

@@ -13,7 +13,7 @@ import logging
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -21,12 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
 from asyncpq import Expression
+from asyncpq.engine.foreign_conditions import ForeignCondition, ForeignTest, since_epoch
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions import atoms, columns, parse_filters, resolve_times, tree
-from asyncpq.expressions.scalars import Day, Timestamp
 from asyncpq.spark.reads.column_conditions import read_column
 from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times
-from asyncpq.spark.reads.sql_conditions import Unknown, may_name, read_condition
+from asyncpq.spark.reads.sql_conditions import may_name, read_condition
 from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 _FIXED_ZONES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "Zulu"})
 _MANY: Final = 20  # more values become SQL text: one call of the JVM instead of one for each
 _EPOCH: Final = dt.datetime(1970, 1, 1)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _CYCLE_YEARS: Final = 400  # after which the Gregorian calendar repeats itself
 _CYCLE_US: Final = 146_097 * 86_400 * 1_000_000
 
@@ -59,16 +57,17 @@ class Condition:
         self._column = where if isinstance(where, Column) else None
         self._by_fields = by_fields or self._sql is not None or self._column is not None
         self._now = now or dt.datetime.now(dt.UTC)
-        self._terms: Expression
+        read = where
         if self._sql is not None:
-            self._terms = read_condition(self._sql)
-        else:
-            self._terms = parse_filters(where) if self._column is None else read_column(self._column)
+            read = read_condition(self._sql)
+        elif self._column is not None:
+            read = read_column(self._column)
+        self._condition = ForeignCondition(read)
 
     def __str__(self) -> str:
         if self._column is not None:
             return str(self._column)
-        return str(self._terms) if self._sql is None else self._sql
+        return str(self._condition) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Return the names of the top-level columns that the condition reads; the result may contain a few others."""
@@ -78,15 +77,14 @@ class Condition:
             text = str(self._column).lower()
             return [name for name in struct.names if "*" in text or "`" in name or name.lower() in text]
         lake = self._columns(struct, conf)
-        places = [lake.split(name)[0] for name in columns(self._terms)]
+        places = [lake.split(name)[0] for name in self._condition.columns]
         return [struct.fields[place].name for place in dict.fromkeys(places) if place is not None]
 
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Return the names in the condition that are not columns of ``struct``. SQL that is not parsed is ignored."""
         lake = self._columns(struct, conf)
-        understood = tree.And(tuple([atom for atom in atoms(self._terms) if not isinstance(atom, Unknown)]))
         calls = _WITHOUT_BRACKETS if self._sql is not None else ()
-        return [name for name in columns(understood) if name.lower() not in calls and not lake.knows(name)]
+        return [name for name in self._condition.columns if name.lower() not in calls and not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
         """Return the condition as a column for ``DataFrame.filter``. Raises ExpressionError if Spark has no equivalent
@@ -95,12 +93,20 @@ class Condition:
             return F.expr(self._sql)
         if self._column is not None:
             return self._column
-        return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
+        resolved = self._resolved(self._columns(struct, conf))
+        columns = _SparkColumns(LakeColumns(struct, None, conf), resolved)
+        column: Column = resolved.expressed(
+            columns.test,
+            constant=lambda value: F.lit(value).cast("boolean"),
+            junction=lambda word, parts: reduce(operator.and_ if word == "and" else operator.or_, parts),
+            negated=lambda part: ~part,
+        )
+        return column
 
     def times(self) -> set[dt.datetime]:
         """Return the wall-clock times, without a zone, in the condition, which may have to be compared with points
         in time."""
-        return wall_clock_times(self._terms)
+        return wall_clock_times(self._condition.expression)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
         """Return the predicate for pruning; None if the condition excludes no data, which is logged with the reason.
@@ -112,24 +118,25 @@ class Condition:
         if self._sql is not None:
             terms = read_condition(self._sql, conf, lake.dtype)
         else:
-            terms = self._resolved(lake) if self._column is None else read_column(self._column, conf)
+            terms = self._resolved(lake).expression if self._column is None else read_column(self._column, conf)
         pruned = pruning_terms(terms, lake, schema, instants)
-        if pruned is None and any(True for _ in atoms(terms)):
+        if pruned is None and (self._condition.tests or self._condition.reasons):
             logger.warning("the condition %s skips no data: %s", self, self.why_unused())
         return pruned
 
     def why_unused(self) -> str:
         """Return the reason why the condition skips no data. Only meaningful if :meth:`terms` returned None."""
-        reasons = dict.fromkeys(atom.reason for atom in atoms(self._terms) if isinstance(atom, Unknown))
-        return "; ".join(reasons) or "all rows may match, or Spark may compare the column as another type"
+        return (
+            "; ".join(self._condition.reasons) or "all rows may match, or Spark may compare the column as another type"
+        )
 
     def _columns(self, struct: StructType, conf: ReadConf, schema: pa.Schema | None = None) -> LakeColumns:
         return LakeColumns(struct, schema, conf, by_fields=self._by_fields)
 
-    def _resolved(self, lake: LakeColumns) -> Expression:
-        """Return the expression with relative times replaced by absolute ones."""
-        zoneless = [name for name in columns(self._terms) if isinstance(lake.dtype(name), TimestampNTZType)]
-        return resolve_times(self._terms, self._now, zoneless)
+    def _resolved(self, lake: LakeColumns) -> ForeignCondition:
+        """Return the condition with relative times replaced by absolute ones."""
+        zoneless = [name for name in self._condition.columns if isinstance(lake.dtype(name), TimestampNTZType)]
+        return self._condition.at(self._now, zoneless)
 
 
 def filter_column(where: object, frame: DataFrame) -> Column:
@@ -174,7 +181,7 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
 
 # -- Spark's columns ------------------------------------------------------------------------------
 
-_OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], Any]]] = {
+_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -185,61 +192,48 @@ _OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], Any]]] = {
 
 
 class _SparkColumns:
-    """Translates expressions to Spark columns."""
+    """Makes Spark columns of the comparisons of a condition."""
 
-    def __init__(self, lake: LakeColumns) -> None:
+    def __init__(self, lake: LakeColumns, condition: ForeignCondition) -> None:
         self._lake = lake
+        self._condition = condition
 
-    def column(self, expr: Expression) -> Column:
-        column: Column | None = None
-        if isinstance(expr, tree.Constant):
-            column = F.lit(expr.value).cast("boolean")
-        elif isinstance(expr, tree.Not):
-            column = ~self.column(expr.arg)
-        elif isinstance(expr, (tree.And, tree.Or)):
-            join = operator.and_ if isinstance(expr, tree.And) else operator.or_
-            column = reduce(join, map(self.column, expr.args)) if expr.args else F.lit(isinstance(expr, tree.And))
-        elif isinstance(expr, tree.ColumnComparison):
-            column = _OPERATORS[expr.op](F.col(self._text(expr.left)), F.col(self._text(expr.right)))
-        elif isinstance(expr, tree.Atom) and expr.column is not None:
-            column = self._atom(expr, expr.column, F.col(self._text(expr.column)))
-        if column is None:
-            verb = (
-                "has_tokens and has_phrase"
-                if isinstance(expr, (tree.HasTokens, tree.HasPhrase))
-                else type(expr).__name__
-            )
+    def test(self, test: ForeignTest) -> Column:
+        verb, columns = test.verb, [F.col(self._text(name)) for name in test.columns]
+        made: Any = None
+        if len(columns) == 2:
+            made = _OPERATORS[verb](*columns)
+        elif verb in _OPERATORS:
+            made = _OPERATORS[verb](columns[0], self._literal(test.values[0], test.columns[0]))
+        elif test.is_list:
+            made = self._member(test, columns[0])
+        elif verb in ("is null", "is null or nan"):
+            null = columns[0].isNull()
+            made = null if verb == "is null" else null | F.isnan(columns[0])
+        elif verb == "starts with":
+            made = columns[0].startswith(F.lit(test.values[0]))
+        elif verb == "contains":
+            made = columns[0].contains(F.lit(test.values[0]))
+        elif verb == "like" and isinstance(test.values[0], str):
+            made = columns[0].like(test.values[0])
+        elif verb == "has":
+            made = F.array_contains(columns[0], self._literal(test.values[0], test.columns[0]))
+        if made is None:
             raise ExpressionError(
-                f"Spark has no equivalent of {verb} in the condition {expr}",
+                f"Spark has no equivalent of {verb} in the condition {self._condition}",
                 hint="Use contains(), like() or starts_with(), or a condition in SQL.",
             )
-        return column
-
-    def _atom(self, atom: tree.Atom, name: str, column: Column) -> Column | None:
-        if isinstance(atom, tree.Comparison):
-            return _OPERATORS[atom.op](column, self._literal(atom.value, name))  # type: ignore[no-any-return]
-        if isinstance(atom, (tree.In, tree.KeyIn)):
-            return self._member(atom, name, column)
-        if isinstance(atom, tree.IsNull):
-            return column.isNull() | F.isnan(column) if atom.nan_is_null else column.isNull()
-        if isinstance(atom, tree.StartsWith):
-            return column.startswith(F.lit(atom.prefix))
-        if isinstance(atom, tree.Contains):
-            return column.contains(F.lit(atom.text))
-        if isinstance(atom, tree.Like) and isinstance(atom.pattern, str):
-            return column.like(atom.pattern)
-        if isinstance(atom, tree.Has):
-            return F.array_contains(column, self._literal(atom.value, name))
-        return None
+        return cast(Column, made)
 
     def _text(self, path: str) -> str:
         """Return the path quoted for SQL. An unknown path is quoted as one name, for which Spark raises the error."""
         place, parts = self._lake.split(path)
         return quoted(path) if place is None else ".".join(map(quoted, (self._lake.struct.names[place], *parts)))
 
-    def _member(self, expr: tree.In | tree.KeyIn, name: str, column: Column) -> Column:
-        values = [value for value in expr.values if value is not None]
-        if isinstance(expr, tree.KeyIn):
+    def _member(self, test: ForeignTest, column: Column) -> Column:
+        name = test.columns[0]
+        values = [value for value in test.values if value is not None]
+        if test.verb == "equals any":
             values = [value for value in values if value == value]
         if not values:
             member = F.lit(False)
@@ -247,29 +241,25 @@ class _SparkColumns:
             member = F.expr(f"{self._text(name)} IN ({', '.join(map(str, values))})")
         else:
             member = column.isin([self._literal(value, name) for value in values])
-        return member | column.isNull() if isinstance(expr, tree.In) and None in expr.values else member
+        return member | column.isNull() if test.verb == "in" and None in test.values else member
 
     def _literal(self, value: Any, path: str) -> Column:
         dtype = self._lake.dtype(path)
         dtype = getattr(dtype, "elementType", dtype)
-        if isinstance(value, Timestamp):
-            if value.nanoseconds % 1000:
+        time = since_epoch(value)
+        if time is not None and time.days is not None:
+            return F.expr(f"date_from_unix_date({time.days})")
+        if time is not None and time.nanoseconds is not None:
+            micros, nanos = divmod(time.nanoseconds, 1000)
+            if nanos:
                 raise ExpressionError(
                     f"the literal {value} has nanoseconds, but Spark's timestamps only have microseconds",
                     column=path,
                     hint="Round the literal to microseconds.",
                 )
-            micros = value.nanoseconds // 1000
             if not -(1 << 63) <= micros < 1 << 63:
                 raise ExpressionError("the literal lies outside of the years that Spark's timestamps have", column=path)
-            return self._moment(micros, dtype, zoned=value.timezone is not None)
-        if isinstance(value, dt.datetime):
-            epoch = _EPOCH if value.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
-            return self._moment((value - epoch) // _MICROSECOND, dtype, zoned=value.tzinfo is not None)
-        if isinstance(value, Day):
-            return F.expr(f"date_from_unix_date({value.days})")
-        if isinstance(value, dt.date):
-            return F.lit(value.isoformat()).cast("date")
+            return self._moment(micros, dtype, zoned=time.zoned)
         if hasattr(value, "hex") and hasattr(value, "fields"):  # a UUID
             return F.lit(value.bytes if isinstance(dtype, BinaryType) else str(value))
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:

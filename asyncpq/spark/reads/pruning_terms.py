@@ -11,21 +11,18 @@ prune, since files may use the old calendar; neither do casts, collations and fu
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
 from asyncpq import Expression
-from asyncpq.decoding.filter import compile_filter
-from asyncpq.errors import AsyncpqError
-from asyncpq.expressions import analysis, atoms, conjunction, disjunction, simplify, tree
-from asyncpq.expressions.scalars import Scalar
+from asyncpq.engine.foreign_conditions import ForeignColumn, ForeignCondition, ForeignTest
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
 
@@ -46,11 +43,6 @@ class LakeColumn(NamedTuple):
     name: str  # in asyncpq's predicates
     dtype: T.DataType  # Spark's type
     stored: pa.DataType  # asyncpq's type; for dictionaries the type of their values
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether the column has a float type, so that its values may include NaN."""
-        return isinstance(self.dtype, (T.FloatType, T.DoubleType))
 
 
 class LakeColumns:
@@ -161,173 +153,59 @@ def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
     """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match. Parts of
-    the condition that are :class:`Unknown`, or that have a wall-clock time missing in ``instants``, do not prune."""
-    terms = analysis.follow(
-        condition, analysis.Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction
-    )
-    if terms is None:
-        return None
-    terms = simplify(terms)
-    return None if terms == tree.Constant(True) else terms
+    the condition that are not translated, or that have a wall-clock time missing in ``instants``, do not prune."""
 
-
-class _Terms:
-    """Translates the comparisons of a condition, one by one, into predicates for pruning."""
-
-    def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
-        self._columns = columns
-        self._schema = schema
-        self._instants = instants
-
-    def of_atom(self, atom: Expression, truth: analysis.Truth) -> Expression | None:
-        """Return a predicate that is true for every row for which the comparison ``atom`` has the result ``truth``.
-        None if asyncpq cannot express a predicate that excludes rows."""
-        column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
-        if column is None or not isinstance(atom, tree.Atom) or isinstance(column.dtype, T.StructType):
+    def column_of(test: ForeignTest) -> ForeignColumn | None:
+        column = columns.find(test.columns[0])
+        if column is None or isinstance(column.dtype, T.StructType):
             return None
-        element, is_list = column, isinstance(column.dtype, T.ArrayType)
+        is_list, element = False, column
         if isinstance(column.dtype, T.ArrayType) and hasattr(column.stored, "value_type"):
-            element = LakeColumn(column.name, column.dtype.elementType, column.stored.value_type)
-        elif not is_list and not column.is_floating and any(value != value for value in atom.literals):
-            return None  # Spark casts the column
-        wanted = analysis.result_values(atom, truth, self._domain(element, atom))
-        if not wanted.of_elements:
-            term = _term(column, wanted)
-        elif (
-            is_list
-            and not element.is_floating
-            and _is_by_bytes(element.dtype)
-            and isinstance(wanted.values, analysis.Points)
-        ):
-            term = disjunction([tree.Has(column.name, key) for key in wanted.values.keys])
-        else:
-            return None
-        try:  # asyncpq would cast a value, or refuse it
-            return None if term is None or compile_filter(term, self._schema).engine_atoms else term
-        except AsyncpqError:
-            return None
+            is_list, element = True, LakeColumn(column.name, column.dtype.elementType, column.stored.value_type)
+        is_float = isinstance(element.dtype, (T.FloatType, T.DoubleType))
+        compares = _is_compared(element.dtype, test) and not (is_list and (is_float or not _is_by_bytes(element.dtype)))
+        literal = partial(_literal, element, columns.conf, instants) if compares else _not_compared
+        return ForeignColumn(column.name, element.stored, literal, is_float and not is_list, is_list)
 
-    def _domain(self, column: LakeColumn, atom: tree.Atom) -> analysis.ValueDomain:
-        """Return the rules by which Spark compares the column with the literals of ``atom``, after casting all to
-        one type."""
-        dtype, values = column.dtype, [value for value in atom.literals if value is not None]
-        if len(values) > 1 or isinstance(atom, (tree.In, tree.KeyIn)):
-            is_time = isinstance(dtype, (T.DateType, T.TimestampType, T.TimestampNTZType))
-            if is_time and str in map(type, values):
-                return _NOT_COMPARED  # a setting makes Spark compare them as strings
-            if isinstance(dtype, T.DecimalType) and not _comparable(dtype, values):
-                return _NOT_COMPARED
-
-        def to_key(value: Scalar) -> analysis.Comparable | analysis.Incomparable:
-            literal = self._literal(column, value)
-            return _FOREIGN if literal is None else analysis.Comparable(literal)
-
-        return analysis.ValueDomain(to_key, spark=True)
-
-    def _literal(self, column: LakeColumn, value: Any) -> Any:
-        """Return the literal as a value of the column's type; None if Spark may compare it as another type."""
-        dtype, stored, conf = column.dtype, column.stored, self._columns.conf
-        if isinstance(value, bool):
-            return value if isinstance(dtype, T.BooleanType) and pa.types.is_boolean(stored) else None
-        if column.is_floating:
-            return _float(stored, value)
-        if isinstance(dtype, T.IntegralType):
-            return _whole(value) if _is_covered(stored, dtype) else None
-        if isinstance(dtype, T.DecimalType):
-            return _decimal(dtype, stored, value)
-        if isinstance(dtype, (T.StringType, T.BinaryType)):
-            return _text_value(column, value)
-        if isinstance(value, str) and conf.datetime_to_string:
-            return None  # Spark may compare dates and times as strings
-        if isinstance(dtype, T.DateType):
-            return _date(value) if pa.types.is_date32(stored) else None
-        if isinstance(dtype, (T.TimestampType, T.TimestampNTZType)) and isinstance(stored, pa.TimestampType):
-            is_shifted = conf.int96_timestamp_conversion and isinstance(dtype, T.TimestampType)  # files may store INT96
-            return None if is_shifted else _time(dtype, stored, value, self._instants)
-        return None
+    return ForeignCondition(condition).pruning(schema, column_of)
 
 
-_FOREIGN: Final = analysis.Incomparable("Spark may cast the column")
-_NOT_COMPARED: Final = analysis.ValueDomain(lambda _: _FOREIGN, spark=True)
+def _not_compared(_: Any) -> None:
+    return None
 
 
-# -- from values to predicates --------------------------------------------------------------------
+def _is_compared(dtype: T.DataType, test: ForeignTest) -> bool:
+    """Return whether Spark compares the column with several values after casting all to the column's type."""
+    values = [value for value in test.values if value is not None]
+    if len(values) <= 1 and not test.is_list:
+        return True
+    is_time = isinstance(dtype, (T.DateType, T.TimestampType, T.TimestampNTZType))
+    if is_time and str in map(type, values):
+        return False  # a setting makes Spark compare them as strings
+    return not isinstance(dtype, T.DecimalType) or _comparable(dtype, values)
 
 
-def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | None:
-    """Return a predicate that is true for all values in the set ``wanted``; None if the set has all values."""
-    name = column.name
-    nan = column.is_floating and (wanted.nan or not wanted.exact)  # to Spark's LIKE, NaN is the text "NaN"
-    if not wanted.comparable or (wanted.values == analysis.EVERYTHING and wanted.null):
-        return None
-    texts = [tree.Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
-    if wanted.values == analysis.EVERYTHING:
-        if texts:
-            return conjunction(texts)
-        valid = tree.Not(tree.IsNull(name))
-        return valid if nan or not column.is_floating else tree.And((valid, tree.Comparison(name, "<=", math.inf)))
-    terms: list[Expression | None] = []
-    if isinstance(wanted.values, analysis.Points):
-        terms += _points(column, wanted.values, nan)
-        nan = nan and not wanted.values.inverted
-    else:
-        parts = [fitted for part in wanted.values if (fitted := _fitting(column, part)) is not None]
-        if nan and parts and parts[-1].high is None and parts[-1].low is not None:
-            last = parts.pop()  # NaN is greater than all numbers
-            terms.append(tree.Not(tree.Comparison(name, "<=" if last.low_open else "<", last.low)))
-            nan = False
-        terms += [_interval(name, part) for part in parts]
-    if nan:
-        terms.append(tree.is_nan(name))
-    if wanted.null:
-        terms.append(tree.IsNull(name))
-    return conjunction([disjunction(terms), *(texts if len(texts) > 1 else ())])
-
-
-def _points(column: LakeColumn, points: analysis.Points, nan: bool) -> list[Expression | None]:
-    name, keys, ends = column.name, points.keys, _ends(column.stored)
-    if ends is not None:
-        keys = [key for key in keys if ends[0] <= key <= ends[1]]
-    if not keys:
-        return [tree.Not(tree.IsNull(name))] if points.inverted else []
-    if column.is_floating and any(_nearest(column.stored, key) != key for key in keys):
-        return [None]
-    if len(keys) > 1:
-        term: Expression = tree.KeyIn(name, tuple(keys))
-        term = tree.Not(term) if points.inverted else term
-    else:
-        term = tree.Comparison(name, "!=" if points.inverted else "==", keys[0])
-    if points.inverted and column.is_floating and not nan:
-        return [tree.And((term, tree.Comparison(name, "<=", math.inf)))]
-    return [term]
-
-
-def _interval(name: str, part: analysis.Interval) -> Expression | None:
-    if part.prefix is not None:
-        return tree.StartsWith(name, part.prefix)
-    above = None if part.low is None else tree.Comparison(name, ">" if part.low_open else ">=", part.low)
-    below = None if part.high is None else tree.Comparison(name, "<" if part.high_open else "<=", part.high)
-    return tree.Not(tree.IsNull(name)) if above is None and below is None else conjunction([above, below])
-
-
-def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval | None:
-    """Return the interval with the same values of the column, but with ends that are values of its type; None if the
-    column can have no such value."""
-    low, high, low_open, high_open = part
-    if (ends := _ends(column.stored)) is not None:
-        least, greatest = ends
-        if (low is not None and low > greatest) or (high is not None and high < least):
-            return None
-        low = None if low is not None and low < least else low
-        high = None if high is not None and high > greatest else high
-        return analysis.Interval(low, high, low is not None and low_open, high is not None and high_open)
-    if not column.is_floating:
-        return part
-    if low is not None and (near := _nearest(column.stored, low)) != low:
-        low, low_open = near, near < low
-    if high is not None and (near := _nearest(column.stored, high)) != high:
-        high, high_open = near, near > high
-    return analysis.Interval(low, high, low_open, high_open)
+def _literal(column: LakeColumn, conf: ReadConf, instants: Instants, value: Any) -> Any:
+    """Return a literal as a value of the column's type; None if Spark may compare it as another type."""
+    dtype, stored = column.dtype, column.stored
+    if isinstance(value, bool):
+        return value if isinstance(dtype, T.BooleanType) and pa.types.is_boolean(stored) else None
+    if isinstance(dtype, (T.FloatType, T.DoubleType)):
+        return _float(stored, value)
+    if isinstance(dtype, T.IntegralType):
+        return _whole(value) if _is_covered(stored, dtype) else None
+    if isinstance(dtype, T.DecimalType):
+        return _decimal(dtype, stored, value)
+    if isinstance(dtype, (T.StringType, T.BinaryType)):
+        return _text_value(column, value)
+    if isinstance(value, str) and conf.datetime_to_string:
+        return None  # Spark may compare dates and times as strings
+    if isinstance(dtype, T.DateType):
+        return _date(value) if pa.types.is_date32(stored) else None
+    if isinstance(dtype, (T.TimestampType, T.TimestampNTZType)) and isinstance(stored, pa.TimestampType):
+        is_shifted = conf.int96_timestamp_conversion and isinstance(dtype, T.TimestampType)  # files may store INT96
+        return None if is_shifted else _time(dtype, stored, value, instants)
+    return None
 
 
 # -- literals -------------------------------------------------------------------------------------
@@ -352,29 +230,11 @@ def _float(stored: pa.DataType, value: Any) -> float | None:
         return None
     try:
         number = float(value)
-        near = _nearest(stored, number)
+        near = number if stored == pa.float64() else struct.unpack("<f", struct.pack("<f", number))[0]
     except (OverflowError, ValueError):
         return None
     # the rounding of Spark's cast is not documented
     return None if isinstance(value, int) and near != value else number
-
-
-def _ends(stored: pa.DataType) -> tuple[int | Decimal, int | Decimal] | None:
-    """Return the least and the greatest value of an integer or decimal type; None for other types."""
-    if pa.types.is_decimal(stored):
-        greatest = Decimal((0, (9,) * stored.precision, -stored.scale))
-        return -greatest, greatest
-    if not pa.types.is_integer(stored):
-        return None
-    if pa.types.is_unsigned_integer(stored):
-        return 0, (1 << stored.bit_width) - 1
-    half = 1 << stored.bit_width - 1
-    return -half, half - 1
-
-
-def _nearest(stored: pa.DataType, number: float) -> float:
-    """Return the value of the column's float type that is nearest to ``number``."""
-    return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 def _comparable(dtype: T.DecimalType, values: Sequence[Any]) -> bool:
@@ -458,10 +318,10 @@ def _moment(value: Any) -> dt.datetime | None:
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:
     """Return the literals of a condition that may be wall-clock times in the session's time zone."""
     times: set[dt.datetime] = set()
-    for atom in atoms(condition):
-        if not isinstance(atom, tree.Atom) or isinstance(atom, (tree.StartsWith, tree.Contains, tree.Like)):  # type: ignore[redundant-expr]
-            continue  # string atoms, and unknown nodes
-        for moment in map(_moment, atom.literals):
+    for test in ForeignCondition(condition).tests:
+        if test.verb in ("starts with", "contains", "like"):
+            continue
+        for moment in map(_moment, test.values):
             if moment is not None and moment.tzinfo in (None, SESSION_ZONE):
                 times.add(moment.replace(tzinfo=None))
     return times

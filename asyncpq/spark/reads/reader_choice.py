@@ -12,17 +12,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.objects.prices import Prices
 from asyncpq.spark.reads.driver_rows import DRIVER_START_S, driver_may_read
 from asyncpq.spark.reads.lake_scan import LakePlan, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
-from asyncpq.storage.urls import split_url
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -157,48 +156,59 @@ def choose_reader(
 
 def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) -> ReaderCosts:
     share = len(read.scan.columns) / max(1, len(opened.names))
-    return reader_costs(
+    size = ScanSize(
         num_files=read.num_files,
+        whole_bytes=int(share * read.whole_bytes),
         num_splits=len(read),
         num_bytes=read.num_bytes,
         num_rows=read.num_rows or (int(read.whole_bytes / opened.row_bytes) if opened.row_bytes else 0),
-        whole_bytes=int(share * read.whole_bytes),
-        parallelism=parallelism,
-        prices=read.prices,
-        row_s=row_s,
-        is_local=split_url(opened.state.url)[0] == "file",
     )
+    store = None if url_facts(opened.state.url).protocol == "file" else read.prices
+    return reader_costs(size, parallelism=parallelism, store=store, row_s=row_s)
 
 
-def reader_costs(
-    *,
-    num_files: int,
-    num_splits: int,
-    num_bytes: int,
-    num_rows: int,
-    whole_bytes: int,
-    parallelism: int,
-    prices: Prices,
-    is_local: bool,
-    row_s: float,
-) -> ReaderCosts:
+@dataclass(frozen=True, kw_only=True)
+class ScanSize:
+    """What both readers read.
+
+    Attributes:
+        num_files, whole_bytes: files that have planned rows, and their bytes in the planned columns.
+        num_splits, num_bytes, num_rows: tasks, bytes and rows of asyncpq's plan.
+    """
+
+    num_files: int
+    whole_bytes: int
+    num_splits: int = 1
+    num_bytes: int = 0
+    num_rows: int = 0
+
+
+class StoreSpeed(Protocol):
+    """What a store was measured at."""
+
+    @property
+    def latency_s(self) -> float: ...
+
+    @property
+    def bandwidth_bytes_s(self) -> float: ...
+
+
+def reader_costs(size: ScanSize, *, parallelism: int, store: StoreSpeed | None, row_s: float = ROW_S) -> ReaderCosts:
     """Estimate the seconds of both readers.
 
     Args:
-        num_files, whole_bytes: files that have planned rows, and their bytes in the planned columns.
-        num_splits, num_bytes, num_rows: tasks, bytes and rows of asyncpq's plan.
         parallelism: tasks that run at once.
-        prices: of the store.
-        is_local: files are read without requests.
+        store: None if files are read without requests.
         row_s: seconds of a row that passes from Python to Spark.
     """
-    latency_s = 0.0 if is_local else prices.latency_s
-    transfer_bytes_s = float("inf") if is_local else prices.bandwidth_bytes_s
-    python = num_files * (_FILE_S + _ROUNDS * latency_s) + num_rows * row_s + num_bytes / _PYTHON_BYTES_S
-    tasks = (num_splits * _PYTHON_TASK_S + python) / parallelism
-    spark = num_files * (_FILE_S + _SPARK_ROUNDS * latency_s) + whole_bytes / _SPARK_BYTES_S
+    latency_s = 0.0 if store is None else store.latency_s
+    transfer_bytes_s = float("inf") if store is None else store.bandwidth_bytes_s
+    python = size.num_files * (_FILE_S + _ROUNDS * latency_s) + size.num_rows * row_s + size.num_bytes / _PYTHON_BYTES_S
+    tasks = (size.num_splits * _PYTHON_TASK_S + python) / parallelism
+    spark = size.num_files * (_FILE_S + _SPARK_ROUNDS * latency_s) + size.whole_bytes / _SPARK_BYTES_S
+    listing_s = _LISTING_ROUNDS * latency_s
     return ReaderCosts(
-        asyncpq_s=_PYTHON_START_S + max(tasks, num_bytes / transfer_bytes_s),
-        spark_s=_SPARK_START_S + _LISTING_ROUNDS * latency_s + max(spark / parallelism, whole_bytes / transfer_bytes_s),
-        driver_s=DRIVER_START_S + max(python, num_bytes / transfer_bytes_s),
+        asyncpq_s=_PYTHON_START_S + max(tasks, size.num_bytes / transfer_bytes_s),
+        spark_s=_SPARK_START_S + listing_s + max(spark / parallelism, size.whole_bytes / transfer_bytes_s),
+        driver_s=DRIVER_START_S + max(python, size.num_bytes / transfer_bytes_s),
     )

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, get_args
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
@@ -22,6 +22,7 @@ from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.options import MIB, one_of
 from asyncpq.spark.driver import CallerThread, context_of
+from asyncpq.spark.keywords import ScanKeywords, split_settings
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
@@ -62,15 +63,8 @@ def scan(
     index: Any = None,
     *,
     view: Literal["snapshot", "listed", "table"] | None = None,
-    format: Literal["parquet", "delta", "iceberg"] | None = None,
-    version: Any = None,
-    schema: StructType | str | None = None,
-    schema_policy: Literal["strict", "permissive"] = "strict",
-    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-    partition_types: Any = None,
-    on_bad_file: Literal["raise", "skip"] = "raise",
     reader: ReaderName = "auto",
-    **settings: Any,
+    **options: Unpack[ScanKeywords],
 ) -> DataFrame:
     """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
 
@@ -81,35 +75,25 @@ def scan(
         where: an asyncpq expression, a filter list as pyarrow's ``filters=``, a condition in Spark's SQL, or a PySpark
             column. Spark applies the condition with its own semantics; asyncpq skips data that cannot match.
         columns: names, or dotted paths of struct fields, also as a text with commas; None for all.
-        index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
-            :meth:`asyncpq.Session.open_dataset`.
-        schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
+        index, view: as in :meth:`asyncpq.Session.open_dataset`.
         reader: "auto": the reader that probably takes less time; few rows are read by the driver, at this call.
             "asyncpq": tasks of asyncpq read the planned rows, of the planned versions. "spark": Spark's own reader
             reads the planned files whole, and only the columns that the query uses; it does not notice files that are
             replaced after the call.
-        settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
+        options: ``schema``: columns as ``spark.read.schema()`` takes them; without it, they are inferred from the first
+            file, as Spark does. ``format``, ``version``, ``schema_policy``, ``partitioning``, ``partition_types`` and
+            ``on_bad_file``: as in :meth:`asyncpq.Session.open_dataset`. Attributes of
+            :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
+        InvalidOptionError: there is no such option.
         AsyncpqError: the lake cannot be opened or planned.
         ColumnNotFoundError: a column does not exist.
         ExpressionError: Spark has no equivalent of the condition.
         AnalysisException: the predicate names an unknown column, or does not fit a column's type.
         UnsupportedFeatureError: Spark's own reader cannot read these files, or not with the same rows.
     """
-    target = LakeTarget(
-        target=url,
-        index=index,
-        view=view,
-        format=format,
-        version=version,
-        schema=_struct(schema),
-        schema_policy=schema_policy,
-        partitioning=partitioning,
-        partition_types=partition_types,
-        on_bad_file=on_bad_file,
-    )
-    return plan_scan(spark, target, where, columns, settings, reader).frame(spark)
+    return explain_scan(spark, url, where, columns, index, view=view, reader=reader, **options).frame(spark)
 
 
 def explain_scan(
@@ -118,18 +102,20 @@ def explain_scan(
     where: object = None,
     columns: Sequence[str] | str | None = None,
     index: Any = None,
-    **options: Any,
+    *,
+    view: Literal["snapshot", "listed", "table"] | None = None,
+    reader: ReaderName = "auto",
+    **options: Unpack[ScanKeywords],
 ) -> SparkScanPlan:
     """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
-    ``options`` are the other keyword arguments of :func:`scan`. No rows are read. Spark may run one small query
-    to resolve time zones, and lists the files if its own reader is chosen.
+    No rows are read, unless the driver reads them in :meth:`SparkScanPlan.frame`. Spark may run one small query to
+    resolve time zones, and lists the files if its own reader is chosen.
     """
-    reader: ReaderName = options.pop("reader", "auto")
-    names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
-    given = {name: options.pop(name) for name in names}
-    target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
-    return plan_scan(spark, target, where, columns, options, reader)
+    of_lake, settings = split_settings(options, ScanKeywords)
+    schema = _struct(of_lake.pop("schema", None))
+    target = LakeTarget(target=url, index=index, view=view, schema=schema, **of_lake)
+    return plan_scan(spark, target, where, columns, settings, reader)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ pyarrow's writer does not count the nulls of null structs, and Spark would skip 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,19 +27,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from asyncpq import Session, Validator
-from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN
-from asyncpq.distributed import MOST_VERSIONS, run_on_worker
-from asyncpq.errors import ObjectChangedError
-from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import runtime_of
+from asyncpq.distributed import run_on_worker
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import context_of
 from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.storage.base import RequestContext, listing_check
-from asyncpq.storage.threads import results_of
-from asyncpq.storage.urls import local_path, split_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -97,7 +89,7 @@ def spark_frame(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked:
     """
     struct = spark_struct(plan.scan.spark_schema)
     root = _check(spark, opened, plan, asked=asked)
-    check = partial(_check_versions, root=root, versions=plan.versions)
+    check = partial(plan.check_versions, folder=root)
     pushed = _always_pushed(opened, plan)
     with ThreadPoolExecutor(1, "asyncpq-versions") as thread:
         for place in _places(root, plan):
@@ -123,14 +115,14 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     if opened.differs:
         raise NotForSpark(opened.differs)
     urls = list(plan.versions)
-    if plan.num_files > MOST_VERSIONS:
-        raise NotForSpark(f"Spark's listing of more than {MOST_VERSIONS} files is not compared with the plan")
+    if plan.num_files > len(urls):
+        raise NotForSpark(f"Spark's listing of {plan.num_files} files is not compared with the plan: they are too many")
     if any(validator is None for validator in plan.versions.values()):
         raise NotForSpark("the store does not identify versions of files")
-    protocols = {split_url(url)[0] for url in urls}
+    protocols = {url_facts(url).protocol for url in urls}
     if len(protocols) > 1 or not protocols <= _HADOOP.keys():
         raise NotForSpark(f"Spark does not read {', '.join(sorted(protocols))} urls as asyncpq does")
-    if any(_is_hidden(url.rpartition("/")[2]) for url in urls):
+    if any(url_facts(url).hidden for url in urls):
         raise NotForSpark("Spark does not read files whose names begin with _ or ., or end in _$folder$")
     scheme = _HADOOP[protocols.pop()]
     if scheme != "file" and not asked and not _is_configured(spark, scheme):
@@ -149,14 +141,10 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
 
 def may_reach(spark: SparkSession, opened: OpenLake, *, asked: bool) -> bool:
     """Return whether Spark's own reader may read the lake, as far as its url and columns tell."""
-    scheme = _HADOOP.get(split_url(opened.state.url)[0])
+    scheme = _HADOOP.get(url_facts(opened.state.url).protocol)
     return not opened.differs and (
         scheme == "file" or (scheme is not None and (asked or _is_configured(spark, scheme)))
     )
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(HIDDEN) or name.endswith((COPYING, FOLDER_MARKER))
 
 
 def _is_configured(spark: SparkSession, scheme: str) -> bool:
@@ -247,8 +235,8 @@ def _folder(url: str) -> str:
 
 def _hadoop_path(url: str) -> str:
     """Return the url or path as Hadoop takes it, which does not decode ``%xx`` either."""
-    protocol, rest = split_url(url)
-    return f"file://{local_path(url)}" if protocol == "file" else f"{_HADOOP[protocol]}://{rest}"
+    facts = url_facts(url)
+    return f"{_HADOOP[facts.protocol]}://{facts.key}"
 
 
 def _is_planned(paths: Sequence[str], urls: Collection[str]) -> bool:
@@ -338,25 +326,3 @@ def _held(column: Column, dtype: T.DataType) -> Column:
         if _loses_rows(field.dataType, is_field=True):
             held = held.withField(quoted(field.name), _held(column.getField(field.name), field.dataType))
     return held
-
-
-# -- versions -------------------------------------------------------------------------------------
-
-
-async def _check_versions(session: Session, root: str, versions: Mapping[str, Validator | None]) -> None:
-    """Look at the files again. Raises ObjectChangedError if one does not have its planned version."""
-    store, _ = await runtime_of(session).store(root)
-    any_changed = listing_check(store)
-    if any_changed is not None and not await runtime_of(session).in_thread(partial(any_changed, versions.items())):
-        return
-    context = RequestContext(ReadMetrics(), purpose="list")
-    urls = versions if len(versions) <= _MOST_PATHS else [root]
-    loop = asyncio.get_running_loop()
-    lists = await results_of([loop.create_task(store.list_objects(url, context=context)) for url in urls])
-    listed = {item.url: item.validator for item in itertools.chain.from_iterable(lists)}
-    for url, planned in versions.items():
-        found = listed.get(url)
-        if planned is None or found is None or not found.same_version(planned):
-            raise ObjectChangedError(
-                "the file was replaced or deleted while the scan was planned", url=url, hint="Plan again."
-            )

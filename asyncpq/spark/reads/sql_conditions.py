@@ -1,8 +1,7 @@
 """Conditions in Spark's SQL as predicates, for pruning.
 
-sqlglot parses the text. A part that Spark and sqlglot may read differently, or that asyncpq cannot express as a
-predicate, becomes :class:`Unknown`: it excludes no data, and the other parts still do. Spark itself filters the rows by
-the text.
+sqlglot parses the text, and :mod:`asyncpq.spark.reads.condition_calls` makes the predicate. A part that Spark and
+sqlglot may read differently excludes no data, and the other parts still do.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
 from asyncpq import Expression
-from asyncpq.errors import ExpressionError, UsageError, install_hint
-from asyncpq.expressions import tree
-from asyncpq.expressions.sql import COMPARISONS
-from asyncpq.expressions.sql_operands import kind_of, name_parts
+from asyncpq.engine.foreign_conditions import Untranslated
+from asyncpq.errors import UsageError, install_hint
+from asyncpq.spark.reads.condition_calls import Call, Name, Node, Value, predicate
 from asyncpq.spark.reads.pruning_terms import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -53,23 +51,8 @@ _WIDER: Final[tuple[Mapping[str, type[T.DataType]], ...]] = (
 _SAME: Final[dict[str, type[T.DataType]]] = {"DATE": T.DateType, "BOOLEAN": T.BooleanType, "BINARY": T.BinaryType}
 
 
-class Unknown(Expression):
-    """A part of a condition that asyncpq cannot translate, so that it excludes no data; ``reason`` says why."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason: str = reason
-
-    def _key(self) -> tuple[object, ...]:
-        return (self.reason,)
-
-    def __str__(self) -> str:
-        return "?"
-
-
 def read_condition(text: str, conf: ReadConf | None = None, type_of: TypeOf = lambda path: None) -> Expression:
-    """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate.
+    """Parse a condition in SQL. :class:`Untranslated` replaces the parts that asyncpq cannot translate.
 
     A cast of a column is left out if it keeps all values; ``type_of`` returns the column's type. Raises UsageError if
     sqlglot is not installed.
@@ -84,11 +67,13 @@ def read_condition(text: str, conf: ReadConf | None = None, type_of: TypeOf = la
         ) from error
     try:
         plain = "".join(_plain(text, conf or ReadConf()))
-        return _condition(sqlglot.parse_one(plain, dialect="spark").transform(lambda node: _uncast(node, type_of)))
+        return predicate(
+            _of_sql(sqlglot.parse_one(plain, dialect="spark").transform(lambda node: _uncast(node, type_of)))
+        )
     except _DoubtfulError as error:
-        return Unknown(f"the text has {error}, which asyncpq does not interpret")
+        return Untranslated(f"the text has {error}, which asyncpq does not interpret")
     except (SqlglotError, RecursionError, ValueError):  # Spark reports the error, if there is one
-        return Unknown(f"asyncpq cannot parse {_cut(text)!r}")
+        return Untranslated(f"asyncpq cannot parse {_cut(text)!r}")
 
 
 def may_name(text: str, column: str) -> bool:
@@ -137,9 +122,11 @@ def _string(token: str, conf: ReadConf) -> str:
 
 def _uncast(node: Any, type_of: TypeOf) -> Any:
     """Return the inner column if ``node`` casts it to a type that holds the same values; else ``node`` itself."""
-    if kind_of(node) not in ("Cast", "TryCast") or (name := _name(node.this)) is None:
+    if type(node).__name__ not in ("Cast", "TryCast") or (parts := _parts(node.this)) is None:
         return node
-    target, dtype = node.to.this.name, type(type_of(name))
+    if any("." in part for part in parts):
+        return node
+    target, dtype = node.to.this.name, type(type_of(".".join(parts)))
     keeps = dtype is _SAME.get(target)
     for types in _WIDER:
         kinds = list(types.values())
@@ -147,90 +134,74 @@ def _uncast(node: Any, type_of: TypeOf) -> Any:
     return node.this if keeps and not node.to.expressions else node
 
 
-def _condition(node: Any) -> Expression:
-    make = _CONDITIONS.get(kind_of(node))
-    condition = None if make is None else make(node)
-    return Unknown(f"asyncpq does not translate {_cut(node.sql(dialect='spark'))}") if condition is None else condition
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _comparison(node: Any) -> Expression | None:
-    op, turned = COMPARISONS[kind_of(node)]
-    for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
-        name, value = _name(left), _literal(right)
-        if name is not None and value is not None:
-            return tree.Comparison(name, asked, value)
-    return None
+def _of_sql(node: Any) -> Node:
+    """Return a node of sqlglot as a call; None if it is neither a call nor a name or literal."""
+    kind, args = type(node).__name__, {name for name, value in node.args.items() if value}
+    if kind == "Paren":
+        return _of_sql(node.this)
+    parts = _parts(node)
+    if parts is not None:
+        return Name(parts)
+    value = _literal(node)
+    if value is not None or kind == "Null":
+        return Value(value)
+
+    def call(function: str, *arguments: Any) -> Call:
+        made = [item if isinstance(item, Call) else _of_sql(item) for item in arguments]
+        return Call(function, made, lambda: _cut(node.sql(dialect="spark")))
+
+    if kind == "Between" and args == {"this", "low", "high"}:
+        return call("and", call(">=", node.this, node.args["low"]), call("<=", node.this, node.args["high"]))
+    if kind == "In" and args == {"this", "expressions"}:  # neither a subquery nor a field
+        return call("in", node.this, *node.expressions)
+    if kind == "Not" and args == {"this"}:
+        return call("not", node.this)
+    if args == {"this", "expression"}:
+        if kind == "Is" and type(node.expression).__name__ == "Null":
+            return call("isnull", node.this)
+        if kind in _FUNCTIONS:
+            return call(_FUNCTIONS[kind], node.this, node.expression)
+    return call("")
 
 
-def _null_safe(node: Any) -> Expression | None:
-    name, value = _name(node.this), _literal(node.expression)
-    if name is None or value is None:
-        return _is(node)
-    return tree.And((tree.Comparison(name, "==", value), tree.Not(tree.IsNull(name))))
-
-
-def _in(node: Any) -> Expression | None:
-    if any(value for key, value in node.args.items() if key not in ("this", "expressions")):
-        return None  # a subquery, or a field
-    name, values = _name(node.this), [_literal(item) for item in node.expressions]
-    if name is None or not values or any(value is None for value in values):
-        return None
-    return tree.In(name, tuple(values))
-
-
-def _between(node: Any) -> Expression | None:
-    name, low, high = _name(node.this), _literal(node.args["low"]), _literal(node.args["high"])
-    if name is None or low is None or high is None or node.args.get("symmetric"):
-        return None
-    return tree.And((tree.Comparison(name, ">=", low), tree.Comparison(name, "<=", high)))
-
-
-def _is(node: Any) -> Expression | None:
-    name = _name(node.this)
-    return tree.IsNull(name) if name is not None and kind_of(node.expression) == "Null" else None
-
-
-def _like(node: Any) -> Expression | None:
-    name, pattern = _name(node.this), _literal(node.expression)
-    others = [key for key, value in node.args.items() if value and key not in ("this", "expression")]
-    if name is None or not isinstance(pattern, str) or others:
-        return None
-    try:
-        return tree.Like(name, pattern)
-    except ExpressionError:  # too many wildcards
-        return None
-
-
-_CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
-    "And": lambda node: tree.And((_condition(node.this), _condition(node.expression))),
-    "Or": lambda node: tree.Or((_condition(node.this), _condition(node.expression))),
-    "Not": lambda node: tree.Not(_condition(node.this)),
-    "Paren": lambda node: _condition(node.this),
-    **dict.fromkeys(COMPARISONS, _comparison),
-    "NullSafeEQ": _null_safe,
-    "In": _in,
-    "Between": _between,
-    "Is": _is,
-    "Like": _like,
-    "Boolean": lambda node: tree.Constant(bool(node.this)),
-    "Null": lambda node: tree.Constant(None),
-    "Column": lambda node: None if (name := _name(node)) is None else tree.Comparison(name, "==", True),
+#: Functions and operators by sqlglot's names.
+_FUNCTIONS: Final = {
+    "And": "and",
+    "Or": "or",
+    "EQ": "=",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "<=>",
+    "Like": "like",
 }
 
 
-def _name(node: Any) -> str | None:
-    """Return the dotted path of a column or field; None for other nodes, and for names that contain a dot."""
-    parts = name_parts(node)
-    return None if parts is None or any("." in part for part in parts) else ".".join(parts)
+def _parts(node: Any) -> list[str] | None:
+    """Return a column's name and the names of the struct fields below it; None if ``node`` is not a column."""
+    kind = type(node).__name__
+    if kind == "Paren":
+        return _parts(node.this)
+    if kind == "Dot":
+        outer, inner = _parts(node.this), [node.expression]
+    elif kind == "Column" and not node.args.get("join_mark"):
+        outer, inner = [], list(node.parts)
+    else:
+        return None
+    if outer is None or any(type(part).__name__ != "Identifier" or not (part.name or part.quoted) for part in inner):
+        return None
+    return [*outer, *[part.name for part in inner]]
 
 
 def _literal(node: Any) -> Any:
     """Return a literal's value in the type that Spark infers for it; None for other nodes and for null."""
-    dtype = kind_of(node)
+    dtype = type(node).__name__
     if dtype == "Paren":
         return _literal(node.this)
     if dtype == "Neg":
@@ -243,7 +214,7 @@ def _literal(node: Any) -> Any:
         return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
     if dtype == "Literal":
         return node.this if node.is_string else _number(node.this)
-    if dtype in ("Cast", "TryCast") and kind_of(node.this) == "Literal":
+    if dtype in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
         return _cast(node.to.this.name, node.this.this, is_string=node.this.is_string)
     return None
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StructField, StructType, TimestampType
 
-from asyncpq.decoding.arrow import children_of, is_list, with_children
-from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.engine.nested_arrays import with_inner_types
+from asyncpq.spark.types.conversion import LISTS, arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import as_stored, has_variant, spark_type
 
@@ -58,15 +58,12 @@ def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> p
                 for field, at in zip(asked.fields, places, strict=True)
             ]
         )
-    dtypes: list[DataType] = []
-    if isinstance(asked, ArrayType) and is_list(known):
-        dtypes = [asked.elementType]
-    elif isinstance(asked, MapType) and isinstance(known, pa.MapType):
-        dtypes = [asked.keyType, asked.valueType]
-    if not dtypes:
-        return leaf(known, asked)
-    parts = zip(children_of(known), dtypes, strict=True)
-    return with_children(known, [part.with_type(_type(part.type, dtype, conf, leaf)) for part, dtype in parts])
+    if isinstance(asked, ArrayType) and isinstance(known, LISTS):
+        return with_inner_types(known, [_type(known.value_type, asked.elementType, conf, leaf)])
+    if isinstance(asked, MapType) and isinstance(known, pa.MapType):
+        key = _type(known.key_type, asked.keyType, conf, leaf)
+        return with_inner_types(known, [key, _type(known.item_type, asked.valueType, conf, leaf)])
+    return leaf(known, asked)
 
 
 def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:

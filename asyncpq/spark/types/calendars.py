@@ -1,27 +1,27 @@
 """The calendars of dates and timestamps in a file as Spark determines them: by the file's footer, else by Spark's
-settings. ``decoding/calendars.py`` rebases old values.
+settings.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding import calendars
-from asyncpq.decoding.calendars import has_before
+from asyncpq.engine.old_calendars import rebased
 from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
-from asyncpq.parquet.calendars import FIRST_SAME_DAY, FIRST_SAME_SECOND, written_calendars, zone_offsets
-from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
-from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
+if TYPE_CHECKING:
+    from asyncpq.distributed import FooterFacts
+    from asyncpq.spark.types.read_conf import ReadConf
+
+RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
 #: Earlier literals do not prune, since files may use another calendar, in any zone.
 FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
 FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
-_MICROS: Final = 1_000_000
 
 
 class RebaseCalendar(NamedTuple):
@@ -44,20 +44,22 @@ class FileDates:
     mixed_fields: frozenset[str] = frozenset()  # those of them that have other timestamps as well
     int96_zone: str | None = None  # of the wall-clock times in INT96, if Spark converts them; None for UTC
 
+    def renamed(self, names: Mapping[str, str]) -> FileDates:
+        """Return the same of fields that have other names in the lake: ``names``, by those of the file."""
+        if not names or not self.int96_fields:
+            return self
+        int96, mixed = (
+            frozenset(names.get(name, name) for name in group) for group in (self.int96_fields, self.mixed_fields)
+        )
+        return replace(self, int96_fields=int96, mixed_fields=mixed)
 
-def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
+
+def file_dates(footer: FooterFacts, conf: ReadConf) -> FileDates:
     """Return the calendars of a file, according to the metadata of the file's writer and the settings. Raises
     InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown."""
-    written = written_calendars(metadata.key_value_metadata)
-    schema = metadata.schema
-    fields: dict[bool, set[str]] = {True: set(), False: set()}  # with timestamps, by whether they are INT96
-    for leaf in schema.leaves:
-        is_int96, logical = leaf.element.physical_type is PhysicalType.INT96, leaf.logical_type
-        if is_int96 or (logical is not None and logical.kind is LogicalKind.TIMESTAMP):
-            fields[is_int96].add(schema.fields[leaf.field_index].name)
-    int96 = frozenset(fields[True])
-    zone = None
-    if int96 and conf.int96_timestamp_conversion and not (metadata.created_by or "").startswith("parquet-mr"):
+    written = footer.calendars
+    int96, zone = written.int96_fields, None
+    if int96 and conf.int96_timestamp_conversion and not footer.created_by.startswith("parquet-mr"):
         zone = conf.session_time_zone
         if zone is None:
             raise InvalidOptionError(
@@ -74,7 +76,7 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
         calendar(conf.datetime_rebase_mode, written.datetimes),
         calendar(conf.int96_rebase_mode, written.int96),
         int96,
-        int96 & fields[False],
+        int96 & written.timestamp_fields,
         zone,
     )
 
@@ -82,11 +84,10 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
 def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
     """Convert int32 days since 1970-01-01 in ``calendar`` to the Gregorian calendar. Raises UnsupportedFeatureError,
     whose hint names Spark's setting, for days before 1582-10-15 in an unknown calendar."""
-    if calendar.mode == "CORRECTED" or not has_before(days, FIRST_SAME_DAY):
+    if calendar.mode == "CORRECTED":
         return days
-    if calendar.mode == "EXCEPTION":
-        raise _unknown_calendar("1582-10-15", "datetime")
-    return calendars.rebase_days(days)
+    refusal = None if calendar.mode == "LEGACY" else _unknown_calendar("1582-10-15", "datetime")
+    return rebased(days.view(pa.date32()), refusal=refusal).view(pa.int32())
 
 
 def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
@@ -95,16 +96,15 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
     Values before 1900 in an unknown calendar or zone raise UnsupportedFeatureError. Its hint names Spark's setting for
     ``kind``.
     """
-    if calendar.mode == "CORRECTED" or not has_before(micros, FIRST_SAME_SECOND * _MICROS):
+    if calendar.mode == "CORRECTED":
         return micros
-    if calendar.mode == "EXCEPTION":
-        raise _unknown_calendar("1900-01-01T00:00:00Z", kind)
+    refusal = None if calendar.mode == "LEGACY" else _unknown_calendar("1900-01-01T00:00:00Z", kind)
     try:
-        zone = zone_offsets(calendar.zone)
+        return rebased(micros.view(pa.timestamp("us")), calendar.zone, refusal=refusal).view(pa.int64())
     except UnsupportedFeatureError as error:
-        error.hint = "Read them with spark.read.parquet."
+        if refusal is None:  # the zone is not known
+            error.hint = "Read them with spark.read.parquet."
         raise
-    return calendars.rebase_timestamps(micros, _MICROS, zone)
 
 
 def _unknown_calendar(date: str, kind: Literal["datetime", "int96"]) -> UnsupportedFeatureError:

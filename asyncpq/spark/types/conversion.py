@@ -6,7 +6,7 @@ A conversion is prepared once for each schema and cached.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,8 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
-from asyncpq.decoding.arrow import flattened, validity
-from asyncpq.decoding.shredded_variant import restoring
+from asyncpq.engine.nested_arrays import nested_conversion, variant_conversion
 from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
 from asyncpq.spark.types.calendars import FileDates
 from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
@@ -79,7 +78,7 @@ def _file_type(dtype: T.DataType) -> pa.DataType:
 #: Returns the conversion of a leaf from an Arrow type, for a Spark type, to another Arrow type; None to keep arrays.
 Leaf = Callable[[pa.DataType, T.DataType, pa.DataType], Convert | None]
 
-_LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _types: Any = pa.types  # its functions lack annotations
 
 
@@ -119,86 +118,34 @@ class NestedConversion:
         if not isinstance(source, pa.StructType):
             raise mismatch(source, target)
         names = [source.field(at).name for at in range(source.num_fields)]
-        parts: list[tuple[int | None, Convert | None, pa.DataType]] = []
+        parts: list[tuple[int | None, Convert | None]] = []
         for field, child in zip(target.fields, arrow, strict=True):
             at = find_name(names, field.name, self._conf)
             convert = None if at is None else self._part(source.field(at).type, field.dataType, child.type, field.name)
-            parts.append((at, convert, child.type))
-        if source.equals(arrow) and [part[:2] for part in parts] == [(at, None) for at in range(len(names))]:
-            return None
-
-        def convert_struct(array: pa.Array) -> pa.Array:
-            # values under a null struct are undefined and must not fail
-            fields = array.flatten() if array.null_count else [array.field(at) for at in range(len(names))]
-            children = [
-                pa.nulls(len(array), dtype) if at is None else _applied(convert, fields[at])
-                for at, convert, dtype in parts
-            ]
-            return _from_children(arrow, array, children)
-
-        return convert_struct
+            parts.append((at, convert))
+        return nested_conversion(source, arrow, parts)
 
     def _list(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
-        if not isinstance(source, _LISTS):
+        if not isinstance(source, LISTS):
             raise mismatch(source, target)
-        convert = self._part(source.value_type, target.elementType, arrow.value_type, "element")
-        if convert is None and source.equals(arrow):
-            return None
-
-        def convert_list(array: pa.Array) -> pa.Array:
-            values, offsets = flattened(array, pa.int32())
-            return _from_children(arrow, array, [_applied(convert, values)], offsets)
-
-        return convert_list
+        part = self._part(source.value_type, target.elementType, arrow.value_type, "element")
+        return nested_conversion(source, arrow, [(0, part)])
 
     def _map(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
         if not isinstance(source, pa.MapType):
             raise mismatch(source, target)
         key = self._part(source.key_type, target.keyType, arrow.key_type, "key")
         item = self._part(source.item_type, target.valueType, arrow.item_type, "value")
-        if key is None and item is None and source.equals(arrow):
-            return None
-        entries = pa.struct([arrow.key_field, arrow.item_field])
-        as_list = pa.list_(pa.field("entries", pa.struct([source.key_field, source.item_field]), nullable=False))
-
-        def convert_map(array: pa.Array) -> pa.Array:
-            import pyarrow.compute as pc
-
-            begin = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
-            values, offsets = flattened(_from_children(as_list, array, [array.values], begin), pa.int32())
-            children = [_applied(key, values.field(0)), _applied(item, values.field(1))]
-            struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
-            return _from_children(arrow, array, [struct], offsets)
-
-        return convert_map
+        return nested_conversion(source, arrow, [(0, key), (1, item)])
 
     def _variant(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
         if not isinstance(source, pa.StructType):
             raise mismatch(source, target)
-        if {field.name for field in source} != {"value", "metadata"}:
-            restore = restoring(source)
-            return lambda array: _from_children(arrow, array, list(restore(array)))
-        places = [source.get_field_index(field.name) for field in arrow]
-
-        def convert_variant(array: pa.Array) -> pa.Array:
-            # the parts of a null VARIANT must not be null
-            parts = [array.field(at).cast(pa.binary()) for at in places]
-            return _from_children(arrow, array, [part.fill_null(b"") if array.null_count else part for part in parts])
-
-        return convert_variant
+        return variant_conversion(source, arrow)
 
 
 def _applied(convert: Convert | None, array: pa.Array) -> pa.Array:
     return array if convert is None else convert(array)
-
-
-def _from_children(
-    dtype: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
-) -> pa.Array:
-    """Return a nested array of the type ``dtype`` with these children, and with the length and nulls of ``array``.
-    ``offsets``: where the elements of each list or map begin; None for structs."""
-    buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
-    return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, 0, children)
 
 
 FIELD_ID_KEY: Final = "parquet.field.id"

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 
-from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
-from asyncpq.parquet.column_chunk import Codec, Encoding
-from asyncpq.parquet.logical_types import (
-    ConvertedType,
-    LogicalKind,
-    LogicalType,
-    PhysicalType,
-    Repetition,
-    from_converted,
-)
-from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.row_group import UnknownLeafError
-from asyncpq.parquet.schema import SchemaElement
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.spark.types import read_conf
-from asyncpq.spark.types.special_types import check_spatial, logical_parameters, spatial_type
+from asyncpq.spark.types.special_types import check_spatial, spatial_type
+
+if TYPE_CHECKING:
+    from asyncpq.distributed import FooterFacts, SchemaNode
 
 ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
 # Types that Spark's parser supports and pyspark's does not.
@@ -38,27 +29,17 @@ _MAX_DEPTH: Final = 100
 
 #: What Spark's reader decodes without more jars. It has no BYTE_STREAM_SPLIT and no ALP; LZ4 frames differ among
 #: writers.
-_CODECS: Final = frozenset({Codec.UNCOMPRESSED, Codec.SNAPPY, Codec.GZIP, Codec.ZSTD, Codec.LZ4_RAW})
-_ENCODINGS: Final = frozenset(Encoding) - {Encoding.BYTE_STREAM_SPLIT, Encoding.ALP}
+_CODECS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4_RAW")
+_ENCODINGS: Final = (
+    "PLAIN", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY", "RLE_DICTIONARY",
+)  # fmt: skip
 
 
-def spark_refuses(metadata: FileMetadata) -> str:
+def spark_refuses(footer: FooterFacts) -> str:
     """Return why Spark's reader cannot decode a file, by its first row group; "" if it can."""
-    if not metadata.row_groups:
-        return ""
-    group = metadata.row_groups[0]
-    for leaf in metadata.schema.leaves:
-        try:
-            chunk = group.parse_chunk(leaf.index)
-        except UnknownLeafError:  # an index has other columns of the file
-            continue
-        except AsyncpqError as error:
-            return f"the first file cannot be examined: {error.message}"
-        if chunk.has_crypto:
-            return "the first file is encrypted"
-        if chunk.codec not in _CODECS or not _ENCODINGS.issuperset(chunk.encodings):
-            return "Spark lacks a codec or an encoding of the first file"
-    return ""
+    reason = footer.undecodable(_CODECS, _ENCODINGS)
+    return reason and f"the first file {reason}"
 
 
 def row_schema(text: str | None) -> T.StructType | None:
@@ -101,35 +82,23 @@ def _safe(value: Any, depth: int) -> Any:
 _MOST_DIGITS: Final = 38
 _DECLARE: Final = "Declare only the other columns, with .schema(...), or read the file with asyncpq itself."
 _NANOS_HINT: Final = "Set spark.sql.legacy.parquet.nanosAsLong=true to read nanoseconds as BIGINT."
-_VARIANT: Final = 16  # LogicalType.VARIANT of parquet.thrift
 _UNITS: Final = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
-_TIMES: Final = frozenset({LogicalKind.TIME, LogicalKind.TIMESTAMP})
-_SPATIAL: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
-_TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON})
+_TEXT: Final = ("STRING", "ENUM", "JSON")
 
 
 def _refused(message: str, hint: str = _DECLARE) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(message, hint=hint)
 
 
-class _Node(NamedTuple):
-    """An element of the Parquet schema with its children."""
-
-    element: SchemaElement
-    children: tuple[_Node, ...]
-
-
-def spark_schema(metadata: FileMetadata, conf: read_conf.ReadConf) -> T.StructType:
+def spark_schema(footer: FooterFacts, conf: read_conf.ReadConf) -> T.StructType:
     """Return the schema that ``spark.read.parquet`` infers from a file's footer, with all parts nullable.
 
     Raises UnsupportedFeatureError if Spark has no type for a column, and AmbiguousColumnError if two columns have the
     same name under Spark's case sensitivity.
     """
-    schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
+    schema = row_schema(footer.key_values.get(ROW_METADATA_KEY))
     if schema is None:
-        nodes = iter(metadata.schema.elements)
-        root = _node(next(nodes), nodes)
-        schema = read_conf.nullable_struct(_TypeReader(metadata, conf).struct(root.children))
+        schema = read_conf.nullable_struct(_TypeReader(conf).struct(footer.fields))
     read_conf.check_names(schema, conf)
     check_types(schema, conf)
     return schema
@@ -150,63 +119,51 @@ def check_types(dtype: T.DataType, conf: read_conf.ReadConf) -> None:
             check_types(inner, conf)
 
 
-def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
-    return _Node(element, tuple([_node(next(rest), rest) for _ in range(element.num_children)]))
-
-
-def _repeated(node: _Node) -> _Node | None:
+def _repeated(node: SchemaNode) -> SchemaNode | None:
     """Return the only child of a group if it is repeated; None if the group has several children, or one that is not
     repeated."""
-    child = node.children[0] if len(node.children) == 1 else None
-    return None if child is None or child.element.repetition is not Repetition.REPEATED else child
+    return node.children[0] if len(node.children) == 1 and node.children[0].is_repeated else None
 
 
 class _TypeReader:
-    """Derives Spark's types for the schema elements of one file."""
+    """Derives Spark's types for the fields of a file."""
 
-    def __init__(self, metadata: FileMetadata, conf: read_conf.ReadConf) -> None:
-        self._metadata = metadata
+    def __init__(self, conf: read_conf.ReadConf) -> None:
         self._conf = conf
 
-    def struct(self, nodes: Sequence[_Node]) -> T.StructType:
+    def struct(self, nodes: Sequence[SchemaNode]) -> T.StructType:
         fields = []
         for node in nodes:
-            name = node.element.name
-            with read_conf.within(name):
+            with read_conf.within(node.name):
                 dtype = self._field(node)
             # A repeated field outside of a list or map is itself a list.
-            repeated = node.element.repetition is Repetition.REPEATED
-            fields.append(T.StructField(name, T.ArrayType(dtype) if repeated else dtype))
+            fields.append(T.StructField(node.name, T.ArrayType(dtype) if node.is_repeated else dtype))
         return T.StructType(fields)
 
-    def _field(self, node: _Node) -> T.DataType:
-        if node.element.physical_type is not None:
-            return self._leaf(node.element, node.element.physical_type)
-        logical = annotation(node.element)
-        if logical is None:
+    def _field(self, node: SchemaNode) -> T.DataType:
+        if node.annotation == "UNRECOGNISED":
+            raise _refused("Spark does not support the column's Parquet annotation (UNRECOGNISED)")
+        if node.physical_type is not None:
+            return self._leaf(node)
+        if node.annotation is None:
             return self.struct(node.children)
-        if logical.kind is LogicalKind.LIST:
+        if node.annotation == "LIST":
             return self._list(node)
-        if logical.kind is LogicalKind.MAP:
+        if node.annotation == "MAP":
             return self._map(node)
-        # VariantType.specification_version of parquet.thrift
-        if (
-            logical.kind is LogicalKind.VARIANT
-            and logical_parameters(self._metadata, node.element, _VARIANT).get(1) == 1
-        ):
+        if node.annotation == "VARIANT" and node.parameters.get("version") == 1:
             return self.struct(node.children) if self._conf.ignore_variant_annotation else T.VariantType()
-        raise _refused(f"Spark has no type for Parquet's {logical.kind.value} group")
+        raise _refused(f"Spark has no type for Parquet's {node.annotation} group")
 
-    def _list(self, node: _Node) -> T.DataType:
+    def _list(self, node: SchemaNode) -> T.DataType:
         """Return the type of a LIST group, by the rules of Parquet's LogicalTypes.md, also those for old writers."""
         repeated = _repeated(node)
         if repeated is None:
             raise _refused("the LIST group must have one child, which is repeated")
-        name = repeated.element.name
-        is_element = len(repeated.children) != 1 or name == "array" or name == f"{node.element.name}_tuple"
+        is_element = len(repeated.children) != 1 or repeated.name in ("array", f"{node.name}_tuple")
         return T.ArrayType(self._field(repeated if is_element else repeated.children[0]))
 
-    def _map(self, node: _Node) -> T.DataType:
+    def _map(self, node: SchemaNode) -> T.DataType:
         """Return the type of a MAP group, by the rules of Parquet's LogicalTypes.md."""
         entries = _repeated(node)
         if entries is None or len(entries.children) != 2:
@@ -214,50 +171,48 @@ class _TypeReader:
         key, value = entries.children
         return T.MapType(self._field(key), self._field(value))
 
-    def _leaf(self, element: SchemaElement, physical: PhysicalType) -> T.DataType:
-        logical = annotation(element)
-        if logical is not None and logical.kind is LogicalKind.NULL:
+    def _leaf(self, node: SchemaNode) -> T.DataType:
+        if node.annotation == "UNKNOWN":
             if self._conf.respect_unknown_annotation:
                 return T.NullType()
-            logical = None
-        dtype = self._leaf_type(element, physical, logical)
+            node = node._replace(logical_type=None)
+        dtype = self._leaf_type(node)
         if dtype is None:
-            is_nanos = logical is not None and (logical.kind, logical.unit) == (LogicalKind.TIMESTAMP, "ns")
+            is_nanos = node.annotation == "TIMESTAMP" and node.logical_type.unit == "ns"  # type: ignore[union-attr]
             raise _refused(
-                f"Spark has no type for Parquet's {physical.name}, {_described(logical)} (Spark: PARQUET_TYPE_ILLEGAL)",
+                f"Spark has no type for Parquet's {node.physical_type}, {_described(node)}"
+                " (Spark: PARQUET_TYPE_ILLEGAL)",
                 _NANOS_HINT if is_nanos else _DECLARE,
             )
         return dtype
 
-    def _leaf_type(
-        self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None
-    ) -> T.DataType | None:
+    def _leaf_type(self, node: SchemaNode) -> T.DataType | None:
         """Return Spark's type for a leaf; None if Spark has no type for its physical type and annotation."""
-        plain = _PLAIN.get(physical)
-        if logical is not None and logical.kind is LogicalKind.DECIMAL:
-            return _decimal(element, physical, logical)
-        if physical is PhysicalType.INT96:
+        physical, logical, annotation = node.physical_type or "", node.logical_type, node.annotation
+        if annotation == "DECIMAL":
+            return _decimal(node)
+        if physical == "INT96":
             return self._int96()
-        if physical is PhysicalType.BYTE_ARRAY:
-            if logical is None:
+        if physical == "BYTE_ARRAY":
+            if annotation is None:
                 return T.StringType() if self._conf.binary_as_string else T.BinaryType()
-            if logical.kind in _SPATIAL:
-                return spatial_type(self._metadata, element, logical.kind)
-            if logical.kind in _TEXT:
+            if annotation in ("GEOMETRY", "GEOGRAPHY"):
+                return spatial_type(annotation, node.parameters)
+            if annotation in _TEXT:
                 return T.StringType()
-            return T.BinaryType() if logical.kind is LogicalKind.BSON else None
-        if logical is None or physical in (PhysicalType.BOOLEAN, PhysicalType.FLOAT, PhysicalType.DOUBLE):
-            return plain
-        if logical.kind is LogicalKind.INTEGER:
+            return T.BinaryType() if annotation == "BSON" else None
+        if logical is None or physical in ("BOOLEAN", "FLOAT", "DOUBLE"):
+            return _PLAIN.get(physical)
+        if annotation == "INTEGER":
             return _INTEGERS.get((physical, logical.bit_width, logical.is_signed is True))
-        if physical is PhysicalType.INT32:
-            return T.DateType() if logical.kind is LogicalKind.DATE else None
-        if physical is PhysicalType.INT64:
-            return self._int64(logical)
-        return None
+        if physical == "INT32":
+            return T.DateType() if annotation == "DATE" else None
+        return self._int64(node) if physical == "INT64" else None
 
-    def _int64(self, logical: LogicalType) -> T.DataType | None:
-        if logical.kind is LogicalKind.TIMESTAMP:
+    def _int64(self, node: SchemaNode) -> T.DataType | None:
+        logical = node.logical_type
+        assert logical is not None, "the field has an annotation"
+        if node.annotation == "TIMESTAMP":
             if logical.unit == "ns":
                 if self._conf.nanos_as_long:
                     return T.LongType()
@@ -268,7 +223,7 @@ class _TypeReader:
                 return None
             is_instant = logical.is_adjusted_to_utc or not self._conf.infer_timestamp_ntz
             return T.TimestampType() if is_instant else T.TimestampNTZType()
-        if logical.kind is LogicalKind.TIME and not logical.is_adjusted_to_utc:
+        if node.annotation == "TIME" and not logical.is_adjusted_to_utc:
             return {"us": T.TimeType(6), "ns": T.TimeType(9)}.get(logical.unit or "")
         return None
 
@@ -281,44 +236,17 @@ class _TypeReader:
         return T.TimestampType()
 
 
-def annotation(element: SchemaElement) -> LogicalType | None:
-    """Return the type annotation of an element as Spark reads it; None if the element has no annotation.
-
-    If the old annotation (ConvertedType) contradicts the new one (LogicalType), the old one is used. Raises
-    UnsupportedFeatureError for an annotation that Spark 4.3 does not support.
-    """
-    logical, converted = element.logical_type, element.converted_type
-    if logical is None:
-        return None
-    if logical.kind is LogicalKind.UNRECOGNISED:
-        raise _refused(f"Spark does not support the column's Parquet annotation ({logical.kind.value})")
-    if converted is not None and converted is not _converted(logical):
-        return from_converted(converted, element.precision, element.scale)
-    return logical
-
-
-def _converted(logical: LogicalType) -> ConvertedType | None:
-    """Return the old annotation (ConvertedType) that corresponds to a new one; None if there is no such annotation."""
-    name = logical.kind.value
-    if logical.kind is LogicalKind.INTEGER:
-        name = f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"
-    elif logical.kind in _TIMES:
-        name = f"{name}_{_UNITS.get(logical.unit or '')}"
-    elif logical.kind is LogicalKind.STRING:
-        name = "UTF8"
-    return ConvertedType.__members__.get(name)
-
-
-def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalType) -> T.DataType | None:
+def _decimal(node: SchemaNode) -> T.DataType | None:
+    logical, length = node.logical_type, node.type_length
+    assert logical is not None, "the field is a decimal"
     precision, scale = logical.precision or 0, logical.scale or 0
-    if physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
-        most = len(str((1 << (8 * (element.type_length or 0) - 1)) - 1)) - 1 if element.type_length else 0
+    if node.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        most = len(str((1 << (8 * length - 1)) - 1)) - 1 if length else 0
     else:
-        digits = {PhysicalType.INT32: 9, PhysicalType.INT64: 18, PhysicalType.BYTE_ARRAY: _MOST_DIGITS}
-        most = digits.get(physical, 0)
+        most = {"INT32": 9, "INT64": 18, "BYTE_ARRAY": _MOST_DIGITS}.get(node.physical_type or "", 0)
     if not 1 <= precision <= most or not 0 <= scale <= precision:
         raise _refused(
-            f"the file's decimal({precision},{scale}) is invalid: {physical.name} cannot store {precision} digits"
+            f"the file's decimal({precision},{scale}) is invalid: {node.physical_type} cannot store {precision} digits"
         )
     if precision > _MOST_DIGITS:
         raise _refused(
@@ -328,34 +256,35 @@ def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalTyp
     return T.DecimalType(precision, scale)
 
 
-def _described(logical: LogicalType | None) -> str:
+def _described(node: SchemaNode) -> str:
     """Return the name of an annotation as in Spark's error messages, such as ``TIMESTAMP(MICROS,true)``."""
+    logical = node.logical_type
     if logical is None:
         return "none"
-    if logical.kind in _TIMES:
+    if node.annotation in ("TIME", "TIMESTAMP"):
         unit = _UNITS.get(logical.unit or "", "?")
-        return f"{logical.kind.value}({unit},{str(bool(logical.is_adjusted_to_utc)).lower()})"
-    if logical.kind is LogicalKind.INTEGER:
+        return f"{node.annotation}({unit},{str(bool(logical.is_adjusted_to_utc)).lower()})"
+    if node.annotation == "INTEGER":
         return f"INTEGER({logical.bit_width},{str(bool(logical.is_signed)).lower()})"
-    return str(logical.kind.value)
+    return str(node.annotation)
 
 
-_PLAIN: Final[dict[PhysicalType, T.DataType]] = {
-    PhysicalType.BOOLEAN: T.BooleanType(),
-    PhysicalType.INT32: T.IntegerType(),
-    PhysicalType.INT64: T.LongType(),
-    PhysicalType.FLOAT: T.FloatType(),
-    PhysicalType.DOUBLE: T.DoubleType(),
-    PhysicalType.FIXED_LEN_BYTE_ARRAY: T.BinaryType(),
+_PLAIN: Final[dict[str, T.DataType]] = {
+    "BOOLEAN": T.BooleanType(),
+    "INT32": T.IntegerType(),
+    "INT64": T.LongType(),
+    "FLOAT": T.FloatType(),
+    "DOUBLE": T.DoubleType(),
+    "FIXED_LEN_BYTE_ARRAY": T.BinaryType(),
 }
 # Keyed by physical type, width in bits, and whether integers are signed.
-_INTEGERS: Final[dict[tuple[PhysicalType, int | None, bool], T.DataType]] = {
-    (PhysicalType.INT32, 8, True): T.ByteType(),
-    (PhysicalType.INT32, 16, True): T.ShortType(),
-    (PhysicalType.INT32, 32, True): T.IntegerType(),
-    (PhysicalType.INT32, 8, False): T.ShortType(),
-    (PhysicalType.INT32, 16, False): T.IntegerType(),
-    (PhysicalType.INT32, 32, False): T.LongType(),
-    (PhysicalType.INT64, 64, True): T.LongType(),
-    (PhysicalType.INT64, 64, False): T.DecimalType(20, 0),
+_INTEGERS: Final[dict[tuple[str, int | None, bool], T.DataType]] = {
+    ("INT32", 8, True): T.ByteType(),
+    ("INT32", 16, True): T.ShortType(),
+    ("INT32", 32, True): T.IntegerType(),
+    ("INT32", 8, False): T.ShortType(),
+    ("INT32", 16, False): T.IntegerType(),
+    ("INT32", 32, False): T.LongType(),
+    ("INT64", 64, True): T.LongType(),
+    ("INT64", 64, False): T.DecimalType(20, 0),
 }

@@ -8,18 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 
-from asyncpq.decoding.casts import inside
+from asyncpq.distributed import EngineRules
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
+from asyncpq.spark.types.calendars import FileDates, RebaseMode, file_dates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
+    from asyncpq.distributed import FooterFacts
+
+#: Facts about the files of a plan: each holds for at least one of those that were opened.
+NEEDS_JVM_ZONE: Final = "old timestamps depend on the time zone of the JVM"
+HAS_OLD_DATES: Final = "dates of the calendar of Spark before 3.0"
 #: Key of field metadata with the type CHAR(n) or VARCHAR(n) of a column that Spark reads as a string.
 CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
@@ -33,8 +39,10 @@ def _setting(default: Any, key: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadConf:
+class ReadConf(EngineRules):
     """Spark settings that decide how Parquet files are read. The defaults are those of Spark 4.3."""
+
+    ambiguous_hint: ClassVar[str] = "Set spark.sql.caseSensitive=true to tell them apart."
 
     # None if unknown: values that depend on it are refused
     session_time_zone: str | None = _setting(None, "spark.sql.session.timeZone")
@@ -80,9 +88,30 @@ class ReadConf:
                     values[item.name] = text if item.name == "session_time_zone" else text.upper()
         return cls(**values)
 
-    def key(self, name: str) -> str:
-        """Return the text under which column names are compared: ``name``, in lower case unless case-sensitive."""
-        return name if self.case_sensitive else name.lower()
+    @property
+    def zoneless_is_utc(self) -> bool:
+        """Spark reads timestamps without a zone as those of UTC, unless its settings convert INT96."""
+        return not self.int96_timestamp_conversion
+
+    def is_whole(self, dtype: pa.DataType) -> bool:
+        """Return whether the type is PySpark's for VARIANT. Files shred variants differently, and all parts are
+        needed."""
+        return is_variant(dtype)
+
+    def of_file(self, footer: FooterFacts) -> FileDates:
+        """Return the calendars of a file. Raises InvalidOptionError if INT96 values depend on the session's time zone,
+        and that zone is unknown."""
+        return file_dates(footer, self)
+
+    def facts(self, footer: FooterFacts) -> frozenset[str]:
+        """Return which dates and times of old calendars a file may have."""
+        dates = file_dates(footer, self)
+        facts: set[str] = set()
+        if dates.datetime.mode == "LEGACY":
+            facts.add(HAS_OLD_DATES)
+        if any(calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)):
+            facts.add(NEEDS_JVM_ZONE)
+        return frozenset(facts)
 
 
 def jvm_time_zone(spark: SparkSession) -> str:
@@ -100,23 +129,13 @@ def within(name: str) -> Iterator[None]:
     try:
         yield
     except AsyncpqError as error:
-        inside(error, name)
+        error.column = name if error.column is None else f"{name}.{error.column}"
         raise
 
 
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
-    """Return the position of the column ``wanted`` in ``names``, under Spark's case sensitivity; None if no column
-    matches. Raises AmbiguousColumnError if several columns match, which differ only in case."""
-    key = conf.key(wanted)
-    places = [place for place, name in enumerate(names) if conf.key(name) == key]
-    if len(places) > 1:
-        spellings = ", ".join(repr(names[place]) for place in places)
-        raise AmbiguousColumnError(
-            f"several columns of the file match this name: {spellings}",
-            column=wanted,
-            hint="Set spark.sql.caseSensitive=true to tell them apart.",
-        )
-    return places[0] if places else None
+    """Return ``conf.find(names, wanted)``."""
+    return conf.find(names, wanted)
 
 
 def check_names(dtype: T.DataType, conf: ReadConf) -> None:
@@ -149,6 +168,12 @@ def unquoted(name: str) -> str:
 
 
 # -- types ----------------------------------------------------------------------------------------
+
+
+def is_variant(dtype: pa.DataType) -> bool:
+    """Return whether an Arrow type is PySpark's type for VARIANT. Types in files differ, since they shred values."""
+    place = dtype.get_field_index("metadata") if isinstance(dtype, pa.StructType) else -1
+    return place >= 0 and (dtype.field(place).metadata or {}).get(b"variant") == b"true"
 
 
 def inner_types(dtype: T.DataType) -> list[tuple[str, T.DataType]]:

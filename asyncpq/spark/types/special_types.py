@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -21,20 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
-from asyncpq.decoding.arrow import validity
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.parquet.logical_types import LogicalKind
-from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import SchemaElement
-from asyncpq.parquet.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
 
-_LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
-_GEOMETRY: Final = 17
-_GEOGRAPHY: Final = 18
 _YEARS: Final = T.YearMonthIntervalType(T.YearMonthIntervalType.YEAR, T.YearMonthIntervalType.YEAR)
 _DEFAULT_CRS: Final = "OGC:CRS84"
-_ALGORITHMS: Final = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
 _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
 
 
@@ -46,25 +37,10 @@ def is_spatial(dtype: T.DataType) -> bool:
     return isinstance(dtype, (T.GeometryType, T.GeographyType))
 
 
-def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
-    """Return the Thrift fields of an element's LogicalType, keyed by field id; empty if its type is not
-    ``annotation``, a field id of LogicalType in parquet.thrift."""
-    union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
-    fields = union.get(annotation) if isinstance(union, dict) else None
-    return fields if isinstance(fields, dict) else {}
-
-
-def spatial_type(metadata: FileMetadata, element: SchemaElement, dtype: LogicalKind) -> T.DataType:
-    """Return Spark's type for a column with the GEOMETRY or GEOGRAPHY annotation ``dtype``. Raises
-    UnsupportedFeatureError if Spark does not support the annotation's reference system or algorithm."""
-    fields = logical_parameters(metadata, element, _GEOMETRY if dtype is LogicalKind.GEOMETRY else _GEOGRAPHY)
-    crs = fields.get(1, _DEFAULT_CRS)
-    crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
-    text = f"geometry({crs})"
-    if dtype is LogicalKind.GEOGRAPHY:
-        algorithm = fields.get(2, 0)
-        is_known = isinstance(algorithm, int) and 0 <= algorithm < len(_ALGORITHMS)
-        text = f"geography({crs}, {_ALGORITHMS[algorithm] if is_known else algorithm})"
+def spatial_type(annotation: str, parameters: Mapping[str, int | str]) -> T.DataType:
+    """Return Spark's type for a column with the annotation GEOMETRY or GEOGRAPHY. Raises UnsupportedFeatureError if
+    Spark does not support the annotation's reference system or algorithm."""
+    text = f"{annotation.lower()}({', '.join(map(str, parameters.values()))})"
     field = {"name": "x", "type": text, "nullable": True, "metadata": {}}
     try:
         spatial = T.StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
@@ -96,7 +72,7 @@ def spatial_values(dtype: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array]
     def convert(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary(), safe=False)
         children = [pa.repeat(srid, len(array)), values.fill_null(b"")]
-        return pa.Array.from_buffers(arrow, len(array), [validity(values)], values.null_count, 0, children)
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=values.is_null())
 
     return convert
 
@@ -112,7 +88,7 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 def wkb_field(field: T.StructField) -> pa.Field:
     """Return the Arrow field with which asyncpq writes the spatial column ``field`` as Parquet's GEOMETRY or
     GEOGRAPHY."""
-    from asyncpq.distributed import WKB_KEY
+    from asyncpq.distributed import LakeWrite
 
     dtype = field.dataType
     check_spatial(dtype)
@@ -121,7 +97,7 @@ def wkb_field(field: T.StructField) -> pa.Field:
     about = {"crs": match[1] if match else _DEFAULT_CRS}
     if isinstance(dtype, T.GeographyType):
         about["edges"] = "spherical"
-    return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
+    return pa.field(field.name, pa.binary(), field.nullable, metadata={LakeWrite.WKB_KEY: json.dumps(about).encode()})
 
 
 # -- types as files store them --------------------------------------------------------------------
@@ -174,12 +150,6 @@ def _has_months(column: Column, dtype: T.DataType) -> Column:
     if isinstance(dtype, T.ArrayType):
         return F.coalesce(F.exists(column, lambda item: _has_months(item, dtype.elementType)), F.lit(False))
     return F.coalesce(column % 12 != 0, F.lit(False)) if dtype == _YEARS else F.lit(False)
-
-
-def is_variant(dtype: pa.DataType) -> bool:
-    """Return whether an Arrow type is PySpark's type for VARIANT. Types in files differ, since they shred values."""
-    place = dtype.get_field_index("metadata") if isinstance(dtype, pa.StructType) else -1
-    return place >= 0 and (dtype.field(place).metadata or {}).get(b"variant") == b"true"
 
 
 def has_variant(dtype: T.DataType) -> bool:

@@ -125,7 +125,7 @@ class DirectBucket(Unpicklable):
         """Return the request for one page of a listing, for the transport to send."""
         from asyncpq.storage.s3.key_listing import S3List
 
-        return S3List(self, listing, replace(page, encoded=listing.encoded), [])
+        return S3List(self, listing, replace(page, encoded=listing.encoded))
 
     def write(self, key: str, call: WriteCall, url: str) -> S3Write:
         """Return the request that writes one key, for the transport to send."""

@@ -40,7 +40,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing, SignedExchange
 from asyncpq.storage.s3.sigv4 import canonical_query
-from asyncpq.storage.threads import results_of
+from asyncpq.storage.threads import end_tasks, results_of
 
 _MAX_TEXT: Final = 16 * 1024  # characters of a key, an ETag or a token, which become parts of further requests
 _MAX_DEPTH: Final = 16  # a page has 4 levels
@@ -234,12 +234,12 @@ _MEMBERS: Final = frozenset({"EncodingType", "IsTruncated", "NextContinuationTok
 _NO_KEY: Final = "an entry of the listing has no key or no valid size"
 
 
-def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] = str) -> ListPage:
-    """Return the page of a response in botocore's form; ``decode`` decodes keys. Raises PageError if malformed."""
-    keys = [_listed_key(decode, *map(entry.get, _OF_KEY)) for entry in response.get("Contents") or ()]
+def page_of_response(response: Mapping[str, Any]) -> ListPage:
+    """Return the page of a response in botocore's form, which has decoded the keys. Raises PageError if malformed."""
+    keys = [_listed_key(str, *map(entry.get, _OF_KEY)) for entry in response.get("Contents") or ()]
     folders = [entry.get("Prefix") for entry in response.get("CommonPrefixes") or ()]
     token = _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
-    return ListPage(keys, _decoded(folders, decode), token)
+    return ListPage(keys, _decoded(folders, str), token)
 
 
 def _listed_key(decode: Callable[[str], str], key: Any, size: Any, etag: Any, modified: Any) -> ListedKey:
@@ -287,18 +287,19 @@ _KNOWN_PAGE_BYTES = 1024 * 1024
 
 
 class S3List(SignedExchange):
-    """A request for one page of a listing. The page is appended to ``pages``, also if the request's hedge gets it."""
+    """A request for one page of a listing. The page is appended to :attr:`pages`, also if the request's hedge gets
+    it."""
 
     denied_hint = LISTING_HINT
 
-    def __init__(self, bucket: DirectBucket, listing: KeyListing, page: PageRequest, pages: list[ListPage]) -> None:
+    def __init__(self, bucket: DirectBucket, listing: KeyListing, page: PageRequest) -> None:
         self.request: RangeRequest = RangeRequest(0, 0, listing.url)
         self._bucket = bucket
         self._listing = listing
         self._page = page
         self._path = bucket.root
         self._targets = {}
-        self.pages = pages
+        self.pages: list[ListPage] = []
         self.date: str | None = None
 
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
@@ -554,10 +555,7 @@ class _Ranges:
                     if self._take(range_, task.result()):
                         self._go_on(range_)
         finally:
-            for task in self._live:
-                task.cancel()
-            if self._live:
-                await asyncio.wait(self._live)
+            await end_tasks(self._live)
         self._ranges.sort(key=lambda range_: range_.rows[0][0] if range_.rows else "")
         return kept_keys([row for range_ in self._ranges for row in range_.rows])
 

@@ -93,7 +93,7 @@ class S3fsBucket(Unpicklable):
             "StartAfter": None if page.token else page.after,
         }
         arguments = {name: value for name, value in named.items() if value}
-        return _S3fsList(self._connection, listing.url, {"Bucket": self._name, **arguments}, [])
+        return _S3fsList(self._connection, listing.url, {"Bucket": self._name, **arguments})
 
     def write(self, key: str, call: WriteCall, url: str) -> _S3fsWrite:
         return _S3fsWrite(self._connection, {"Bucket": self._name, "Key": key, **call.arguments}, call, url)
@@ -203,15 +203,15 @@ class _S3fsHead(_S3fsGet):
 
 
 class _S3fsList(S3fsExchange):
-    """A request for one page of a listing through s3fs. The page is appended to ``pages``, also if the request's hedge
-    gets it."""
+    """A request for one page of a listing through s3fs. The page is appended to :attr:`pages`, also if the request's
+    hedge gets it."""
 
     denied_hint = LISTING_HINT
 
-    def __init__(self, connection: S3fsConnection, url: str, arguments: dict[str, Any], pages: list[ListPage]) -> None:
+    def __init__(self, connection: S3fsConnection, url: str, arguments: dict[str, Any]) -> None:
         super().__init__(connection, arguments["Bucket"], RangeRequest(0, 0, url))
         self._arguments = arguments
-        self.pages = pages
+        self.pages: list[ListPage] = []
         self.date: str | None = None
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:

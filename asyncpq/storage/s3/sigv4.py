@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 from urllib.parse import quote
 
 from asyncpq.errors import CredentialsError
-from asyncpq.records import dataclass
+from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import Unpicklable
 
 REFRESH_S = 30.0  # time for which credentials count as recent

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cachetools import LRUCache
 
 from asyncpq.checkpoints import each
-from asyncpq.errors import InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
+from asyncpq.errors import InvalidOptionError, InvalidResponseError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
     CreateProbe,
@@ -31,6 +31,7 @@ from asyncpq.storage.base import (
     Unpicklable,
     Validator,
     Wants,
+    closed_store,
     http_date_s,
     time_of_probe,
 )
@@ -552,7 +553,7 @@ class S3Store(Unpicklable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+            raise closed_store()
 
 
 def _listable(bucket: str, prefix: str) -> str:

@@ -21,6 +21,7 @@ from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import WRITING_HINT, ExpectedBody, RangeRequest, error_in_200, parse_error
 from asyncpq.storage.s3.direct import ANSWER_BYTES, DirectBucket, SignedExchange
 from asyncpq.storage.s3.sigv4 import canonical_query
+from asyncpq.storage.threads import end_tasks
 
 _UPLOAD_ID = re.compile(rb"<UploadId>([^<]{1,2000})</UploadId>")
 
@@ -238,10 +239,7 @@ class S3Writer:
                     etags.append((await running[0]).etag or "")
                     running.popleft()
         finally:
-            for part in running:
-                part.cancel()
-            if running:
-                await asyncio.wait(running)
+            await end_tasks(running)
         return size, etags
 
     async def _parts_of(self, file: BinaryIO, size: int) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,11 +27,11 @@ import pyarrow as pa
 from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
 from asyncpq.datasets.partitioning import HIVE_NULL
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
-from asyncpq.expressions.scalars import EPOCH_UTC, Scalar, Timestamp, exact_decimal
+from asyncpq.expressions.scalars import Scalar, Timestamp, days_of, exact_decimal
 from asyncpq.expressions.tree import MAX_DIGITS
+from asyncpq.parquet.calendars import DAY_SECONDS
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.ducklake.moments import is_moment, number_of_text
 from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
@@ -70,12 +70,11 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 #: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
 RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_us": "us", "timestamptz": "us"}
+#: Types of dates and times that have values of Python.
+_TIMES = frozenset({"date", "time", "timetz", "timestamp_ns", *RESOLUTIONS})
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _FLOAT = rf"-?(?i:inf(?:inity)?)|(?i:nan)|{_NUMBER}"  # PostgreSQL writes Infinity and NaN
-_DAY = r"\d{4}-\d{2}-\d{2}"
-_CLOCK = r"(?!24)\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0{0,3})?"
-_OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
 #: For each unit, the part of an interval it belongs to and its factor. PostgreSQL writes "mon".
@@ -96,6 +95,7 @@ _INTERVAL = re.compile(
     r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2}):(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?",
     re.ASCII,
 )
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def arrow_type(name: str) -> pa.DataType | None:
@@ -121,6 +121,8 @@ def value_of_text(text: str, type_name: str) -> Scalar:
     """
     if type_name in ("varchar", "json"):
         return text
+    if type_name in _TIMES:
+        return _moment(text, type_name)
     pattern, parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name, (None, str))
     if pattern is None or pattern.fullmatch(text) is None:
         raise ValueError(f"{shown(text)} is not the text of a value of type {type_name}")
@@ -130,6 +132,26 @@ def value_of_text(text: str, type_name: str) -> Scalar:
         return exact_decimal(value, *digits) if digits is not None and isinstance(value, Decimal) else value
     except ArithmeticError as error:
         raise ValueError(f"{shown(text)} is not a value of type {type_name}") from error
+
+
+def _moment(text: str, type_name: str) -> Scalar:
+    """Parse a date or time. Timestamps in seconds or milliseconds may be finer: files that were added have such."""
+    number = number_of_text(text, "timestamp" if type_name in _COARSE else type_name)
+    if type_name == "timestamp_ns":
+        return Timestamp(number)
+    try:
+        if type_name == "date":
+            return _EPOCH.date() + dt.timedelta(number)
+        moment = _EPOCH + dt.timedelta(microseconds=number)
+    except OverflowError:
+        raise ValueError(f"Python cannot represent the time {shown(text)}") from None
+    if type_name == "timestamptz":
+        return moment.replace(tzinfo=dt.UTC)
+    if type_name not in ("time", "timetz"):
+        return moment
+    if number == DAY_SECONDS * 10**6:
+        raise ValueError("Python has no time 24:00:00")
+    return moment.time()
 
 
 def arrow_value(text: str, type_name: str) -> Any:
@@ -254,28 +276,107 @@ def _interval(text: str) -> bytes:
         raise ValueError(message) from None
 
 
-def _time_in_utc(text: str) -> dt.time:
-    return dt.datetime.combine(EPOCH_UTC, dt.time.fromisoformat(text)).astimezone(dt.UTC).time()
+# -- dates and times -------------------------------------------------------------------------------
+# Python has no years before 1 and after 9999, no infinity, no time 24:00:00 and no nanoseconds; Arrow and DuckDB's
+# files have all of them. DuckDB writes ``0044-03-15 (BC) 01:02:03`` for the year -43.
+
+#: Units in a second, by DuckLake type; a timestamp_s is read in microseconds, as Parquet has no seconds.
+_TICKS: Final = {
+    "time": 10**6,
+    "timetz": 10**6,
+    "time_ns": 10**9,
+    "timestamp": 10**6,
+    "timestamp_us": 10**6,
+    "timestamp_s": 10**6,
+    "timestamp_ms": 10**3,
+    "timestamp_ns": 10**9,
+    "timestamptz": 10**6,
+    "timestamptz_ns": 10**9,
+}
+_DAY: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)(?P<bc> \(BC\))?"
+_CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>[0-5]\d):(?P<second>[0-5]\d)(?:\.(?P<fraction>\d{1,9}))?"
+_OFFSET: Final = r"(?P<sign>[+-])(?P<hours>\d\d)(?::(?P<minutes>\d\d))?(?::(?P<seconds>\d\d))?"
+_DATE: Final = re.compile(_DAY, re.ASCII)
+_TIME: Final = re.compile(_CLOCK, re.ASCII)
+_ZONED_TIME: Final = re.compile(_CLOCK + _OFFSET, re.ASCII)
+_TIMESTAMP: Final = re.compile(f"{_DAY}(?: {_CLOCK})?", re.ASCII)
+_INSTANT: Final = re.compile(f"{_DAY} {_CLOCK}{_OFFSET}", re.ASCII)
 
 
-def _instant(text: str) -> dt.datetime:
+def is_moment(type_name: str) -> bool:
+    """Return whether :func:`number_of_text` parses texts of the DuckLake type."""
+    return type_name == "date" or type_name in _TICKS
+
+
+def number_of_text(text: str, type_name: str) -> int:
+    """Return the number by which Arrow and the table's files represent a date or time.
+
+    It is in days for a date, else in units of the type; since 1970, or for a time since midnight, in UTC if the text
+    has an offset. Infinity is the largest number of the type, minus infinity the same below zero, as in DuckDB.
+
+    Raises ValueError if the text is not one that DuckDB writes for the type.
+    """
+    is_time = type_name in ("time", "timetz", "time_ns")
+    if text in ("infinity", "-infinity") and not is_time:
+        largest = (1 << (31 if type_name == "date" else 63)) - 1
+        return largest if text == "infinity" else -largest
+    if type_name == "date":
+        pattern = _DATE
+    elif is_time:
+        pattern = _ZONED_TIME if type_name == "timetz" else _TIME
+    else:
+        pattern = _INSTANT if type_name.startswith("timestamptz") else _TIMESTAMP
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise _malformed(text, type_name)
+    parts = match.groupdict()
+    days = 0 if is_time else _days(parts, text, type_name)
+    if type_name == "date":
+        return days
+    ticks = _TICKS[type_name]
+    clock, fraction = _clock(parts), f"{parts['fraction'] or '':0<9}"
+    is_end = clock == DAY_SECONDS and int(fraction) == 0
+    if clock >= DAY_SECONDS and not (is_time and is_end):
+        raise _malformed(text, type_name)
+    if int(fraction) % (10**9 // ticks):
+        raise ValueError(f"{shown(text)} is finer than the type {type_name}")
+    number = (days * DAY_SECONDS + clock - _offset(parts)) * ticks + int(fraction) // (10**9 // ticks)
+    return number % (DAY_SECONDS * ticks) if type_name == "timetz" else number
+
+
+def _days(parts: dict[str, str | None], text: str, type_name: str) -> int:
+    """Return the days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
+    year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
+    if parts["bc"]:
+        year = 1 - year  # 1 BC is the year 0
     try:
-        return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
-    except OverflowError as error:
-        raise ValueError(f"Python cannot represent the time {text!r} in UTC") from error
+        return days_of(year, month, day)
+    except ValueError:
+        raise _malformed(text, type_name) from None
 
 
-def _nanoseconds(text: str) -> Timestamp:
-    point, _, fraction = text.partition(".")
-    since_epoch = dt.datetime.fromisoformat(point).replace(tzinfo=dt.UTC) - EPOCH_UTC
-    return Timestamp(since_epoch // dt.timedelta(seconds=1) * 1_000_000_000 + int(f"{fraction:0<9}"))
+def _clock(parts: dict[str, str | None]) -> int:
+    return (int(parts["hour"] or 0) * 60 + int(parts["minute"] or 0)) * 60 + int(parts["second"] or 0)
+
+
+def _offset(parts: dict[str, str | None]) -> int:
+    """Return how many seconds the text's clock is before UTC."""
+    seconds = (int(parts.get("hours") or 0) * 60 + int(parts.get("minutes") or 0)) * 60 + int(parts.get("seconds") or 0)
+    return -seconds if parts.get("sign") == "-" else seconds
+
+
+def _malformed(text: str, type_name: str) -> ValueError:
+    return ValueError(f"{shown(text)} is not the text of a value of type {type_name}")
+
+
+# -- parsers ---------------------------------------------------------------------------------------
 
 
 def _parser(pattern: str, parse: Callable[[str], Scalar]) -> tuple[re.Pattern[str], Callable[[str], Scalar]]:
     return re.compile(pattern, re.ASCII | re.DOTALL), parse
 
 
-#: For each type, the texts that DuckDB writes, and their parser. ``fromisoformat`` drops digits after microseconds.
+#: For each other type, the texts that DuckDB writes, and their parser.
 _PARSERS = {
     "boolean": _parser("true|false|1|0", _BOOLEANS.__getitem__),
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _parser(r"-?\d+", int)),
@@ -283,21 +384,12 @@ _PARSERS = {
     "float64": _parser(_FLOAT, float),
     "float32": _parser(_FLOAT, _single),
     "decimal": _parser(_NUMBER, Decimal),
-    "date": _parser(_DAY, dt.date.fromisoformat),
-    "time": _parser(_CLOCK, dt.time.fromisoformat),
-    "timetz": _parser(_CLOCK + _OFFSET, _time_in_utc),
-    **dict.fromkeys(
-        ("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"),
-        _parser(f"{_DAY}(?: {_CLOCK})?", dt.datetime.fromisoformat),
-    ),
-    "timestamp_ns": _parser(rf"{_DAY}(?: \d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,9}})?)?", _nanoseconds),
-    "timestamptz": _parser(f"{_DAY} {_CLOCK}{_OFFSET}", _instant),
     "uuid": _parser(".*", uuid.UUID),
     "blob": _parser(r"(?:[\x00-\x5b\x5d-\x7f]|\\x[0-9A-Fa-f]{2})*", _blob),
     "interval": _parser(".*", _interval),
 }
 _COARSE = {"timestamp_s": 1_000_000, "timestamp_ms": 1000}
-_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz", "interval"} | {"varchar"}
+_BOUNDED = {*_PARSERS, *_TIMES, "varchar"} - {"int128", "uint128", "decimal", "blob", "timetz", "interval"}
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:

@@ -2,5 +2,5 @@
 
 `catalog` opens one snapshot: `manifests` decodes table metadata, manifest lists and manifests, and prunes manifests and
 files by their partition values; `avro` and `decompression` read their bytes within bounds. `schema` maps columns and
-bounds; `deletes` and `equality_deletes` find the deleted rows of each data file.
+bounds; `deletes` finds the deleted rows of each data file.
 """

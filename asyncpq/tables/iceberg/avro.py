@@ -20,7 +20,7 @@ from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, c
 from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructType, UnknownType
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import UnsupportedFeatureError, shown
 from asyncpq.options import LimitOptions
 from asyncpq.tables.iceberg.decompression import Inflater

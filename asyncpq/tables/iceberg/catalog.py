@@ -42,8 +42,7 @@ from asyncpq.errors import (
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import ICEBERG_METADATA, safe_url, split_url
-from asyncpq.tables.iceberg.deletes import DeleteIndex
-from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns
+from asyncpq.tables.iceberg.deletes import DeleteIndex, EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg.manifests import (
     DATA,
     ManifestFileEntry,

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.datasets.model import MetadataBudget
 
 _PIECE_BYTES: Final = 256 << 10
 _VARINT_BYTES: Final = 5  # of a size below 4 GiB

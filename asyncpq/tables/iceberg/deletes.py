@@ -1,28 +1,49 @@
-"""Deleted rows of an Iceberg table: which delete files apply to a data file, and the positions in them.
+"""Deleted rows of an Iceberg table: which delete files apply to a data file, the positions in them, and the rows that
+equal a key in them.
 
-Table spec, "Scan planning" and "Delete formats". :mod:`asyncpq.tables.iceberg.equality_deletes` handles equality
-deletes.
+Table spec, "Scan planning", "Delete formats" and "Equality Delete Files". Values of keys compare as in Iceberg's Java
+implementation: null equals null, NaN equals NaN, and -0.0 does not equal 0.0.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
-from functools import partial
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
-from asyncpq.datasets.model import CatalogReader, Deletes
-from asyncpq.errors import CorruptFileError, QueryError, located
-from asyncpq.expressions import col
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+
+from asyncpq.datasets.model import CatalogReader, ColumnBounds, Deletes, TableField
+from asyncpq.errors import (
+    CorruptFileError,
+    ExpressionError,
+    QueryError,
+    ResourceLimitError,
+    UnsupportedFeatureError,
+    located,
+    printable,
+)
+from asyncpq.expressions import And, Expression, col
+from asyncpq.pruning.literals import is_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.deleted_rows import DeletionVector, check_deleted, decode_positions
-from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, check_parquet
+from asyncpq.tables.deleted_rows import DeletionVector, check_deleted, decode_positions, ranges_of
 from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry
+from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields
 
-_CONCURRENT_FILES = 8  # delete files of one data file
+_CONCURRENT_FILES = 8  # delete files that are read at once
 _FILE_PATH_ID = 2147483546  # field id of the column file_path in every position delete file
 
 
@@ -163,3 +184,379 @@ def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector
         cardinality=entry.num_rows,
         data_url=data.path,
     )
+
+
+_MAX_KEY_BYTES = 512 << 20  # distinct keys that apply to one data file
+_BUFFER_BYTES = 32 << 20  # rows that are held before duplicates are dropped
+_MAX_LISTED_KEYS = 1000  # more keys prune as a range
+_CONVERTED = "?"  # suffix of a part that compares in another form than the column's values
+
+
+# -- key columns of equality deletes -----------------------------------------------------------------
+
+
+class KeyColumns:
+    """The key columns of equality deletes, keyed by field id.
+
+    The field ids serve as names, since a dropped column may share its name with another one. A column has the type of
+    the newest schema that contains it.
+    """
+
+    def __init__(self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str) -> None:
+        """Keep all ``schemas`` of the table: first the schema that is read, then the others from new to old."""
+        self._schemas = schemas
+        self._mapping = mapping
+        self._table = table
+        self._fields: dict[tuple[int, ...], tuple[TableField, ...]] = {}
+
+    def fields_of(self, field_ids: tuple[int, ...]) -> tuple[TableField, ...]:
+        """Return the columns with these field ids. Raises CorruptFileError if no schema has one of the ids."""
+        if field_ids not in self._fields:
+            missing = sorted(set(field_ids) - self.leaves.keys())
+            if missing or not field_ids:
+                raise CorruptFileError(
+                    f"{self._table} has equality deletes by unknown fields: no schema of it has the ids {missing}"
+                )
+            selected = _selected([schema.fields for schema in self._schemas], frozenset(field_ids))
+            self._fields[field_ids] = table_fields(Schema(*selected), self._mapping, self._table)
+        return self._fields[field_ids]
+
+    @cached_property
+    def leaves(self) -> Mapping[int, NestedField]:
+        """The primitive fields outside of lists and maps, keyed by field id."""
+        leaves: dict[int, NestedField] = {}
+        parts = [field for schema in reversed(self._schemas) for field in schema.fields]
+        while parts:
+            part = parts.pop()
+            if isinstance(part.field_type, StructType):
+                parts.extend(reversed(part.field_type.fields))
+            elif isinstance(part.field_type, PrimitiveType):
+                leaves.setdefault(part.field_id, part)
+        return leaves
+
+
+def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int]) -> list[NestedField]:
+    """Return the primitive fields with ids in ``wanted``, inside the structs that contain them. ``versions`` are the
+    fields of one struct, or of the table, in all schemas from new to old."""
+    newest: dict[int, NestedField] = {}
+    structs: dict[int, list[tuple[NestedField, ...]]] = {}
+    for version in versions:
+        for part in version:
+            newest.setdefault(part.field_id, part)
+            if isinstance(part.field_type, StructType):
+                structs.setdefault(part.field_id, []).append(part.field_type.fields)
+    selected: list[NestedField] = []
+    for field_id, part in newest.items():
+        children = _selected(structs[field_id], wanted) if field_id in structs else ()
+        is_key = field_id in wanted and isinstance(part.field_type, PrimitiveType)
+        if is_key or children:
+            kind = StructType(*children) if children else part.field_type
+            selected.append(
+                NestedField(field_id, str(field_id), kind, required=False, initial_default=part.initial_default)
+            )
+    return selected
+
+
+# -- keys of equality deletes ------------------------------------------------------------------------
+
+
+class _KeyColumn(NamedTuple):
+    """One column of a key set. A row is compared column by column, and each column leaves fewer keys that may equal
+    it."""
+
+    values: pa.Array  # distinct
+    # distinct pairs of a prefix (the columns before) and a value, each as one number; None for the first column
+    prefixes: pa.Array | None
+
+
+class KeySet:
+    """A set of keys, used to find the rows of a table that are equal to a key."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        """Build the set from ``keys``, one key in each row; the table is a result of :func:`comparable`."""
+        self._steps: list[_KeyColumn] = []
+        self._names = keys.column_names
+        self.num_bytes: int = 0
+        code: pa.Array | None = None
+        for column in keys.itercolumns():
+            array = column.combine_chunks()
+            values = pc.unique(array)
+            position = pc.index_in(array, values)
+            prefixes = None
+            if code is not None:
+                pairs = _pairs(code, position, len(values))
+                prefixes = pc.unique(pairs)
+                position = pc.index_in(pairs, prefixes)
+            code = position
+            self._steps.append(_KeyColumn(values, prefixes))
+            self.num_bytes += values.nbytes + (0 if prefixes is None else prefixes.nbytes)
+
+    def contains(self, rows: pa.Table) -> pa.Array:
+        """Return a boolean for each row: whether the row is a key. ``rows`` is a result of :func:`comparable`."""
+        code: pa.Array | None = None
+        for step, column in zip(self._steps, rows.itercolumns(), strict=True):
+            position = pc.index_in(column.combine_chunks(), step.values)  # null where no key has the value
+            if code is not None:
+                position = pc.index_in(_pairs(code, position, len(step.values)), step.prefixes, skip_nulls=True)
+            code = position
+        return pc.is_valid(code)
+
+    @cached_property
+    def near(self) -> Expression | None:
+        """A predicate that is true for every row with a deleted key, and perhaps for other rows.
+
+        None if it would exclude no row.
+        """
+        terms: list[Expression] = []
+        for name, step in zip(self._names, self._steps, strict=True):
+            if _is_comparable_with_literals(name, step.values.type):
+                with suppress(ExpressionError):  # a date outside of Python's range, or text that is not UTF-8
+                    terms.append(_any_of(name, step.values))
+        return And(tuple(terms)) if terms else None
+
+
+def comparable(rows: pa.Table) -> pa.Table:
+    """Convert columns so that Arrow's equality gives Iceberg's results: structs to their parts, floats to their bits.
+
+    A column whose values stay the same keeps its dotted path as its name.
+    """
+    parts: list[tuple[str, pa.Array]] = []
+    for name, column in zip(rows.column_names, rows.itercolumns(), strict=True):
+        parts += _parts(name, column.combine_chunks())
+    return pa.table([part for _, part in parts], names=[name for name, _ in parts])
+
+
+def _parts(name: str, column: pa.Array) -> list[tuple[str, pa.Array]]:
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        return _parts(f"{name}{_CONVERTED}", column.storage)
+    if isinstance(kind, pa.StructType):  # a null struct is not a struct of nulls
+        children = zip(kind, column.flatten(), strict=True)
+        inner = [part for child, values in children for part in _parts(f"{name}.{child.name}", values)]
+        return [(f"{name}{_CONVERTED}", pc.is_valid(column)), *inner]
+    if pa.types.is_floating(kind):
+        one_nan = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), column)
+        return [(f"{name}{_CONVERTED}", one_nan.view(pa.int32() if kind.bit_width == 32 else pa.int64()))]
+    return [(name, column)]
+
+
+def _pairs(prefix: pa.Array, value: pa.Array, num_values: int) -> pa.Array:
+    """Return a number for each pair of a prefix and a value that is different for different pairs; null if either is
+    null. Prefixes, values and ``num_values``, the number of distinct values, are below 2**31."""
+    return pc.add(pc.multiply(prefix.cast(pa.int64()), num_values), value.cast(pa.int64()))
+
+
+def _is_comparable_with_literals(name: str, kind: pa.DataType) -> bool:
+    types = pa.types
+    known = (types.is_integer, types.is_string, types.is_binary, types.is_date, types.is_decimal, types.is_timestamp)
+    return not name.endswith(_CONVERTED) and any(is_type(kind) for is_type in known)
+
+
+def _any_of(name: str, values: pa.Array) -> Expression:
+    given = values.drop_null()
+    if len(given) <= _MAX_LISTED_KEYS:
+        return col(name).is_in([*given, *([None] if values.null_count else [])])
+    ends = pc.min_max(given)
+    term: Expression = (col(name) >= ends["min"]) & (col(name) <= ends["max"])
+    return term | col(name).is_null() if values.null_count else term
+
+
+# -- equality deletes of a data file -----------------------------------------------------------------
+
+
+class KeyFiles(NamedTuple):
+    """Equality delete files whose keys have the same columns."""
+
+    field_ids: tuple[int, ...]  # the key columns, ascending
+    urls: tuple[str, ...]  # the delete files, ascending
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """The rows of a data file that are equal to a key of one of its delete files."""
+
+    data_url: str
+    groups: tuple[KeyFiles, ...]  # the delete files by key columns
+    columns: KeyColumns = field(compare=False, repr=False)  # resolves field ids to columns
+    # identity partition values of the data file, by field id as text
+    constants: Mapping[str, Any] = field(compare=False, repr=False)
+
+    @property
+    def identity(self) -> Hashable:
+        return ("iceberg equality deletes", self.data_url, self.groups)
+
+    async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
+        """Compare the file's rows with the keys; return the numbers of the deleted rows."""
+        deleted = RowRanges.empty()
+        for group in self.groups:
+            fields = self.columns.fields_of(group.field_ids)
+            keys = await reader.once(("iceberg keys", self.columns, group), partial(_load_keys, reader, group, fields))
+            deleted |= await self._matching(reader, fields, keys)
+        return deleted
+
+    async def _matching(self, reader: CatalogReader, fields: tuple[TableField, ...], keys: KeySet) -> RowRanges:
+        names = {part.name for part in fields}
+        constants = {name: value for name, value in self.constants.items() if name in names}
+        deleted: list[pa.Array] = []
+        async for numbers, rows in reader.read_rows(self.data_url, fields, constants=constants, near=keys.near):
+            deleted.append(await asyncio.to_thread(_deleted, numbers, rows, keys))
+        numbers = pa.concat_arrays([pa.array([], pa.int64()), *deleted])
+        return await asyncio.to_thread(ranges_of, numbers, reader.limits)
+
+
+def _deleted(numbers: pa.Array, rows: pa.Table, keys: KeySet) -> pa.Array:
+    return numbers.filter(keys.contains(comparable(rows)))
+
+
+class _Distinct:
+    """Collects tables, and keeps each distinct row once."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._num_bytes = 0
+        self._most_bytes = _BUFFER_BYTES
+        self._lock = asyncio.Lock()
+
+    async def add(self, rows: pa.Table) -> None:
+        """Add the rows of a table. Raises ResourceLimitError if the distinct rows need too much memory."""
+        async with self._lock:
+            self._tables.append(rows)
+            self._num_bytes += rows.nbytes
+            if self._num_bytes > self._most_bytes:
+                distinct = await self.table()
+                self._tables, self._num_bytes = [distinct], distinct.nbytes
+                self._most_bytes = max(_BUFFER_BYTES, 2 * distinct.nbytes)
+                if distinct.nbytes > _MAX_KEY_BYTES:
+                    raise ResourceLimitError(
+                        f"the keys of the equality deletes of one file exceed {_MAX_KEY_BYTES >> 20} MiB, the limit",
+                        hint="Rewrite the table's data files (compaction), which applies the deletes.",
+                    )
+
+    async def table(self) -> pa.Table:
+        whole = pa.concat_tables(self._tables)
+        return await asyncio.to_thread(lambda: whole.group_by(whole.column_names, use_threads=False).aggregate([]))
+
+
+async def _load_keys(reader: CatalogReader, group: KeyFiles, fields: tuple[TableField, ...]) -> tuple[KeySet, int]:
+    """Read the keys of delete files; return the keys and the bytes of memory that they occupy."""
+    distinct = _Distinct()
+    empty = pa.schema([pa.field(part.name, part.type) for part in fields]).empty_table()
+    await distinct.add(comparable(empty))
+
+    async def load(url: str) -> None:
+        async for _, rows in reader.read_rows(url, fields):
+            await distinct.add(await asyncio.to_thread(comparable, rows))
+
+    await call_each(load, group.urls, at_once=_CONCURRENT_FILES)
+    table = await distinct.table()
+    keys = await asyncio.to_thread(KeySet, table)
+    return keys, keys.num_bytes
+
+
+# -- which equality deletes apply --------------------------------------------------------------------
+
+
+class EqualityIndex:
+    """The equality delete files of a snapshot, keyed by partition."""
+
+    def __init__(
+        self, columns: KeyColumns, specs: Mapping[int, PartitionSpec], untrusted: Collection[int] | None, table: str
+    ) -> None:
+        """Make an empty index.
+
+        Args:
+            columns: resolves field ids to columns.
+            specs: the table's partition specs, by id.
+            untrusted: ids of fields whose bounds are not used; None if no bounds are used.
+            table: the table's name, for messages.
+        """
+        self._columns = columns
+        self._specs = specs
+        self._untrusted = untrusted
+        self._table = table
+        self._everywhere: list[ManifestFileEntry] = []
+        self._by_partition: dict[Hashable, list[ManifestFileEntry]] = defaultdict(list)
+        self._bounds: dict[tuple[int, int], ColumnBounds] = {}
+
+    def add(self, entry: ManifestFileEntry) -> None:
+        """Add an equality delete file to the index."""
+        spec = self._specs[entry.spec_id]
+        if all(isinstance(part.transform, VoidTransform) for part in spec.fields):
+            self._everywhere.append(entry)
+        else:
+            self._by_partition[entry.partition_key].append(entry)
+
+    def deletes_of(self, data: ManifestFileEntry) -> EqualityDeletes | None:
+        """Return the equality deletes that apply to a data file; None if no delete applies.
+
+        A delete file applies if it is newer than the data file, is global or in the same partition, and the bounds of
+        both files allow a common key.
+        """
+        candidates = [*self._everywhere, *self._by_partition.get(data.partition_key, ())]
+        applied = [
+            entry
+            for entry in candidates
+            if entry.sequence_number > data.sequence_number and self._may_apply(entry, data)
+        ]
+        if not applied:
+            return None
+        check_parquet(applied, self._table)
+        urls: dict[tuple[int, ...], set[str]] = defaultdict(set)
+        for entry in applied:
+            field_ids = tuple(sorted(set(entry.equality_ids)))
+            self._columns.fields_of(field_ids)
+            urls[field_ids].add(entry.url)
+        groups = tuple(KeyFiles(field_ids, tuple(sorted(urls[field_ids]))) for field_ids in sorted(urls))
+        return EqualityDeletes(data.url, groups, self._columns, self._constants(data))
+
+    def _may_apply(self, delete: ManifestFileEntry, data: ManifestFileEntry) -> bool:
+        """Return whether the bounds of both files allow a common key."""
+        if self._untrusted is None:
+            return True
+        leaves, untrusted = self._columns.leaves, self._untrusted
+        return all(
+            _may_share(self._bounds_of(delete, leaves[field_id]), self._bounds_of(data, leaves[field_id]))
+            for field_id in delete.equality_ids
+            if field_id in leaves and field_id not in untrusted
+        )
+
+    def _bounds_of(self, entry: ManifestFileEntry, leaf: NestedField) -> ColumnBounds:
+        key = (id(entry), leaf.field_id)
+        if key not in self._bounds:
+            self._bounds[key] = column_bounds(leaf, entry.file)
+        return self._bounds[key]
+
+    def _constants(self, data: ManifestFileEntry) -> dict[str, Any]:
+        constants: dict[str, Any] = {}
+        for position, part in enumerate(self._specs[data.spec_id].fields):
+            leaf = self._columns.leaves.get(part.source_id)
+            value = data.partition[position]
+            if leaf is not None and isinstance(part.transform, IdentityTransform) and value is not None:
+                constants[str(part.source_id)] = partition_value(leaf, value, self._table, data.url)
+        return constants
+
+
+def check_parquet(entries: Iterable[ManifestFileEntry], table: str) -> None:
+    """Raise UnsupportedFeatureError if a delete file is not Parquet. ``table``: the table's name, for the message."""
+    for entry in entries:
+        if entry.format != "PARQUET":
+            content = "equality" if entry.content == EQUALITY_DELETES else "position"
+            raise UnsupportedFeatureError(
+                f"{table} has {content} deletes in {printable(entry.format)}: only Parquet is read",
+                url=safe_url(entry.url),
+            )
+
+
+def _may_share(delete: ColumnBounds, data: ColumnBounds) -> bool:
+    """Return whether two files may share a value of a column, null included."""
+    if delete.null_count != 0 and data.null_count != 0:
+        return True
+    if delete.all_null or data.all_null:
+        return False
+    if delete.may_be_nan and data.may_be_nan:
+        return True
+    return not (_is_below(delete.max, data.min) or _is_below(data.max, delete.min))
+
+
+def _is_below(high: Any, low: Any) -> bool:
+    return high is not None and low is not None and bool(high < low) and is_sure(low)

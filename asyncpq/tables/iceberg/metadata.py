@@ -21,8 +21,7 @@ from pyiceberg.serializers import FromByteStream
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, TruncateTransform
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
-from asyncpq.datasets.model import CatalogReader
+from asyncpq.datasets.model import CatalogReader, MetadataBudget
 from asyncpq.errors import (
     CorruptFileError,
     InvalidOptionError,

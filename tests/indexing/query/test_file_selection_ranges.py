@@ -36,3 +36,6 @@ def test_many_ranges_meet_what_each_of_them_meets(ranges: list[KeyRange], interv
     many = part_slices._meet([low for low, _ in intervals], [high for _, high in intervals], ranges)
     assert [at for at, meets in enumerate(many) if meets] == expected
     assert part_slices._overlapping(table, ranges).column("at").to_pylist() == expected
+    copies = part_slices._SMALL_TABLE + 1  # of the rows, which are then compared by kernels
+    large = pa.concat_tables([table] * copies)
+    assert part_slices._overlapping(large, ranges).column("at").to_pylist() == expected * copies

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.datasets.providers import GivenFiles
+from asyncpq.distributed import EngineDataset
 from asyncpq.events import Operation
 from asyncpq.objects.version import KnownVersion
 from asyncpq.parquet.metadata import decode_file_metadata
@@ -57,7 +57,7 @@ async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float
     s3 = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
     async with asyncpq.Session({"s3": s3}, memory_cache_bytes=cache_mib << 20) as session:
         columns = DatasetColumns(rows.schema, None, object())
-        state = DatasetState(session._runtime, "s3://lake/table/", GivenFiles(files), columns, False)
+        state = EngineDataset(session._runtime, "s3://lake/table/", GivenFiles(files), columns, False)
         opened = OpenLake(state, struct_of(rows.schema), ReadConf())
         began = time.perf_counter()
         found = await plan_lake(

@@ -71,9 +71,11 @@ def test_folders_of_different_columns_are_refused(other: str, tmp_path: Path) ->
         planned(write(tmp_path, "p=1/a.parquet", other))
 
 
-def test_names_that_differ_in_case_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PartitionError, match="differ in case, P and p; Spark reads them as one"):
-        planned(write(tmp_path, "P=1/a.parquet", "p=2/b.parquet"))
+def test_names_that_differ_in_case_are_refused_if_case_counts(tmp_path: Path) -> None:
+    root = write(tmp_path, "P=1/a.parquet", "p=2/b.parquet")
+    assert planned(root) == ["P=1/a.parquet", "p=2/b.parquet"]
+    with pytest.raises(PartitionError, match="CONFLICTING_PARTITION_COLUMN_NAMES"):
+        planned(root, ReadConf(case_sensitive=True))
 
 
 @pytest.mark.parametrize("paths", [["=1/a.parquet"], ["p=1/=2/a.parquet"]])
@@ -84,7 +86,7 @@ def test_a_column_without_a_name_is_refused(paths: list[str], tmp_path: Path) ->
 
 def test_files_of_patterns_and_lists_need_no_partition_folder() -> None:
     files = [DataFile(url="lake/a.parquet"), DataFile(url="lake/p=1/b.parquet"), DataFile(url="lake/q=1/c.parquet")]
-    assert all(map(read_by_spark(files, None), files))
+    assert all(map(read_by_spark(files, None, ReadConf()), files))
 
 
 def test_a_setting_of_spark_leaves_corrupt_files_out(tmp_path: Path) -> None:
@@ -93,6 +95,49 @@ def test_a_setting_of_spark_leaves_corrupt_files_out(tmp_path: Path) -> None:
     with pytest.raises(NotParquetError, match=r"a\.parquet"):
         planned(root)
     assert planned(root, ReadConf(ignore_corrupt_files=True)) == ["b.parquet"]
+
+
+#: Paths whose partition columns have several spellings, and conditions on these columns.
+SPELLINGS = [
+    (["P=1/a.parquet", "p=2/b.parquet", "p=1/c.parquet"], ["p = 1", "P = 2", "p > 1 or id = 0", "P is null"]),
+    (["P=b/a.parquet", "p=2/b.parquet"], ["p = '2'", "P >= 'a'"]),
+    (["p=1/Q=2/a.parquet", "P=3/q=x%20y/b.parquet"], ["q = 'x y'", "p = 3 and Q > 'a'", "q = '2'"]),
+    (["aB=1/a.parquet", "Ab=2/b.parquet", "AB=__HIVE_DEFAULT_PARTITION__/c.parquet"], ["ab is null", "AB < 2"]),
+    (["p=2020-01-01/a.parquet", "P=2020-01-02/b.parquet"], ["p = DATE'2020-01-02'", "P < DATE'2020-01-02'"]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SPELLINGS)))
+def test_spellings_of_one_column_are_read_as_by_spark(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    from pyspark.errors import PySparkException
+
+    from asyncpq.blocking import Session
+    from asyncpq.indexing import Bounds
+    from asyncpq.spark import register, scan
+
+    register(spark)
+    paths, conditions = SPELLINGS[number]
+    root = write(tmp_path, *paths)
+
+    def check(view: str | None) -> None:
+        options = {} if view is None else {"view": view}
+        for where in [None, *conditions]:
+            plain, source = spark.read.parquet(root), spark.read.format("asyncpq").options(**options).load(root)
+            frames = {"source": source if where is None else source.where(where)}
+            for reader in ("spark", "asyncpq"):
+                frames[reader] = scan(spark, root, where=where, reader=reader, **options)  # type: ignore[arg-type]
+            expected = sorted(map(tuple, (plain if where is None else plain.where(where)).collect()), key=repr)
+            for name, frame in frames.items():
+                assert sorted(map(tuple, frame.collect()), key=repr) == expected, (where, view, name)
+
+    check(None)
+    with Session() as session:
+        session.build_index(root, [Bounds("id")])
+    check(None)
+    with pytest.raises(PartitionError, match="differ only in case"):
+        scan(spark, root, view="snapshot")
+    with pytest.raises(PySparkException, match="differ only in case"):
+        spark.read.format("asyncpq").option("view", "snapshot").load(root)
 
 
 def test_spark_chooses_the_same_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ def test_times_outside_of_pythons_years_prune_nothing(literal: dict[str, int]) -
     from pyspark.sql.connect.proto import expressions_pb2
 
     from asyncpq.spark.reads import column_conditions
+    from asyncpq.spark.types.read_conf import ReadConf
 
     message = expressions_pb2.Expression(literal=expressions_pb2.Expression.Literal(**literal))  # type: ignore[arg-type]
-    assert column_conditions._of_message(message) is None
+    assert column_conditions._of_message(message, ReadConf()) is None
 
 
 def test_columns_of_classic_spark_prune_and_give_sparks_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 
 from pyspark.sql.types import DecimalType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
+from asyncpq.engine.foreign_conditions import Untranslated
 from asyncpq.expressions import And, Comparison, Constant, Expression, IsNull, Not, Or, col
 from asyncpq.spark.reads.pruning_terms import LakeColumns, pruning_terms, wall_clock_times
-from asyncpq.spark.reads.sql_conditions import Unknown
 from asyncpq.spark.types.read_conf import ReadConf
 
 _STRUCT = StructType(
@@ -82,8 +82,8 @@ def test_a_comparison_prunes_by_the_lakes_name() -> None:
 
 
 def test_an_unknown_part_of_a_conjunction_does_not_hinder_the_others() -> None:
-    assert _terms(And((col("id") == 17, Unknown("f(x)")))) == Comparison("Id", "==", 17)
-    assert _terms(Or((col("id") == 17, Unknown("f(x)")))) is None
+    assert _terms(And((col("id") == 17, Untranslated("f(x)")))) == Comparison("Id", "==", 17)
+    assert _terms(Or((col("id") == 17, Untranslated("f(x)")))) is None
 
 
 def test_nan_is_greater_than_all_numbers() -> None:

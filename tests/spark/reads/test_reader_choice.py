@@ -23,6 +23,7 @@ from asyncpq.spark.reads.reader_choice import (
     ReaderCosts,
     ReaderName,
     RowClock,
+    ScanSize,
     choose_reader,
     reader_costs,
 )
@@ -38,12 +39,11 @@ def _costs(**other: Any) -> ReaderCosts:
         "num_bytes": 400 * MIB,
         "num_rows": 10_000_000,
         "whole_bytes": 400 * MIB,
-        "parallelism": 2,
-        "prices": _PRICES,
-        "is_local": True,
-        "row_s": ROW_S,
     }
-    return reader_costs(**one_large_file | other)
+    store = None if other.pop("is_local", True) else other.pop("prices", _PRICES)
+    given = {name: other.pop(name) for name in ("parallelism", "row_s") if name in other}
+    other.pop("prices", None)
+    return reader_costs(ScanSize(**one_large_file | other), store=store, **{"parallelism": 2} | given)
 
 
 def test_whole_files_are_read_by_spark_and_few_pages_of_large_files_by_asyncpq() -> None:

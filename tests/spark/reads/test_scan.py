@@ -214,7 +214,7 @@ def test_what_cannot_be_asked(spark: SparkSession, lake: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         scan(spark, str(lake / "nothing"))
     with pytest.raises(InvalidOptionError, match="no such setting"):
-        scan(spark, str(lake), no_such_setting=1)
+        scan(spark, str(lake), no_such_setting=1)  # type: ignore[call-arg]
     with pytest.raises(InvalidOptionError, match="credential"):
         scan(spark, "s3://user:pass@bucket/x/")
 

@@ -13,10 +13,11 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 
 from pyspark.sql.types import DataType, DateType, FloatType, IntegerType, StringType, StructField, StructType
 
+from asyncpq.engine.foreign_conditions import Untranslated
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, Like, Not, Or
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.pruning_terms import date_of, time_of
-from asyncpq.spark.reads.sql_conditions import Unknown, may_name, read_condition
+from asyncpq.spark.reads.sql_conditions import may_name, read_condition
 from asyncpq.spark.types.read_conf import ReadConf
 
 
@@ -72,14 +73,14 @@ def test_conditions_that_are_understood(text: str, condition: Expression) -> Non
     ],
 )
 def test_other_conditions_are_unknown(text: str) -> None:
-    assert isinstance(read_condition(text), Unknown)
+    assert isinstance(read_condition(text), Untranslated)
 
 
 def test_an_unknown_part_leaves_the_others() -> None:
     condition = read_condition("id = 1 AND length(name) = 3")
     assert isinstance(condition, And)
     assert condition.args[0] == Comparison("id", "==", 1)
-    assert isinstance(condition.args[1], Unknown)
+    assert isinstance(condition.args[1], Untranslated)
     struct = StructType([StructField("day", DateType())])
     assert Condition("id = 1 AND length(name) = 3").unknown_names(struct, ReadConf()) == ["id"]
     assert not Condition("day = current_date").unknown_names(struct, ReadConf())
@@ -115,15 +116,15 @@ def test_casts_that_keep_all_values_are_left_out(text: str, condition: Expressio
 
 @pytest.mark.parametrize("text", ["i::smallint = 5", "i::string = '5'", "day::timestamp < '2024-05-01'", "no::int = 5"])
 def test_other_casts_are_unknown(text: str) -> None:
-    assert isinstance(read_condition(text, type_of=_TYPES.get), Unknown)
+    assert isinstance(read_condition(text, type_of=_TYPES.get), Untranslated)
 
 
 _TYPES: dict[str, DataType] = {"i": IntegerType(), "f": FloatType(), "day": DateType()}
 
 
 def test_settings_decide_what_quotes_mean() -> None:
-    assert isinstance(read_condition('a = "b"', ReadConf(double_quoted_identifiers=True)), Unknown)
-    assert isinstance(read_condition("a = 'it''s'", ReadConf(consecutive_string_literals=True)), Unknown)
+    assert isinstance(read_condition('a = "b"', ReadConf(double_quoted_identifiers=True)), Untranslated)
+    assert isinstance(read_condition("a = 'it''s'", ReadConf(consecutive_string_literals=True)), Untranslated)
     both = read_condition("a = 'x''y' AND b = 1", ReadConf(consecutive_string_literals=True))
     assert isinstance(both, And)
     assert both.args[1] == Comparison("b", "==", 1)

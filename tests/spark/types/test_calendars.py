@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from asyncpq.distributed import FooterFacts
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.spark.types.calendars import file_dates
@@ -125,7 +126,7 @@ def test_int96_beside_other_timestamps_in_one_column() -> None:
     schema = SimpleNamespace(leaves=leaves, fields=[SimpleNamespace(name=name) for name in "abc"])
     metadata: Any = SimpleNamespace(schema=schema, key_value_metadata={}, created_by="other")
     conf = ReadConf(session_time_zone="Europe/Paris", int96_timestamp_conversion=True)
-    dates = file_dates(metadata, conf)
+    dates = file_dates(FooterFacts(metadata), conf)
     assert (sorted(dates.int96_fields), sorted(dates.mixed_fields)) == (["a", "b"], ["a"])
     batch = pa.record_batch(
         {name: [{"t": None}] for name in "ab"},

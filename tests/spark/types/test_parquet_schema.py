@@ -13,8 +13,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
+from asyncpq.distributed import FooterFacts
 from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf, merged_schema
 from tests.parquet_files import BINARY, BYTE, FALSE, I32, LIST, STRUCT, TRUE, EditedFile, Items, Struct, encode
@@ -63,8 +64,8 @@ def footer_of(*elements: Struct, top: int = 1, words: str | None = None) -> Edit
     return edited
 
 
-def file_of(*elements: Struct, top: int = 1, words: str | None = None) -> FileMetadata:
-    return decode_file_metadata(encode(footer_of(*elements, top=top, words=words).footer))
+def file_of(*elements: Struct, top: int = 1, words: str | None = None) -> FooterFacts:
+    return FooterFacts(decode_file_metadata(encode(footer_of(*elements, top=top, words=words).footer)))
 
 
 def type_of(*elements: Struct, conf: ReadConf | None = None) -> str:

@@ -40,11 +40,6 @@ from tests.delta_tables import (
 VECTORS = protocol("deletionVectors")
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path / "a table")
-
-
 async def test_a_deletion_vector(writer: DeltaWriter) -> None:
     """Trap: lists of files do not show that rows are deleted."""
     (vector,) = writer.vector_file([0, 3, 4])

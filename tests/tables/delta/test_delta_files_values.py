@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +24,6 @@ from tests.delta_tables import (
     protocol,
     snapshot_of,
 )
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path / "a table")
 
 
 @pytest.mark.parametrize(

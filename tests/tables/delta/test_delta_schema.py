@@ -23,11 +23,6 @@ UTC = dt.UTC
 NTZ = protocol("timestampNtz")
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path / "a table")
-
-
 async def read(writer: DeltaWriter, where: Expression | None = None) -> pa.Table:
     """The rows, which are counted, too."""
     async with asyncpq.Session() as session:

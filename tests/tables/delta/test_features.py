@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,11 +23,6 @@ from tests.delta_tables import (
     rows_of,
     snapshot_of,
 )
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path / "a table")
 
 
 def _with_ids(schema: pa.Schema, first: int) -> pa.Schema:

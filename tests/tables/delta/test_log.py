@@ -33,12 +33,6 @@ from tests.delta_tables import (
     snapshot_of,
 )
 
-
-@pytest.fixture
-def writer(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path / "a table")
-
-
 CONFIGURATION = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(
     [

@@ -23,7 +23,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import ResourceLimitError, UnsupportedFeatureError
 from asyncpq.options import LimitOptions
 from asyncpq.tables.iceberg.avro import BoundedDecoder, read_records

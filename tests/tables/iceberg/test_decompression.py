@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from asyncpq.datasets.metadata_budget import MetadataBudget
+from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import ResourceLimitError
 from asyncpq.options import LimitOptions
 from asyncpq.tables.iceberg.decompression import Inflater

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from asyncpq.decoding import arrow_tree
-from asyncpq.decoding.arrow_tree import Call, FieldRef, Literal, read_tree
+from asyncpq.decoding import arrow_expressions
+from asyncpq.decoding.arrow_expressions import Call, FieldRef, Literal, read_tree
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.tree import MAX_NESTING
 
 A, B = pc.field("a"), pc.field("b")
 
 
-def plain(node: arrow_tree.Node) -> Any:
+def plain(node: arrow_expressions.Node) -> Any:
     """A tree as nested tuples, with Python values."""
     match node:
         case Call(function, args):
@@ -114,6 +114,6 @@ def test_another_form_is_an_error_of_python(
     def other(file: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield from entries
 
-    monkeypatch.setattr(arrow_tree, "_entries", other)
+    monkeypatch.setattr(arrow_expressions, "_entries", other)
     with pytest.raises(error):
         read_tree(A == 1)

@@ -27,7 +27,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import AccessDeniedError, CredentialsError, InvalidOptionError, StoreError
-from asyncpq.tables.own_options import delta_options, iceberg_options, with_table_options
+from asyncpq.tables.own_store import delta_options, iceberg_options, with_table_options
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.object_server import Answer, LoggedRequest, error_answer
 

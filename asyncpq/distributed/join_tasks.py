@@ -1,6 +1,6 @@
-"""The tasks of a lookup join: read batches of the left, look up their keys in the lake, yield joined rows.
+"""The tasks of a join by keys: read batches of the left, look up their keys in the dataset, yield joined rows.
 
-Rows are matched in Arrow, with the equality of Spark's joins.
+Rows are matched in Arrow: null equals nothing, NaN equals NaN, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Required, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.distributed import batches_on_worker, plan_again_hint
-from asyncpq.spark.join_keys import JoinKey, predicates
-from asyncpq.spark.join_lake import PinnedLake, key_scan
-from asyncpq.spark.reads.lake_scan import PLAN_AGAIN
+from asyncpq.distributed.join_keys import JoinKey, predicates
+from asyncpq.distributed.pinned_datasets import PinnedDataset
+from asyncpq.distributed.worker_sessions import batches_on_worker, plan_again_hint
 
 
 class Pairs(NamedTuple):
@@ -116,7 +115,9 @@ class LeftKeys:
 
 
 def normalised(column: pa.Array) -> pa.Array:
-    """Return the bits of floats as integers, with one zero and one NaN, as Spark's joins compare; others unchanged."""
+    """Return the bits of floats as integers, with one zero and one NaN; others unchanged, dictionaries decoded."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
@@ -138,7 +139,7 @@ def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[
 
 How = Literal["inner", "left", "semi", "anti"]
 
-#: Maximum rows of an output batch, as Spark's default, and its approximate bytes.
+#: Maximum rows of an output batch, and its approximate bytes.
 OUTPUT_ROWS: Final = 10_000
 OUTPUT_BYTES: Final = 16 << 20
 #: Approximate bytes of the left in memory, and rows.
@@ -146,27 +147,50 @@ LEFT_BYTES: Final = 16 << 20
 LEFT_ROWS: Final = 1 << 17
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookupTask:
-    """A function for ``mapInArrow`` that joins the rows of a task with the lake. Picklable; without secrets."""
+class JoinTaskKeywords(TypedDict, total=False):
+    """The attributes of a :class:`JoinTask` that its engine chooses."""
 
-    pinned: PinnedLake
+    how: Required[How]
+    left: Required[tuple[int, ...]]
+    right: Required[tuple[tuple[int, pa.DataType], ...]]
+    names: tuple[str, ...]
+    batch_keys: Required[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinTask:
+    """A function that joins rows of the left with a dataset, in any process. Picklable, without a session.
+
+    Attributes:
+        pinned: the dataset, in pinned versions.
+        how: "inner", "left", "semi" or "anti".
+        keys: the key columns.
+        left: positions of the left's columns in the output.
+        right: the dataset's columns behind them: positions among those that are read, and types.
+        names: of the output's columns; empty: their numbers.
+        batch_keys: maximum number of distinct keys in one lookup.
+    """
+
+    pinned: PinnedDataset
     how: How
     keys: tuple[JoinKey, ...]
-    left: tuple[int, ...]  # positions of the left's columns in the output
-    right: tuple[tuple[int, pa.DataType], ...]  # the lake's behind them: positions among those that are read, and types
-    batch_keys: int  # maximum number of distinct keys in one lookup
+    left: tuple[int, ...]
+    right: tuple[tuple[int, pa.DataType], ...]
+    names: tuple[str, ...] = ()
+    batch_keys: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join batches of the left with the lake.
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join batches of the left with the dataset.
 
-        A file of the lake that was replaced or deleted after the join was planned raises ObjectChangedError.
+        Raises:
+            ObjectChangedError: a file was replaced or deleted after the join was planned.
+            AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
         """
-        with plan_again_hint(PLAN_AGAIN, self.pinned.index is not None):
+        with plan_again_hint(self.pinned.again, self.pinned.index is not None):
             for left in self._portions(batches):
                 yield from self._join(left)
 
-    def _portions(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Divide the left into portions of at most ``batch_keys`` distinct keys."""
         held: list[pa.RecordBatch] = []
         num_rows = num_bytes = 0
@@ -196,14 +220,10 @@ class LookupTask:
         return keys.group_by(names).aggregate([])
 
     def _join(self, left: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        # rounded keys are compared as doubles
-        types = [pa.float64() if key.form == "rounded" else key.type for key in self.keys]
-        candidates = [
-            [left.column(at).cast(type_) for at in key.candidates] for key, type_ in zip(self.keys, types, strict=True)
-        ]
+        candidates = [[left.column(at).cast(key.compared_type) for at in key.candidates] for key in self.keys]
         keys = LeftKeys(candidates, left.num_rows)
         with_pairs = self.how in ("inner", "left")
-        for positions, lake in self._lake_rows(keys):
+        for positions, lake in self._dataset_rows(keys):
             columns = [
                 lake.column(key.place).cast(pa.float64(), safe=False)
                 if key.form == "rounded"
@@ -221,7 +241,7 @@ class LookupTask:
                 portion = left.take(rows.slice(at, OUTPUT_ROWS))
                 yield self._rows(portion, [pa.nulls(portion.num_rows, type_) for _, type_ in self.right])
 
-    def _lake_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
+    def _dataset_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
         """Yield ranges of positions in ``keys.distinct``, each with a batch of rows of the lake.
 
         The batches of a range include all rows with one of its keys. Semi and anti joins end when all keys are met.
@@ -229,15 +249,15 @@ class LookupTask:
         if not len(keys):
             return
         for positions, predicate in predicates(self.keys, keys.distinct):
-            make = partial(key_scan, self.pinned, predicate)
-            for batch in batches_on_worker(self.pinned.lake.settings, make):
+            make = partial(self.pinned.lookup, predicate)
+            for batch in batches_on_worker(self.pinned.scan.settings, make):
                 yield positions, batch
                 if self.how in ("semi", "anti") and keys.all_met:
                     return
 
     def _rows(self, left: pa.RecordBatch, right: Sequence[pa.Array]) -> pa.RecordBatch:
         arrays = [*(left.column(at) for at in self.left), *right]
-        names = [str(at) for at in range(len(arrays))]
+        names = self.names or [str(at) for at in range(len(arrays))]
         return pa.RecordBatch.from_arrays(arrays, names)
 
 

@@ -1,4 +1,4 @@
-"""A lake's columns as one file has them: by name, of the file's types; and what of a condition may be asked of it."""
+"""A dataset's columns as one file has them: by name, of the file's types; and the conditions it is asked by."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.distributed import EngineRules
 from asyncpq.errors import AmbiguousColumnError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
 from asyncpq.expressions.scalars import as_scalars
-from asyncpq.spark.reads.file_reads import condition_on, own_columns
-from asyncpq.spark.types.read_conf import ReadConf
 
-CONF = ReadConf()
+
+class _InUtc(EngineRules):
+    @property
+    def zoneless_is_utc(self) -> bool:
+        return True
+
+
+RULES = _InUtc(case_sensitive=False)
 _NOON = dt.datetime(2024, 5, 1, 12)
 _UTC = pa.timestamp("us", "UTC")
 #: A lake's types, and those that files have instead; whether these compare as the lake's do.
@@ -82,7 +86,7 @@ def test_no_row_is_lost(asked: pa.DataType, have: pa.DataType, compares: bool) -
     used = 0
     for _ in range(150):
         where = condition(rng, asked)
-        found = condition_on(where, lake, own, CONF)
+        found = RULES.condition_on(where, lake, own)
         if found is None:
             continue
         wanted = compile_filter(where, lake).mask({"x": mine, "y": numbers}, 5).to_pylist()
@@ -92,11 +96,11 @@ def test_no_row_is_lost(asked: pa.DataType, have: pa.DataType, compares: bool) -
     assert bool(used) is compares
 
 
-def test_int96_that_is_of_the_sessions_zone() -> None:
+def test_timestamps_without_a_zone() -> None:
     lake, own = (pa.schema([("x", kind)]) for kind in (_UTC, pa.timestamp("us")))
     where = Comparison("x", ">", values(_UTC)[0])
-    assert condition_on(where, lake, own, CONF) == Comparison("x", ">", values(pa.timestamp("us"))[0])
-    assert condition_on(where, lake, own, ReadConf(int96_timestamp_conversion=True)) is None
+    assert RULES.condition_on(where, lake, own) == Comparison("x", ">", values(pa.timestamp("us"))[0])
+    assert EngineRules().condition_on(where, lake, own) is None
 
 
 def test_fields_by_name() -> None:
@@ -104,15 +108,15 @@ def test_fields_by_name() -> None:
     lake = pa.schema([("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("p", pa.int32())])
     theirs = pa.struct([("more", pa.int8()), ("A", pa.int32())])
     names, types = ["P", "L", "s", "m"], [pa.int32(), pa.large_list(theirs), theirs, pa.map_(pa.string(), theirs)]
-    fields, ambiguous = own_columns(lake, names, types, {"p": 1}, CONF)
+    fields, ambiguous = RULES.own_columns(lake, names, types, {"p": 1})
     assert fields is not None
     assert not ambiguous
     seen = pa.struct([("a", pa.int32()), ("b", pa.string())])
     assert [one.type for one in fields] == [seen, pa.large_list(seen), pa.map_(pa.string(), seen), pa.int32()]
     assert [one.names for one in fields] == [("s",), ("L",), ("m",), ()]
     assert [child.names for child in fields[0].children] == [("A",), ()]
-    assert own_columns(lake, lake.names, lake.types, {}, CONF) == (None, {})
-    exact, _ = own_columns(lake, names, types, {}, ReadConf(case_sensitive=True))
+    assert RULES.own_columns(lake, lake.names, lake.types, {}) == (None, {})
+    exact, _ = EngineRules().own_columns(lake, names, types, {})
     assert exact is not None
     assert [child.names for child in exact[0].children] == [(), ()]
     assert exact[1].names == ()
@@ -121,7 +125,7 @@ def test_fields_by_name() -> None:
 def test_names_that_mean_two_fields() -> None:
     lake = pa.schema([("a", pa.int64()), ("s", pa.struct([("t", pa.struct([("x", pa.int64())]))]))])
     twice = pa.struct([("t", pa.struct([("x", pa.int64()), ("X", pa.int64())]))])
-    fields, ambiguous = own_columns(lake, ["a", "A", "s"], [pa.int64(), pa.int64(), twice], {}, CONF)
+    fields, ambiguous = RULES.own_columns(lake, ["a", "A", "s"], [pa.int64(), pa.int64(), twice], {})
     assert fields is None
     assert {name: error.column for name, error in ambiguous.items()} == {"a": "a", "s": "s.t.x"}
     assert all(isinstance(error, AmbiguousColumnError) for error in ambiguous.values())

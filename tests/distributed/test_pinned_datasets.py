@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
-
 import asyncpq
+from asyncpq.distributed import pinned_datasets, plan_join
+from asyncpq.distributed.join_keys import KeyPredicate
+from asyncpq.distributed.pinned_datasets import PinnedDataset
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.scan.request import ScanRequest
-from asyncpq.spark import join_lake
-from asyncpq.spark.join_keys import KeyPredicate
-from asyncpq.spark.join_lake import PinnedLake, key_scan, pin_lake
-from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.read_conf import ReadConf
+
+LEFT = pa.schema({"id": pa.int64()})
 
 
 async def _pinned(
@@ -32,19 +29,16 @@ async def _pinned(
     *,
     view: Literal["snapshot", "listed"] | None = None,
     changed: Callable[[], None] = lambda: None,
-) -> PinnedLake:
-    conf = ReadConf(session_time_zone="UTC")
+) -> PinnedDataset:
     async with asyncpq.Session() as session:
         await session.build_index(lake, [Keys("id"), Footers()], at=index)
         changed()
-        target = LakeTarget(target=lake, index=index, view=view)
-        opened = await open_lake(session, target, conf)
-        return await pin_lake(session, opened, target, [0], SparkSettings())
+        return (await plan_join(session, lake, "id", LEFT, index=index, view=view)).pinned
 
 
-async def _rows(session: asyncpq.Session, pinned: PinnedLake) -> list[int]:
+async def _rows(session: asyncpq.Session, pinned: PinnedDataset) -> list[int]:
     found: list[int] = []
-    async with await key_scan(pinned, KeyPredicate(where=col("id") == 7, prune=None), session) as scan:
+    async with await pinned.lookup(KeyPredicate(where=col("id") == 7, prune=None), session) as scan:
         async for batch in scan:
             found += batch.column(0).to_pylist()
     return found
@@ -74,7 +68,7 @@ def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
         write(8, 7)  # after the join was planned
         async with asyncpq.Session() as session:
             assert await _rows(session, pinned) == rows
-            state = await join_lake.opened(session, pinned)
+            state = await pinned_datasets.opened(session, pinned)
             assert "index at" in state.source.description
             operation = state.runtime.operation("files", state.url)
             found = await state.source.files(ScanRequest(where=col("id") == 7), operation)
@@ -94,10 +88,10 @@ def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
     async def joins() -> None:
         pinned = await _pinned(str(lake), index)
         async with asyncpq.Session() as session:
-            joined = [replace(pinned, token=str(number)) for number in range(3 * join_lake._KEPT)]
+            joined = [replace(pinned, token=str(number)) for number in range(3 * pinned_datasets._KEPT)]
             for one in joined:
                 assert await _rows(session, one) == [7]
-            assert len(session._runtime._closers) <= join_lake._KEPT
+            assert len(session._runtime._closers) <= pinned_datasets._KEPT
             # of one that was forgotten, too
             assert await asyncio.gather(*[_rows(session, one) for one in joined[:3]]) == [[7]] * 3
         async with asyncpq.Session() as session:

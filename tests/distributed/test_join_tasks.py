@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
-
-from asyncpq.spark.join_task import LeftKeys
+from asyncpq.distributed.join_tasks import LeftKeys
 
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
 _TEXTS = st.sampled_from(["", "a", "b", None])

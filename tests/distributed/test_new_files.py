@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.errors import InvalidOptionError, UsageError
+from asyncpq.distributed import new_files, plan_scan
+from asyncpq.distributed.new_files import FolderSource, IndexOffset, ListedFile, ListedOffset, NewFiles, Offset, fitting
+from asyncpq.errors import InvalidOptionError, ObjectChangedError, UsageError
+from asyncpq.indexing import Bounds
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import stream_files as stream_offsets
-from asyncpq.spark.source_options import SourceOptions
-from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.base import Validator
 
 
@@ -33,7 +37,7 @@ def _again(offset: ListedOffset) -> ListedOffset:
 
 def _step(offset: ListedOffset, listed: list[ListedFile], max_files: int, max_age_s: float = 100.0) -> ListedOffset:
     new = offset.new(listed)
-    batch = new[: StreamLimits(max_files).count([file.size for file in new])]
+    batch = new[: fitting([file.size for file in new], max_files, None)]
     return _again(offset.advanced(listed, batch, max_age_s)) if batch else offset
 
 
@@ -80,7 +84,7 @@ def test_memory_is_bounded_and_loses_only_what_is_older_than_it(
 ) -> None:
     offset = ListedOffset()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_offsets, "REMEMBERED", 3)
+        patch.setattr(new_files, "REMEMBERED", 3)
         for step in range(30):
             listed = [_file(written, f"f{number}") for number, (shown, written, _) in enumerate(files) if shown <= step]
             unread = {file.name for file in offset.new(listed)}
@@ -94,7 +98,7 @@ def test_memory_is_bounded_and_loses_only_what_is_older_than_it(
 
 
 def test_nothing_is_forgotten_beyond_a_late_file_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_offsets, "REMEMBERED", 1)
+    monkeypatch.setattr(new_files, "REMEMBERED", 1)
     listed = [_file(100 + number, f"f{number}") for number in range(4)]
     offset = _step(ListedOffset(), listed, 4)
     listed += [_file(number, f"late{number}") for number in range(2)]
@@ -139,7 +143,7 @@ def test_offsets_stay_small() -> None:
     ("max_files", "max_bytes", "expected"), [(2, None, 2), (None, 25, 2), (None, 1, 1), (None, 30, 3), (None, None, 4)]
 )
 def test_limits(max_files: int | None, max_bytes: int | None, expected: int) -> None:
-    assert StreamLimits(max_files, max_bytes).count([10] * 4) == expected
+    assert fitting([10] * 4, max_files, max_bytes) == expected
 
 
 # -- an index's snapshots -------------------------------------------------------------------------
@@ -195,8 +199,91 @@ def test_a_checkpoint_of_another_index_is_refused() -> None:
 
 async def test_a_stream_of_a_pattern_inside_of_a_table(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(9)}))
-    given = {"path": f"{tmp_path}/t/part-*.parquet"}
+    pattern = f"{tmp_path}/t/part-*.parquet"
     async with Session() as session:
         with pytest.raises(InvalidOptionError, match=f"a Delta table, {tmp_path}/t/"):
-            await kind_of_stream(session, SourceOptions.parse(given))
-        assert await kind_of_stream(session, SourceOptions.parse({**given, "format": "parquet"})) is ListedStream
+            await NewFiles(pattern).kind(session)
+        assert await NewFiles(pattern, format="parquet").kind(session) is FolderSource
+
+
+# -- batches, read by tasks -----------------------------------------------------------------------
+
+
+def _write(folder: Path, name: str, ids: range) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / f"{name}.parquet")
+
+
+async def _read(session: Session, files: NewFiles, start: Offset, end: Offset) -> list[int]:
+    """Ids of the batch between two offsets, read by tasks that were pickled."""
+    batch = await files.batch(session, start, end)
+    if batch is None:
+        return []
+    tasks = await plan_scan(await files.open(session, pickle.loads(pickle.dumps(batch))))
+    found = [await asyncio.to_thread(task.to_table) for task in pickle.loads(pickle.dumps(list(tasks)))]
+    return sorted(pa.concat_tables(found).column("id").to_pylist())
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+async def test_batches_are_read_by_tasks_each_file_once(tmp_path: Path, by_index: bool) -> None:
+    lake, offset, read = tmp_path / "lake", dict(NewFiles.first_offset), list[int]()
+    options: dict[str, Any] = {"index": str(tmp_path / "index"), "view": "snapshot"} if by_index else {}
+    async with Session() as session:
+        for step in range(3):
+            for number in range(3):
+                _write(lake, f"{step}{number}", range(100 * step + 10 * number, 100 * step + 10 * number + 10))
+            if by_index:
+                await session.build_index(str(lake), [Bounds("id")], at=options["index"])
+            files = NewFiles(str(lake), **options)  # another process, which knows the offset
+            while (end := await files.advance(session, offset, max_files=2)) != offset:
+                end = json.loads(json.dumps(end))
+                batch = await _read(session, files, offset, end)
+                assert batch == await _read(session, NewFiles(str(lake), **options), offset, end), "it runs again"
+                read += batch
+                offset = end
+    assert sorted(read) == sorted(ds.dataset(lake).to_table().column("id").to_pylist())
+
+
+async def test_files_that_changed_under_the_batch(tmp_path: Path) -> None:
+    lake, start = tmp_path / "lake", dict(NewFiles.first_offset)
+    for number in range(3):
+        _write(lake, str(number), range(10 * number, 10 * number + 10))
+    async with Session() as session:
+        files = NewFiles(str(lake))
+        end = await files.advance(session, start)
+        batch = await files.batch(session, start, end)
+        assert batch is not None
+        tasks = await plan_scan(await files.open(session, batch))
+        _write(lake, "0", range(1000, 1500))
+        with pytest.raises(ObjectChangedError, match="1 of the 3 files"):
+            await NewFiles(str(lake)).batch(session, start, end)
+        with pytest.raises(ObjectChangedError, match=r"0\.parquet"):
+            await asyncio.to_thread(lambda: [task.to_table() for task in tasks])
+        skipping = NewFiles(str(lake), skip_missing=True)
+        assert await _read(session, skipping, start, end) == [*range(10, 30)]
+        later = await skipping.advance(session, end)
+        assert await _read(session, skipping, end, later) == [*range(1000, 1500)]
+
+
+async def test_the_end_is_fixed(tmp_path: Path) -> None:
+    start = dict(NewFiles.first_offset)
+    _write(tmp_path / "lake", "a", range(5))
+    async with Session() as session:
+        files = NewFiles(str(tmp_path / "lake"))
+        await files.fix_end(session)
+        _write(tmp_path / "lake", "b", range(5, 10))
+        end = await files.advance(session, start)
+        assert await _read(session, files, start, end) == [*range(5)]
+        assert await files.advance(session, end) == end
+
+
+@pytest.mark.parametrize("given", [{"target": ["a", "b"]}, {"target": "a", "format": "delta"}])
+def test_a_table_has_no_new_files(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError, match="one folder or pattern"):
+        NewFiles(**given)
+
+
+def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="no argument partitionning") as caught:
+        NewFiles(str(tmp_path), partitionning=None)  # type: ignore[call-arg]
+    assert "partitioning" in str(caught.value.hint)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.tables.ducklake.moments import is_moment, number_of_text
+from asyncpq.tables.ducklake.schema import is_moment, number_of_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 MICROSECOND = dt.timedelta(microseconds=1)

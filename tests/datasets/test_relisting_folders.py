@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
-from asyncpq.datasets import listed_folders
-from asyncpq.datasets.listed_folders import ListedFolders, conditions, parent
+from asyncpq.datasets import relisting
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning
+from asyncpq.datasets.relisting import ListedFolders, conditions, parent
 from asyncpq.expressions import Expression, parse_where
 from asyncpq.scan.request import ScanRequest
 
@@ -77,7 +77,7 @@ def test_folders_by_position() -> None:
 
 
 def test_listing_some_folders_is_worth_it_in_a_large_lake_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed_folders, "_PAGE", 4)
+    monkeypatch.setattr(relisting, "_PAGE", 4)
     small, lake = (
         folders(*(f"year={year}/{number}" for year in range(years) for number in range(4))) for years in (2, 20)
     )

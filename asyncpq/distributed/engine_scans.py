@@ -1,0 +1,437 @@
+"""Scans of an engine that converts values itself: names may differ in case, and values keep the types of their files.
+
+An engine may convert a file's values to the dataset's types by rules that differ from an exact cast. So values keep the
+file's types until the engine's own conversion. A condition prunes a file, or an index, only by the comparisons that
+have the same result before the conversion as after it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, NamedTuple, TypeGuard
+
+import pyarrow as pa
+
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState, SameRequest
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.datasets.model import TableField
+from asyncpq.datasets.opened_file import OpenedFile
+from asyncpq.decoding.arrow import children_of, is_list, with_children
+from asyncpq.decoding.casts import inside
+from asyncpq.decoding.field_types import field_types
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.distributed.footers import FooterFacts
+from asyncpq.distributed.scan_tasks import TaskScan, check_planned_rows
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, located
+from asyncpq.events import Operation
+from asyncpq.expressions import Atom, Expression, columns, implied, simplify
+from asyncpq.scan.executor import ScanExecutor, UnitRows
+from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.stream import RecordBatchStream
+
+_TEXT: Final = frozenset({pa.string(), pa.large_string()})
+_BYTES: Final = frozenset({pa.binary(), pa.large_binary()})
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
+_UNITS: Final = {"s", "ms", "us"}
+
+#: A fact about the files of a plan, which holds for at least one of those that were opened.
+STORED_OTHERWISE: Final = "a file stores columns otherwise than the dataset has them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRules:
+    """How an engine matches the columns of files to a dataset's, and what it must know of a file to convert its values.
+    Picklable and hashable. Engines have subclasses.
+
+    Attributes:
+        case_sensitive: whether names that differ in case are different columns.
+        ambiguous_hint: what to do where several columns match one name.
+    """
+
+    case_sensitive: bool = True
+    ambiguous_hint: ClassVar[str | None] = None
+
+    @property
+    def zoneless_is_utc(self) -> bool:
+        """Whether timestamps without a time zone are read as those of UTC where the dataset has them, and the other way
+        round."""
+        return False
+
+    def key(self, name: str) -> str:
+        """Return the text under which names of columns are compared."""
+        return name if self.case_sensitive else name.lower()
+
+    def find(self, names: Sequence[str], wanted: str) -> int | None:
+        """Return the position of the column ``wanted`` in ``names``; None if no column matches. Raises
+        AmbiguousColumnError if several do, which differ only in case."""
+        key = self.key(wanted)
+        places = [place for place, name in enumerate(names) if self.key(name) == key]
+        if len(places) > 1:
+            spellings = ", ".join(repr(names[place]) for place in places)
+            raise AmbiguousColumnError(
+                f"several columns of the file match this name: {spellings}", column=wanted, hint=self.ambiguous_hint
+            )
+        return places[0] if places else None
+
+    def is_whole(self, dtype: pa.DataType) -> bool:
+        """Return whether all parts of a nested column of this type in the dataset are read as a file has them."""
+        return False
+
+    def of_file(self, footer: FooterFacts) -> Hashable:
+        """Return what decides how the values of a file are converted, beside their types."""
+        return None
+
+    def facts(self, footer: FooterFacts) -> frozenset[str]:
+        """Return what the planner should know of a file with rows to read."""
+        return frozenset()
+
+    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
+        """Return what makes the request for each file of a read by these rules. ``are_planned``: the files are those of
+        a plan, and one that lacks rows of its plan raises ObjectChangedError."""
+        return EngineRequests(state, request, self, are_planned=are_planned)
+
+    # -- conditions -------------------------------------------------------------------------------
+
+    def condition_on(self, where: Expression | None, schema: pa.Schema, own: pa.Schema) -> Expression | None:
+        """Return the part of the condition ``where``, on the columns of ``schema``, that can be evaluated on a file or
+        index with the columns ``own``.
+
+        The result is true for all rows for which ``where`` is true. None if no part can be evaluated, or if ``where``
+        is None.
+        """
+
+        def atom(expr: Atom) -> Expression | None:
+            for name in columns(expr):
+                asked, have = type_of(schema, name), type_of(own, name)
+                if asked is None or have is None:
+                    return None
+                if not _compares(have, asked):
+                    moved = _moved(expr, have) if self.zoneless_is_utc and _same_moments(have, asked) else None
+                    if moved is None:
+                        return None
+                    expr = moved
+            try:
+                return None if compile_filter(expr, own).engine_atoms else expr
+            except AsyncpqError:
+                return None
+
+        return None if where is None else implied(where, atom)
+
+    # -- columns ----------------------------------------------------------------------------------
+
+    def own_columns(
+        self, schema: pa.Schema, names: Sequence[str], types: Sequence[pa.DataType | None], skip: Collection[str]
+    ) -> OwnColumns:
+        """Match the columns of a dataset's ``schema`` to the top-level fields of a file, which have ``names`` and
+        ``types``.
+
+        A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip``
+        contains columns whose values do not come from the file (partition columns).
+        """
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(names):
+            places.setdefault(self.key(name), []).append(place)
+        own: dict[int, TableField] = {}
+        ambiguous: dict[str, AmbiguousColumnError] = {}
+        for number, known in enumerate(schema):
+            matching = places.get(self.key(known.name), ())
+            if not matching or known.name in skip:
+                continue
+            name, dtype = names[matching[0]], types[matching[0]]
+            if len(matching) == 1 and name == known.name and (dtype is None or dtype.equals(known.type)):
+                continue
+            try:
+                self.find([names[place] for place in matching], known.name)  # raises if the name is ambiguous
+                own[number] = self._inside(known, name, dtype)
+            except AmbiguousColumnError as error:
+                ambiguous[known.name] = error
+        if not own:
+            return OwnColumns(None, ambiguous)
+        return OwnColumns(tuple([own.get(at) or _as_known(known) for at, known in enumerate(schema)]), ambiguous)
+
+    def _inside(self, known: pa.Field, name: str, dtype: pa.DataType | None) -> TableField:
+        """Return how to read the column ``known``, or a part of one, from a file that stores it as ``name`` with the
+        type ``dtype`` (None: unsupported). The children of a nested column come in the order of the dataset's type."""
+        if dtype is None or pa.types.is_null(dtype) or dtype.equals(known.type):
+            return TableField(name=known.name, type=known.type, nullable=known.nullable, names=(name,))
+        if self.is_whole(known.type):
+            return TableField(name=known.name, type=dtype, names=(name,))
+        try:
+            children = self._own_children(known.type, dtype)
+        except AmbiguousColumnError as error:
+            inside(error, known.name)
+            raise
+        if children:
+            parts = [pa.field(child.name, child.type) for child in children]
+            if isinstance(dtype, pa.MapType):
+                parts[0] = parts[0].with_nullable(False)
+            dtype = with_children(dtype, parts)
+        return TableField(name=known.name, type=dtype, names=(name,), children=tuple(children))
+
+    def _own_children(self, wanted: pa.DataType, dtype: pa.DataType) -> list[TableField]:
+        """Return how to read the children of a nested column from a file that stores it with the type ``dtype``, in the
+        order of the dataset's type ``wanted``. Empty if the two are not both structs, lists or maps: converting the
+        column then raises the error."""
+        if isinstance(wanted, pa.StructType) and isinstance(dtype, pa.StructType):
+            names = [child.name for child in dtype]
+            places = [self.find(names, child.name) for child in wanted]
+            return [
+                _as_known(child) if at is None else self._inside(child, names[at], dtype.field(at).type)
+                for child, at in zip(wanted, places, strict=True)
+            ]
+        both_maps = isinstance(wanted, pa.MapType) and isinstance(dtype, pa.MapType)
+        if both_maps or (is_list(wanted) and is_list(dtype)):
+            parts = zip(children_of(wanted), children_of(dtype), strict=True)
+            return [self._inside(child, own.name, own.type) for child, own in parts]
+        return []
+
+
+class OwnColumns(NamedTuple):
+    """The dataset's columns as one file stores them."""
+
+    fields: tuple[TableField, ...] | None  # for each column of the dataset; None if the file stores all as it has them
+    ambiguous: Mapping[str, AmbiguousColumnError]  # columns of the dataset that match several columns of the file
+
+
+def _as_known(known: pa.Field) -> TableField:
+    return TableField(name=known.name, type=known.type, nullable=known.nullable)
+
+
+def _moved(atom: Atom, dtype: pa.TimestampType) -> Atom | None:
+    """Return the comparison ``atom`` with its timestamps converted to UTC, or to no zone, as ``dtype`` requires.
+    None if it does not compare a single column with timestamps only."""
+
+    def moment(value: Any) -> dt.datetime | None:
+        if not isinstance(value, dt.datetime):
+            return None
+        try:
+            in_utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
+        except OverflowError:  # the first or last day of Python's years
+            return None
+        return in_utc.replace(tzinfo=None if dtype.tz is None else dt.UTC)
+
+    if atom.column is None or None in map(moment, atom.literals):
+        return None
+    return atom.with_literals(moment)
+
+
+def _same_moments(have: pa.DataType, asked: pa.DataType) -> TypeGuard[pa.TimestampType]:
+    """Return whether exactly one of two timestamp types, in the file and in the dataset, has a zone, and both denote
+    the same moments if that without a zone is in UTC."""
+    if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
+        return False
+    return (have.tz is None) is not (asked.tz is None) and {have.unit, asked.unit} <= _UNITS
+
+
+def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
+    """Return whether engines read every value of the type ``have`` as an equal value of the type ``asked``."""
+    have, asked = (dtype.value_type if isinstance(dtype, pa.DictionaryType) else dtype for dtype in (have, asked))
+    if have.equals(asked):
+        return True
+    if pa.types.is_integer(have):
+        return _integer_compares(have, asked)
+    if pa.types.is_float32(have):
+        return bool(pa.types.is_float64(asked))
+    if pa.types.is_decimal(have) and pa.types.is_decimal(asked):
+        more_scale = asked.scale - have.scale
+        return bool(more_scale >= 0 and asked.precision - have.precision >= more_scale)
+    if isinstance(have, pa.TimestampType) and isinstance(asked, pa.TimestampType):
+        return (have.tz is None) is (asked.tz is None) and {have.unit, asked.unit} <= _UNITS
+    return (have in _TEXT and asked in _TEXT) or (have in _BYTES and asked in _BYTES)
+
+
+def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
+    if pa.types.is_float64(asked):
+        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))  # Spark reads them as signed integers
+    if pa.types.is_decimal(asked):
+        return bool(asked.precision - asked.scale >= _DIGITS[have.bit_width])
+    if not pa.types.is_integer(asked) or have.bit_width > asked.bit_width:
+        return False
+    if pa.types.is_signed_integer(have) == pa.types.is_signed_integer(asked):
+        return True
+    return bool(pa.types.is_signed_integer(asked) and have.bit_width < asked.bit_width)
+
+
+# -- requests for files ---------------------------------------------------------------------------
+
+
+class EngineRequests:
+    """Makes the request for each file of a read, whose columns may differ from the dataset's: a
+    :class:`asyncpq.distributed.scan_tasks.PlanRequests`.
+
+    With ``are_planned``, the files are those of a plan: a file that lacks rows of its plan raises ObjectChangedError.
+    """
+
+    def __init__(
+        self, state: DatasetState, request: ScanRequest, rules: EngineRules, *, are_planned: bool = False
+    ) -> None:
+        self.facts: frozenset[str] = frozenset()
+        self._rules = rules
+        self._is_table = state.columns.fields is not None  # a table defines the columns of files
+        self._schema = state.columns.schema
+        self._ask = request
+        self._are_planned = are_planned
+        self._same = SameRequest(state, request)
+        self._other = SameRequest(replace(state), request)  # later reads do not get its statistics
+        self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
+
+    def accept(self, opened: OpenedFile) -> None:
+        """Set ``opened.file.fields`` to the fields as which the file stores the dataset's columns. Raises
+        AmbiguousColumnError if a column to read matches several columns of the file, and ObjectChangedError if the
+        file lacks planned rows."""
+        self._same.accept(opened)
+        fields = self._columns_of(opened)[0].fields
+        if fields is not None:
+            opened.file = replace(opened.file, fields=fields)
+        if self._are_planned:
+            check_planned_rows(opened)
+
+    def planned(self, opened: OpenedFile) -> None:
+        """Note the engine's facts of the file."""
+        self.facts |= self._rules.facts(FooterFacts(opened.version.metadata))
+
+    def request(self, opened: OpenedFile) -> ScanRequest:
+        """Return the scan request for a file, with the condition in terms of the columns as the file stores them."""
+        return self._columns_of(opened)[1]
+
+    async def may_match(self, opened: OpenedFile) -> bool:
+        """Return whether a file may contain matching rows, by its footer; True if its request differs from the
+        dataset's."""
+        own, request = self._columns_of(opened)
+        if request is not self._ask:
+            return True
+        # another condition on the same columns may need its own request for a file that stores them differently
+        return await (self._same if own.fields is None else self._other).may_match(opened)
+
+    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest]:
+        """Return the dataset's columns as stored in a file, and the request for this file."""
+        if self._is_table or opened.file.content is not None:
+            return OwnColumns(None, {}), self._ask
+        key = opened.schema_bytes
+        if key not in self._own:
+            own = self._own_columns(opened)
+            self._own[key] = own, self._request_for(own)
+            if own.fields is not None:
+                self.facts |= {STORED_OTHERWISE}
+        own, request = self._own[key]
+        if own.ambiguous:
+            for name in own.ambiguous.keys() & self._tops():
+                raise own.ambiguous[name].locate(url=opened.version.url)
+        return own, request
+
+    def _tops(self) -> set[str]:
+        """Return the names of the top-level columns that the request reads; the result may contain a few others."""
+        request, names = self._ask, self._schema.names
+        if request.columns is None:
+            return set(names)
+        asked = {str(name) for name in request.columns} | set(() if request.where is None else columns(request.where))
+        return {name for name in names if name in asked or any(path.startswith(f"{name}.") for path in asked)}
+
+    def _request_for(self, own: OwnColumns) -> ScanRequest:
+        """Return the request for a file: the dataset's request itself if the file can evaluate its whole condition."""
+        request = self._ask
+        if own.fields is None or request.where is None:
+            return request
+        types = pa.schema([(known.name, known.type) for known in own.fields])
+        where, prune = (self._rules.condition_on(expr, self._schema, types) for expr in (request.where, request.prune))
+        prune = None if where is None or prune is None else simplify(prune)
+        same = where == request.where and prune == request.prune
+        return request if same else request._replace(where=where, prune=prune)
+
+    def _own_columns(self, opened: OpenedFile) -> OwnColumns:
+        version, extensions = opened.version, opened.source.runtime.options.read.extension_types
+        opened.share_types(extensions)
+        fields = version.metadata.schema.fields
+
+        def types(ordinals: Sequence[int]) -> list[pa.DataType | None]:
+            try:
+                return [found.arrow.type for found in field_types(version, ordinals, extensions)]
+            except AsyncpqError:  # the type is unknown; reading the column raises the error
+                return [None] if len(ordinals) == 1 else [dtype for at in ordinals for dtype in types([at])]
+
+        own_types = types([one.index for one in fields])
+        return self._rules.own_columns(self._schema, [one.name for one in fields], own_types, opened.file.partition)
+
+
+# -- scans ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineScan(TaskScan):
+    """A :class:`asyncpq.distributed.TaskScan` whose engine converts the values. Engines have subclasses with
+    :meth:`converter`, and perhaps with a subclass of :class:`EngineRules`."""
+
+    conf: EngineRules
+
+    @property
+    def cache_key(self) -> tuple[Hashable, ...]:
+        return *super().cache_key, self.conf
+
+    def converter(
+        self, schema: pa.Schema, of_file: Any, names: Mapping[str, str]
+    ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return the function that converts the batches of a file to the engine's types.
+
+        Args:
+            schema: the columns of the batches: the dataset's, with the types of the file.
+            of_file: what :meth:`EngineRules.of_file` has returned for the file.
+            names: the dataset's columns by the names that the file has for them, where a table or the file's own types
+                define them.
+        """
+        raise NotImplementedError
+
+    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
+        return self.conf.requests(state, request, are_planned=are_planned)
+
+    def stream(
+        self,
+        state: DatasetState,
+        operation: Operation,
+        files: DatasetFiles,
+        *,
+        batch_size: int = 0,
+        combine_rows: int = 0,
+    ) -> RecordBatchStream:
+        """Return the stream of the rows of ``files``, in batches of the engine's types.
+
+        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
+        tables of about this number of rows; 0 leaves them as they are.
+        """
+        return RecordBatchStream(
+            operation,
+            ScanExecutor(state.runtime, self.url, files),
+            lambda: pa.schema([]),
+            _ConvertedTables(self).of,
+            batch_size=batch_size or self.batch_size,
+            limit=None,
+            combine_rows=combine_rows,
+        )
+
+
+class _ConvertedTables:
+    """Converts the tables of one read to the engine's types."""
+
+    def __init__(self, scan: EngineScan) -> None:
+        self._scan = scan
+        # usually serves the next file, too
+        self._last: tuple[pa.Schema, Any, Mapping[str, str], Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
+
+    def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
+        """Return the tables of ``rows``, converted, without empty ones. Errors name the file."""
+        version, rules = rows.file.version, self._scan.conf
+        with located(url=version.url):
+            of_file = version.derived(("engine rules", rules), lambda: (rules.of_file(FooterFacts(version.metadata)),))[
+                0
+            ]
+            fields = rows.file.file.fields or ()
+            names = {known.names[0]: known.name for known in fields if known.names}
+            return [self._converted(table, of_file, names) for table in rows.tables if table.num_rows]
+
+    def _converted(self, table: pa.Table, of_file: Any, names: Mapping[str, str]) -> pa.Table:
+        last = self._last
+        if last is None or last[:3] != (table.schema, of_file, names):
+            convert = self._scan.converter(table.schema, of_file, names)
+            last = self._last = table.schema, of_file, names, convert
+        return pa.Table.from_batches([last[3](batch) for batch in table.to_batches()])

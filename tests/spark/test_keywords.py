@@ -1,0 +1,41 @@
+"""Keyword arguments of functions: which there are, and which are settings."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.spark.keywords import BuildKeywords, ScanKeywords, SettingKeywords, TableKeywords, split_settings
+from asyncpq.spark.reads.opened_lake import LakeTarget
+from asyncpq.spark.settings import SETTING_NAMES
+
+
+def test_all_settings_are_arguments() -> None:
+    assert sorted(SettingKeywords.__annotations__) == sorted(SETTING_NAMES)
+    others = {"target", "index", "view"}
+    assert LakeTarget.__dataclass_fields__.keys() - others == ScanKeywords.__annotations__.keys() - {*SETTING_NAMES}
+
+
+def test_settings_and_arguments_of_the_dataset() -> None:
+    assert split_settings({"format": "delta", "split_bytes": 5}, ScanKeywords) == (
+        {"format": "delta"},
+        {"split_bytes": 5},
+    )
+    assert split_settings({}, BuildKeywords) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("known", "name", "meant"),
+    [
+        (ScanKeywords, "on_bad_files", "on_bad_file"),
+        (ScanKeywords, "split_byte", "split_bytes"),
+        (TableKeywords, "schema", "The settings are"),
+        (BuildKeywords, "partition_type", "partition_types"),
+    ],
+)
+def test_unknown_arguments_are_refused_with_the_nearest_name(known: type, name: str, meant: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"no argument '{name}'") as raised:
+        split_settings({name: 1}, known)
+    assert meant in str(raised.value)
