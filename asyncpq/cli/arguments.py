@@ -38,10 +38,10 @@ def _columns(url: str | None) -> list[str]:
     import asyncio
 
     from asyncpq.cli.session_arguments import SessionArguments
-    from asyncpq.cli.url_targets import Source, opened
+    from asyncpq.cli.url_targets import ReadSource, opened
 
     async def names() -> list[str]:
-        async with SessionArguments().session() as session, opened(session, Source(url)) as target:
+        async with SessionArguments().session() as session, opened(session, ReadSource(url)) as target:
             return list(target.schema.names)
 
     try:

@@ -12,7 +12,7 @@ from asyncpq.cli.output import Format, ReportFormat, write_document
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
 from asyncpq.cli.session_arguments import with_session
-from asyncpq.cli.url_targets import Source, names_table, opened
+from asyncpq.cli.url_targets import ReadSource, names_table, opened
 from asyncpq.cli.wording import in_options
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import (
@@ -52,7 +52,7 @@ async def doctor(
 ) -> None:
     """Show versions, credentials and where they came from, and how a store answers. Nothing secret is shown."""
     if url is not None and (names_table(url) or url_facts(url).many):
-        async with opened(session, Source(url)) as target:
+        async with opened(session, ReadSource(url)) as target:
             files = await target.files() if isinstance(target, Dataset) else [url]
             url = files[0] if files else url
     report = await session.diagnose(url, writes=write_test)

@@ -17,7 +17,7 @@ from asyncpq.cli.output import Format, ReportFormat, write_document
 from asyncpq.cli.parameters import Option
 from asyncpq.cli.pictures import Pictures
 from asyncpq.cli.session_arguments import with_session
-from asyncpq.cli.url_targets import IndexedSource, Source, only_file, opened
+from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
 from asyncpq.errors import InvalidOptionError, plural, printable
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument
 from asyncpq.reports.units import size_text
@@ -107,7 +107,7 @@ async def inspect(
 
 
 @with_session
-async def schema(session: Session, source: Source, format_: ReportFormat = Format.TABLE) -> None:
+async def schema(session: Session, source: ReadSource, format_: ReportFormat = Format.TABLE) -> None:
     """Show the columns and their types."""
     async with opened(session, source) as target:
         fields = [
@@ -123,7 +123,7 @@ async def schema(session: Session, source: Source, format_: ReportFormat = Forma
 
 
 @with_session
-async def meta(session: Session, source: Source, format_: ReportFormat = Format.TABLE) -> None:
+async def meta(session: Session, source: ReadSource, format_: ReportFormat = Format.TABLE) -> None:
     """Show a file's footer: writer, key-value metadata, row groups, column chunks."""
     async with opened(session, source) as target:
         if isinstance(target, File):

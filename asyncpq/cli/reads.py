@@ -15,7 +15,7 @@ from asyncpq.cli.output import write_document, write_line
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, chosen_format, row_writer
 from asyncpq.cli.session_arguments import with_session
-from asyncpq.cli.url_targets import IndexedSource, Source, only_file, opened
+from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
 from asyncpq.engine.work import watched
 from asyncpq.reports.progress import ProgressBars
 
@@ -52,14 +52,14 @@ async def head(
     rows: Annotated[int, Option("-n", "--rows", metavar="N", help="How many rows.", min=0)] = _HEAD_ROWS,
     columns: Columns = None,
     where: Where = None,
-    source: Source,
+    source: ReadSource,
     out: Output,
 ) -> None:
     """Show the first rows; no more is read than these need."""
     await _write_scan(session, source, RowSelection(columns, where, rows), out)
 
 
-async def _write_scan(session: Session, source: Source | IndexedSource, asked: RowSelection, out: Output) -> None:
+async def _write_scan(session: Session, source: ReadSource | IndexedSource, asked: RowSelection, out: Output) -> None:
     """Read the rows that are asked for, and write them."""
     limit, form = asked.limit, chosen_format(out)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
@@ -94,7 +94,7 @@ async def take(
     session: Session,
     *,
     columns: Columns = None,
-    source: Source,
+    source: ReadSource,
     rows: Annotated[list[int], Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
     out: Output,
 ) -> None:

@@ -117,7 +117,7 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
 
         @GROUP.command
         @with_session
-        async def count(session: Session, source: Source) -> None:
+        async def count(session: Session, source: ReadSource) -> None:
             async with opened(session, source) as target:
                 write_line(await target.count())
 

@@ -70,7 +70,7 @@ AtTime = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadSource:
     """What a command reads that uses no index."""
 
     url: Url
@@ -106,7 +106,7 @@ def names_table(url: str) -> bool:
 
 
 @asynccontextmanager
-async def opened(session: Session, source: Source | IndexedSource) -> AsyncIterator[File | Dataset]:
+async def opened(session: Session, source: ReadSource | IndexedSource) -> AsyncIterator[File | Dataset]:
     """Open the file or dataset that a command reads. If its url may mean either, the file is opened if it exists. With
     the url of an index, the dataset is always opened.
 

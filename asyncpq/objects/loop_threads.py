@@ -268,22 +268,22 @@ class Portal:
     ) -> None:
         self.end: Callable[[], Coroutine[Any, Any, None]] = end or _nothing
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()  # that were begun through this portal
-        self._thread: LoopThread = _loop_thread(name) if beside is None else beside._thread  # noqa: SLF001  # its own class
-        self._thread.portals.append(self)
+        self.thread: LoopThread = _loop_thread(name) if beside is None else beside.thread
+        self.thread.portals.append(self)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop."""
-        return self._thread.loop
+        return self.thread.loop
 
     @property
     def closed(self) -> bool:
         """Whether the portal is closed, or the loop's thread has ended, or does not exist in this forked process."""
-        return self not in self._thread.portals or not self._thread.lives
+        return self not in self.thread.portals or not self.thread.lives
 
     def check(self) -> None:
         """Raise UsageError if the portal is closed, its loop runs in this thread, or it belongs to another process."""
-        if self._thread.process != os.getpid():  # the loop's thread does not exist here, so a call would not end
+        if self.thread.process != os.getpid():  # the loop's thread does not exist here, so a call would not end
             raise UsageError(
                 "a blocking session belongs to the process that made it", hint="Make a new session after a fork."
             )
@@ -292,7 +292,7 @@ class Portal:
                 "the session is closed",
                 hint="Use files and scans inside `with asyncpq.blocking.Session() as session:`.",
             )
-        if threading.current_thread() is self._thread.thread:
+        if threading.current_thread() is self.thread.thread:
             raise UsageError(
                 "a blocking method was called in the event loop of its own session",
                 hint="Call it from another thread, or await the method of its `asynchronous` object.",
@@ -310,7 +310,7 @@ class Portal:
             except UsageError:
                 work.close()
                 raise
-            return self._thread.call(work)
+            return self.thread.call(work)
         except Exception as error:
             if _exiting and threading.current_thread().daemon and not _is_foreign():
                 raise SystemExit from error
@@ -320,7 +320,7 @@ class Portal:
         """Start the coroutine ``work()`` in the loop, and return without waiting. Does nothing if the portal is
         closed. Used by finalizers."""
         if not self.closed:
-            post(self._thread.loop, work)
+            post(self.thread.loop, work)
 
     def finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run the coroutine ``work()``, which ends something, and wait. Does nothing if the portal is closed.
@@ -338,15 +338,15 @@ class Portal:
 
     async def leave(self) -> None:
         """Close the portal from within its loop."""
-        await self._thread.leave([self])
+        await self.thread.leave([self])
 
     def close(self) -> None:
         """Await ``end()``, and end the loop and its thread if nothing else uses them. Idempotent."""
         try:
             self.finish(self.leave)
         finally:
-            if self.closed and not self._thread.portals and not _in_loop_thread():
-                self._thread.thread.join(CLOSE_S)
+            if self.closed and not self.thread.portals and not _in_loop_thread():
+                self.thread.thread.join(CLOSE_S)
 
 
 async def _nothing() -> None: ...

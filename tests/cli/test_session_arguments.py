@@ -15,7 +15,7 @@ from asyncpq.cli.output import write_line
 from asyncpq.cli.parameters import Argument, Group, Option
 from asyncpq.cli.running import PROCESS, CommandExit
 from asyncpq.cli.session_arguments import SessionArguments, with_session
-from asyncpq.cli.url_targets import Source, opened
+from asyncpq.cli.url_targets import ReadSource, opened
 from asyncpq.errors import AccessDeniedError, InvalidOptionError
 from asyncpq.session import Session
 
@@ -24,7 +24,7 @@ GROUP = Group("commands", "Commands of the tests.")
 
 @GROUP.command
 @with_session
-async def count(session: Session, source: Source, times: Annotated[int, Option("--times")] = 1) -> None:
+async def count(session: Session, source: ReadSource, times: Annotated[int, Option("--times")] = 1) -> None:
     """Count rows."""
     async with opened(session, source) as target:
         write_line(f"{type(target).__name__} {await target.count() * times}")

@@ -16,7 +16,7 @@ import pytest
 
 from asyncpq.errors import UsageError
 from asyncpq.objects import loop_threads
-from asyncpq.objects.loop_threads import LoopCall, LoopThread, Portal, post, runs, wait_in
+from asyncpq.objects.loop_threads import LoopCall, Portal, post, runs, wait_in
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("WORD", default="none")
 
@@ -26,10 +26,6 @@ def portal() -> Iterator[Portal]:
     opened = Portal("loop of a test")
     yield opened
     opened.close()
-
-
-def thread_of(portal: Portal) -> LoopThread:
-    return portal._thread
 
 
 async def thread_name() -> str:
@@ -154,10 +150,10 @@ def test_what_ends_an_event_loop_ends_the_call_and_not_the_loop(
 
         class Calls(set[Any]):
             def add(self, call: Any) -> None:
-                eventually(lambda: thread_of(portal)._unseen is not None)
+                eventually(lambda: portal.thread._unseen is not None)
                 super().add(call)
 
-        monkeypatch.setattr(thread_of(portal), "_calls", Calls())
+        monkeypatch.setattr(portal.thread, "_calls", Calls())
 
     async def ends() -> None:
         raise error("once")
@@ -173,7 +169,7 @@ def test_an_interrupt_that_no_call_waited_for_is_raised_by_the_next(portal: Port
         raise KeyboardInterrupt("unseen")
 
     portal.post(interrupt)
-    eventually(lambda: thread_of(portal)._unseen is not None)
+    eventually(lambda: portal.thread._unseen is not None)
     with pytest.raises(KeyboardInterrupt, match="unseen"):
         portal.call(nothing())
     portal.call(nothing())
@@ -189,7 +185,7 @@ def test_a_closed_portal_refuses_calls_and_its_thread_is_gone() -> None:
         ended.append(threading.current_thread().name)
 
     portal = Portal("to close", end)
-    thread = thread_of(portal).thread
+    thread = portal.thread.thread
     portal.close()
     portal.close()
     assert ended == ["to close"]
@@ -206,7 +202,7 @@ def test_the_error_of_an_end_is_raised_once_the_loop_has_ended() -> None:
     with pytest.raises(ZeroDivisionError):
         portal.close()
     assert portal.closed
-    eventually(lambda: not thread_of(portal).thread.is_alive())
+    eventually(lambda: not portal.thread.thread.is_alive())
 
 
 def test_portals_share_a_thread_until_the_last_is_closed() -> None:
@@ -217,7 +213,7 @@ def test_portals_share_a_thread_until_the_last_is_closed() -> None:
     assert first.closed
     assert second.call(thread_name()) == "asyncpq-blocking"
     second.close()
-    assert not thread_of(second).thread.is_alive()
+    assert not second.thread.thread.is_alive()
 
 
 def test_what_users_started_in_the_loop_is_cancelled_at_its_end() -> None:
