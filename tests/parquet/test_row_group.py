@@ -32,7 +32,7 @@ def test_row_groups_whose_chunks_deny_their_rows_do_not_correct_the_footer() -> 
 
 def test_ten_thousand_columns_are_found_with_little_work() -> None:
     data = footer(columns=10_000, group_rows=(7,))
-    decode_file_metadata(footer())  # the pattern is compiled
+    decode_file_metadata(footer(columns=400, group_rows=(7,)))  # the pattern is compiled for so many chunks
 
     def last_of_many() -> None:
         metadata = decode_file_metadata(data)
