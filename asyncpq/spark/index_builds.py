@@ -22,9 +22,9 @@ from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
+from asyncpq.spark.call_keywords import LakeBuildKeywords, TableKeywords, split_settings
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
-from asyncpq.spark.keywords import BuildKeywords, SettingKeywords, TableKeywords, split_settings
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +77,7 @@ def build_index(
     *,
     at: object = None,
     building: BuildOptions = _BUILDING,
-    **options: Unpack[BuildKeywords],
+    **options: Unpack[LakeBuildKeywords],
 ) -> BuiltIndex:
     """Build an index as :meth:`asyncpq.Session.build_index` does. Spark's executors read, sort and write.
 
@@ -95,7 +95,7 @@ def build_index(
         InvalidOptionError: there is no such option.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
-    of_files, settings = split_settings(options, BuildKeywords)
+    of_files, settings = split_settings(options, LakeBuildKeywords)
     call = _BuildCall(spark, at, settings)
     refuse_secrets("target", target)
     given: Any = target, kinds, call.steps, call.settings

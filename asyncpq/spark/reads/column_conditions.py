@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 
 from asyncpq import Expression
-from asyncpq.spark.reads.condition_calls import Call, Name, Node, Value, predicate
+from asyncpq.spark.reads.condition_calls import FunctionCall, Name, Node, Value, predicate
 from asyncpq.spark.reads.pruning_terms import date_of
 from asyncpq.spark.reads.sql_conditions import read_condition
 from asyncpq.spark.types.read_conf import ReadConf
@@ -54,8 +54,8 @@ def _of_jvm(node: Any, conf: ReadConf) -> Node:
     return read_condition(node.expression(), conf) if kind == "SqlExpression" else None
 
 
-def _call(function: str, arguments: Sequence[Node]) -> Call:
-    return Call(function.lower(), arguments, lambda: f"the function {function} with these arguments")
+def _call(function: str, arguments: Sequence[Node]) -> FunctionCall:
+    return FunctionCall(function.lower(), arguments, lambda: f"the function {function} with these arguments")
 
 
 def _sequence(items: Any) -> list[Any]:

@@ -28,7 +28,7 @@ class Value(NamedTuple):
     value: Any
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """A call of a function or operator. ``shown`` returns its text for messages."""
 
     function: str  # in lower case
@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 #: None is a part that has no such form. An expression is a condition that was translated already.
-Node: TypeAlias = Name | Value | Call | Expression | None
+Node: TypeAlias = Name | Value | FunctionCall | Expression | None
 
 
 def predicate(node: Node) -> Expression:
@@ -49,7 +49,7 @@ def predicate(node: Node) -> Expression:
         condition = constant(node.value)
     elif isinstance(node, Name):
         condition = _call("=", [node, Value(True)])
-    elif isinstance(node, Call):
+    elif isinstance(node, FunctionCall):
         if node.function in _JOINED:
             condition = reduce(_JOINED[node.function], map(predicate, node.arguments))
         elif node.function in ("not", "!"):
@@ -61,7 +61,9 @@ def predicate(node: Node) -> Expression:
                 condition = None
     if condition is not None:
         return condition
-    return Untranslated(f"asyncpq does not translate {node.shown() if isinstance(node, Call) else 'a part of it'}")
+    return Untranslated(
+        f"asyncpq does not translate {node.shown() if isinstance(node, FunctionCall) else 'a part of it'}"
+    )
 
 
 _JOINED: Final[dict[str, Callable[[Expression, Expression], Expression]]] = {"and": operator.and_, "or": operator.or_}

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.options import MIB, one_of
+from asyncpq.spark.call_keywords import ScanKeywords, split_settings
 from asyncpq.spark.driver import CallerThread, context_of
-from asyncpq.spark.keywords import ScanKeywords, split_settings
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake

@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation c
 from asyncpq import Expression
 from asyncpq.engine.foreign_conditions import Untranslated
 from asyncpq.errors import UsageError, install_hint
-from asyncpq.spark.reads.condition_calls import Call, Name, Node, Value, predicate
+from asyncpq.spark.reads.condition_calls import FunctionCall, Name, Node, Value, predicate
 from asyncpq.spark.reads.pruning_terms import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -150,9 +150,9 @@ def _of_sql(node: Any) -> Node:
     if value is not None or kind == "Null":
         return Value(value)
 
-    def call(function: str, *arguments: Any) -> Call:
-        made = [item if isinstance(item, Call) else _of_sql(item) for item in arguments]
-        return Call(function, made, lambda: _cut(node.sql(dialect="spark")))
+    def call(function: str, *arguments: Any) -> FunctionCall:
+        made = [item if isinstance(item, FunctionCall) else _of_sql(item) for item in arguments]
+        return FunctionCall(function, made, lambda: _cut(node.sql(dialect="spark")))
 
     if kind == "Between" and args == {"this", "low", "high"}:
         return call("and", call(">=", node.this, node.args["low"]), call("<=", node.this, node.args["high"]))

@@ -8,13 +8,13 @@ pytest.importorskip("pyspark")
 
 from asyncpq import Expression, col
 from asyncpq.engine.foreign_conditions import Untranslated
-from asyncpq.spark.reads.condition_calls import Call, Name, Node, Value, predicate
+from asyncpq.spark.reads.condition_calls import FunctionCall, Name, Node, Value, predicate
 
 _A, _B = Name(["a"]), Name(["s", "b"])
 
 
-def _call(function: str, *arguments: Node) -> Call:
-    return Call(function, arguments, lambda: f"the function {function}")
+def _call(function: str, *arguments: Node) -> FunctionCall:
+    return FunctionCall(function, arguments, lambda: f"the function {function}")
 
 
 @pytest.mark.parametrize(

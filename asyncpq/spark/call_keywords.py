@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from asyncpq.errors import InvalidOptionError, nearest
-from asyncpq.spark.settings import SETTING_NAMES, DiskTier
+from asyncpq.spark.settings import SETTING_NAMES, SettingKeywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-
-class SettingKeywords(TypedDict, total=False):
-    """Attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``."""
-
-    storage_options: Mapping[str, Any]  # merged over the setting, protocol by protocol
-    credentials_provider: str | None
-    memory_cache_bytes: int | None
-    disk_cache: DiskTier
-    disk_cache_folder: str | None
-    disk_cache_bytes: int
-    work_folder: str | None
-    split_bytes: int
-    most_splits: int
 
 
 class TableKeywords(SettingKeywords, total=False):
@@ -43,7 +29,7 @@ class FilesKeywords(TableKeywords, total=False):
     partition_types: pa.Schema | Mapping[str, pa.DataType] | None
 
 
-class BuildKeywords(FilesKeywords, total=False):
+class LakeBuildKeywords(FilesKeywords, total=False):
     """Those of an index build."""
 
     schema: pa.Schema | None

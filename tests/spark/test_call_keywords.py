@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.spark.keywords import BuildKeywords, ScanKeywords, SettingKeywords, TableKeywords, split_settings
+from asyncpq.spark.call_keywords import LakeBuildKeywords, ScanKeywords, TableKeywords, split_settings
 from asyncpq.spark.reads.opened_lake import LakeTarget
-from asyncpq.spark.settings import SETTING_NAMES
+from asyncpq.spark.settings import SETTING_NAMES, SettingKeywords
 
 
 def test_all_settings_are_arguments() -> None:
@@ -23,7 +23,7 @@ def test_settings_and_arguments_of_the_dataset() -> None:
         {"format": "delta"},
         {"split_bytes": 5},
     )
-    assert split_settings({}, BuildKeywords) == ({}, {})
+    assert split_settings({}, LakeBuildKeywords) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_settings_and_arguments_of_the_dataset() -> None:
         (ScanKeywords, "on_bad_files", "on_bad_file"),
         (ScanKeywords, "split_byte", "split_bytes"),
         (TableKeywords, "schema", "The settings are"),
-        (BuildKeywords, "partition_type", "partition_types"),
+        (LakeBuildKeywords, "partition_type", "partition_types"),
     ],
 )
 def test_unknown_arguments_are_refused_with_the_nearest_name(known: type, name: str, meant: str) -> None:
