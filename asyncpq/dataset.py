@@ -121,14 +121,6 @@ class Dataset(Unpicklable):
         """A short description of the dataset, with the version of a table."""
         return self._state.source.description
 
-    @property
-    def state(self) -> DatasetState:
-        """Files, columns and runtime of the dataset, for asyncpq's own modules that use datasets (index builds, Spark).
-
-        This property is not part of the documented interface.
-        """
-        return self._state
-
     async def files(self, where: Where | None = None) -> list[str]:
         """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
         opened."""
@@ -580,10 +572,15 @@ class Dataset(Unpicklable):
         return rows, operation.metrics.rows_returned
 
 
+def state_of(dataset: Dataset) -> DatasetState:
+    """Return the files, columns and runtime of a dataset, for asyncpq's own modules."""
+    return dataset._state  # noqa: SLF001  # users have no need of it
+
+
 def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:
     """Return a copy of ``dataset`` whose file provider is ``wrap(provider)``, where ``provider`` is the one of
     ``dataset``."""
-    state = dataset.state
+    state = state_of(dataset)
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 
 

@@ -20,6 +20,16 @@ def printable(text: str) -> str:
     return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text)
 
 
+def counted(number: int, noun: str, form: str = "") -> str:
+    """Return ``number``, formatted by ``form``, and its noun in singular or plural, such as ``1 request``."""
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number, with commas, and its noun in singular or plural, such as ``1 file`` or ``2,000 files``."""
+    return counted(number, noun, ",")
+
+
 def _cut(text: str) -> str:
     """Return ``text`` without its middle if it is very long: it may quote a name or value of any length."""
     return text if len(text) <= 2 * _HALF else f"{text[:_HALF]}...{text[-_HALF:]}"
@@ -250,7 +260,7 @@ def closed_while_reading() -> UsageError:
     return UsageError(message, hint="Close a session after its reads have ended.")
 
 
-_NAMES_SHOWN: Final = 8
+NAMES_SHOWN: Final = 8
 _CHARACTERS_SHOWN: Final = 60
 
 #: Hint of the error for a missing file that an index lists.
@@ -352,8 +362,8 @@ def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
 
 def first_columns(names: Sequence[str]) -> str | None:
     """Return a hint with the first eight column names; None if ``names`` is empty."""
-    rest = f", ... {len(names)} in all" if len(names) > _NAMES_SHOWN else ""
-    return f"Its columns are {', '.join(map(shown, names[:_NAMES_SHOWN]))}{rest}." if names else None
+    rest = f", ... {len(names)} in all" if len(names) > NAMES_SHOWN else ""
+    return f"Its columns are {', '.join(map(shown, names[:NAMES_SHOWN]))}{rest}." if names else None
 
 
 def nearest_column(name: str, names: Sequence[str]) -> str | None:

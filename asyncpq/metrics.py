@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from asyncpq.errors import counted
 from asyncpq.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
@@ -353,8 +354,3 @@ def measure() -> Iterator[ReadMetrics]:
     finally:
         with suppress(ValueError):  # an abandoned generator is closed in another context, which the block is not in
             measuring.reset(token)
-
-
-def counted(number: int, noun: str, form: str = "") -> str:
-    """Return ``number``, formatted by ``form``, and its noun in singular or plural, such as ``1 request``."""
-    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"

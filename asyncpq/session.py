@@ -204,14 +204,6 @@ class Session(Unpicklable):
         """The session's memory cache, which can be inspected, cleared, or shared with another session."""
         return self._runtime.memory.whole
 
-    @property
-    def runtime(self) -> Runtime:
-        """Stores, caches, limits and threads of this session, for asyncpq's own modules (index builds, Spark).
-
-        This property is not part of the documented interface.
-        """
-        return self._runtime
-
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of the caches ``"disk"`` and ``"shared"``, as far as the session has them.
 

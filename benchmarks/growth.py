@@ -37,6 +37,7 @@ from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, file_key
 from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
 from benchmarks.datasets import BUCKET
@@ -102,7 +103,7 @@ async def extend(source: Path, place: Path, number: int) -> None:
     async with asyncpq.Session() as session:
         index = await session.open_index(str(place))
         real, kept = index.manifest.num_files, index.backend
-        operation = session.runtime.operation("build", str(place))
+        operation = runtime_of(session).operation("build", str(place))
         with operation:
             segments = []
             added = RowRanges([(real, number)])
@@ -212,7 +213,7 @@ async def look_up(endpoint: str, files: str, place: str, column: str, real: int,
             seconds.append(time.perf_counter() - start)
         warm_cpu = time.process_time() - cpu
         gc.collect()
-        held, weighed = mib("VmRSS") - before, session.runtime.memory.current_bytes / (1 << 20)
+        held, weighed = mib("VmRSS") - before, runtime_of(session).memory.current_bytes / (1 << 20)
         await asyncio.sleep(0.05)
         warm_cost = stats(endpoint, reset=True)
     return {
@@ -251,8 +252,8 @@ async def list_all(number: int) -> dict[str, Any]:
         for file in range(number):
             server.put(f"bucket/lake/part-{file:06d}.parquet", b"x")
         async with asyncpq.Session(server.storage_options) as session:
-            store, _ = await session.runtime.store("s3://bucket/lake/")
-            operation = session.runtime.operation("files", "s3://bucket/lake/")
+            store, _ = await runtime_of(session).store("s3://bucket/lake/")
+            operation = runtime_of(session).operation("files", "s3://bucket/lake/")
             with operation:
                 began = time.perf_counter()
                 found = await store.list_objects("s3://bucket/lake/", context=asyncpq_context(operation.metrics))

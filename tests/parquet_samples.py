@@ -25,7 +25,7 @@ from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import DataPage, Dictionary
-from asyncpq.objects.version import FileVersion
+from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk, PageType
 from asyncpq.parquet.metadata import FileMetadata, FooterDecoder, FooterFound, decode_file_metadata
@@ -161,15 +161,11 @@ class OpenFile:
         self.data = data
         self.extensions = extensions
         self.metadata = decode_file_metadata(found.metadata_bytes)
-        self.version = FileVersion(
-            url="memory://file",
-            namespace="",
-            identity="",
-            validator=Validator(size=len(data)),
-            footer_start=len(data) - 8 - len(found.metadata_bytes),
-            metadata=self.metadata,
-            observed_at=0.0,
+        seen = ObjectVersion(
+            url="memory://file", namespace="", identity="", validator=Validator(size=len(data)), observed_at=0.0
         )
+        footer_start = len(data) - 8 - len(found.metadata_bytes)
+        self.version = FileVersion(seen, footer_start=footer_start, metadata=self.metadata)
 
     def field(self, column: int) -> Field:
         return self.metadata.schema.fields[column]

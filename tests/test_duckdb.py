@@ -360,7 +360,7 @@ def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
         assert len(duckdb.sql("FROM lake LIMIT 2").fetchall()) == 2
         assert duckdb.sql("SELECT count(*) FROM lake a JOIN lake b USING (id)").fetchall() == [(1000,)]
         gc.collect()
-        runtime, until = session.asynchronous.runtime, time.monotonic() + 20
+        runtime, until = session.asynchronous._runtime, time.monotonic() + 20
         while any(isinstance(getattr(one, "__self__", 0), RecordBatchStream) for one in runtime._closers.values()):
             assert time.monotonic() < until
 

@@ -11,7 +11,7 @@ import pytest
 
 import asyncpq
 from asyncpq import errors
-from asyncpq.errors import AsyncpqError, FormatError, first_columns, nearest, nearest_column, shown
+from asyncpq.errors import AsyncpqError, FormatError, counted, first_columns, nearest, nearest_column, plural, shown
 
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, AsyncpqError)]
 
@@ -108,3 +108,8 @@ def test_what_to_install_in_a_source_tree(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "asyncpq" / "errors.py"))
     assert errors.install_hint("rich", "cli") == f"Install rich: pip install -e '{tmp_path}[cli]'."
+
+
+def test_counts() -> None:
+    assert [plural(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+    assert [counted(number, "file") for number in (1, 1234)] == ["1 file", "1234 files"]

@@ -145,7 +145,7 @@ async def test_errors_end_the_call(call: Callable[..., Any], operation: str, err
 @pytest.mark.parametrize("verb", [name for name in VERBS if name != "plan"])
 async def test_deadlines_and_cancellations_end_the_call(verb: str) -> None:
     hook = Hook()
-    retry = asyncpq.RetryOptions(read_timeout_s=1.0)  # enough to open it on a slow machine
+    retry = asyncpq.RetryOptions(read_timeout_s=3.0)  # enough to open it on a slow machine
     async with ObjectServer() as server:
         server.put(PATH, DATA)
         async with asyncpq.Session(on_event=hook, retry=retry, **SETTINGS) as session:

@@ -435,7 +435,7 @@ def test_a_query_that_fails_leaves_no_scan(tmp_path: Path) -> None:
             frame.select(C("user").cast(pl.Int64)).collect()
         del frame
         gc.collect()
-        runtime, until = session.asynchronous.runtime, time.monotonic() + 20
+        runtime, until = session.asynchronous._runtime, time.monotonic() + 20
         while any(isinstance(getattr(one, "__self__", 0), RecordBatchStream) for one in runtime._closers.values()):
             assert time.monotonic() < until
             pl.select(1)  # Polars drops what its threads held with its next call

@@ -16,11 +16,11 @@ from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any
 from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import open_existing_index, target_of
 from asyncpq.engine.work import watched
-from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
+from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest, plural
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.reports.units import plural, size_text
+from asyncpq.reports.units import size_text
 
 GROUP = Group("index", "Build and keep an index beside the files.")
 

@@ -18,9 +18,9 @@ from asyncpq.cli.parameters import Option
 from asyncpq.cli.pictures import Pictures
 from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, Source, only_file, opened
-from asyncpq.errors import InvalidOptionError, printable
+from asyncpq.errors import InvalidOptionError, plural, printable
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument
-from asyncpq.reports.units import plural, size_text
+from asyncpq.reports.units import size_text
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
 _MANY_COLUMNS = 100

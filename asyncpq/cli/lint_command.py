@@ -15,11 +15,10 @@ from asyncpq.cli.parameters import Option
 from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
 from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, opened
-from asyncpq.errors import InvalidOptionError, nearest, printable
+from asyncpq.errors import InvalidOptionError, nearest, plural, printable
 from asyncpq.reports.cures import WRITER_SETTINGS
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.report_objects import saving_text
-from asyncpq.reports.units import plural
 
 _WRITERS: Final = (*(each.name for each in WRITER_SETTINGS if each.created_by), "asyncpq")
 _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan", "note": "dim"}

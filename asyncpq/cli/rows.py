@@ -18,7 +18,7 @@ from typing import IO, Annotated, Any, Final
 import pyarrow as pa
 
 from asyncpq.cli.parameters import Option
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, plural
 from asyncpq.reports.row_writers import (
     ArrowFileWriter,
     ArrowWriter,
@@ -31,7 +31,6 @@ from asyncpq.reports.row_writers import (
     json_text,
     json_values,
 )
-from asyncpq.reports.units import plural
 
 SHOWN_ROWS: Final = 40  # of a table without --limit
 _CELL: Final = 200  # characters of a cell on a terminal; the table cuts more, to its width

@@ -21,9 +21,9 @@ from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError
 from asyncpq.reports.documents import Inspection
 from asyncpq.reports.progress import ProgressBars
+from asyncpq.reports.why import MAX_LAYOUTS
 from asyncpq.reports.why_text import WIDTH, why_text
 
-_MAX_LAYOUTS: Final = 20  # files of a plan that are drawn
 _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}
 
 
@@ -83,7 +83,7 @@ async def explain(
             plan = await target.plan(**read.arguments(target))
             document = plan.to_dict()
             if pictures:
-                names = [file["url"] for file in document["files"][:_MAX_LAYOUTS]]
+                names = [file["url"] for file in document["files"][:MAX_LAYOUTS]]
                 document["layouts"] = [await _layout(session, target, name) for name in names]
     pictures.write(document)
     if format_ is StoryFormat.JSON:

@@ -590,7 +590,7 @@ class DatasetScan(RecordBatchStream):
         limit: int | None,
     ) -> None:
         executor = ScanExecutor(runtime, operation.url, files, ordered=files.ordered)
-        super().__init__(runtime, operation, executor, lambda: schema, batch_size=batch_size, limit=limit)
+        super().__init__(operation, executor, lambda: schema, batch_size=batch_size, limit=limit)
         self._files = files
 
     @property

@@ -8,8 +8,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from asyncpq.datasets.model import View
-from asyncpq.errors import printable
-from asyncpq.metrics import MAX_LOGGED, counted
+from asyncpq.errors import counted, printable
+from asyncpq.metrics import MAX_LOGGED
 from asyncpq.records import dataclass
 from asyncpq.scan.fates import add_funnels, file_fate, funnel_step
 from asyncpq.scan.plan import Plan

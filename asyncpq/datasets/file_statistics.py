@@ -47,7 +47,7 @@ from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, is_ins
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.shredded import shredded_condition
-from asyncpq.pruning.zone_maps import file_zones, value_zones
+from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, rows_where
 from asyncpq.scan.page_planner import row_group_zone
 from asyncpq.scan.request import ScanRequest
@@ -567,17 +567,15 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
     of_tables = repeat(_NO_BOUNDS) if isinstance(files, DataFiles) else (file.bounds for file in files)
-    bounds = list(map(known, partitions, of_tables))
-    return file_zones(
-        kind,
-        [item.min for item in bounds],
-        [item.max for item in bounds],
-        null_counts=[item.null_count for item in bounds],
-        all_null=[item.all_null for item in bounds],
-        may_be_nan=[item.may_be_nan for item in bounds],
-        is_nested="." in name,
-        any_calendar=True,
+    each_known = list(map(known, partitions, of_tables))
+    bounds = FileBounds(
+        [item.min for item in each_known],
+        [item.max for item in each_known],
+        null_counts=[item.null_count for item in each_known],
+        all_null=[item.all_null for item in each_known],
+        may_be_nan=[item.may_be_nan for item in each_known],
     )
+    return file_zones(kind, bounds, is_nested="." in name, any_calendar=True)
 
 
 def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:

@@ -23,6 +23,7 @@ from asyncpq.decoding.casts import Cast, Match, cast_to, inside
 from asyncpq.decoding.field_types import dictionary_type, projected_field
 from asyncpq.decoding.paths import ENTRY, beginning, meanings, parts_of, struct_path, top_level
 from asyncpq.errors import (
+    NAMES_SHOWN,
     AmbiguousColumnError,
     AsyncpqError,
     ColumnNotFoundError,
@@ -32,8 +33,6 @@ from asyncpq.errors import (
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 from asyncpq.records import NamedTuple, dataclass
-
-_NAMES_SHOWN = 8  # in a hint
 
 
 class AdaptedColumn(NamedTuple):
@@ -258,7 +257,7 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
         children = children_of(type_)
         matching = [(index, rest) for index, rest in matching if _exists(children[index].type, rest)]
     if not matching:
-        known = ", ".join(repr(f"{name}.{part}") for _, part in parts_of(type_)[:_NAMES_SHOWN])
+        known = ", ".join(repr(f"{name}.{part}") for _, part in parts_of(type_)[:NAMES_SHOWN])
         hint = f"Its parts are {known}." if known else None
         raise ColumnNotFoundError("the dataset's column has no part with this path", column=f"{name}.{path}", hint=hint)
     return matching[0]

@@ -22,12 +22,12 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
 from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, PhysicalType, Repetition
-from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.metadata import MAGIC, FileMetadata
 from asyncpq.parquet.schema import Field, Leaf, SchemaElement
 from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.pruning.zone_maps import GEOMETRIES
 from asyncpq.records import NamedTuple
 
-MAGIC = b"PAR1"
 ENCODING_PLAIN = 0
 ENCODING_PLAIN_DICTIONARY = 2
 ENCODING_RLE = 3
@@ -36,7 +36,6 @@ CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: 
 
 _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
-_GEOMETRIES = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 _REPETITION_FIELD = b"\x05\x06"  # the header of an I32 with the field id 3 in its long form
 SHARED_VALUES = 1 << 16
 _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
@@ -340,7 +339,7 @@ def raw_element(metadata: FileMetadata, index: int) -> bytes:
     """
     element = metadata.schema.elements[index]
     logical = element.logical_type
-    if logical is None or logical.kind not in _GEOMETRIES or element.physical_type is None:
+    if logical is None or logical.kind not in GEOMETRIES or element.physical_type is None:
         return stored_element(metadata, index)
     return schema_element(element.name.encode(), element.repetition, element.physical_type, element.field_id)
 

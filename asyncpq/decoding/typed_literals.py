@@ -24,6 +24,7 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import OF_VIEWS, null_scalar, plain_array, plain_scalar, take
 from asyncpq.expressions import CompareOp
 from asyncpq.expressions.scalars import (
+    DAY_MILLISECONDS,
     NANOSECONDS,
     Day,
     Duration,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 _DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
-_UNITS = ("s", "ms", "us", "ns")
+UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32, pa.uint64(): 64}
 _INT_RANGES = {type_: (-(1 << bits - 1), (1 << bits - 1) - 1) for type_, bits in _SIGNED.items()}
@@ -49,7 +50,6 @@ _INT_RANGES.update({type_: (0, (1 << bits) - 1) for type_, bits in _UNSIGNED.ite
 _NO_PLACE = null_scalar(pa.int64())
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
-_DAY_MILLISECONDS = 86_400_000
 _MOMENTS = (dt.datetime, Timestamp, dt.time, TimeOfDay, dt.timedelta, Duration)
 
 
@@ -182,7 +182,7 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
 
         step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
     elif isinstance(value, Day):
-        step = value.days * (1 if pa.types.is_date32(type_) else _DAY_MILLISECONDS)
+        step = value.days * (1 if pa.types.is_date32(type_) else DAY_MILLISECONDS)
     else:
         step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
     if op == "==" or op == "!=":
@@ -311,7 +311,7 @@ _PLAIN: dict[pa.DataType, Convert] = {
     pa.large_binary(): partial(_instance, bytes),
     pa.bool_(): partial(_instance, bool),
     pa.date32(): partial(_date, 1, 1 << 31),
-    pa.date64(): partial(_date, _DAY_MILLISECONDS, 1 << 63),
+    pa.date64(): partial(_date, DAY_MILLISECONDS, 1 << 63),
 }
 
 
@@ -341,8 +341,8 @@ def is_exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
         whole, wanted_whole = source.precision - source.scale, target.precision - target.scale
         return bool(target.scale >= source.scale and wanted_whole >= whole)
     if isinstance(source, pa.TimestampType) and isinstance(target, pa.TimestampType):
-        return (source.tz is None) is (target.tz is None) and _UNITS.index(source.unit) <= _UNITS.index(target.unit)
+        return (source.tz is None) is (target.tz is None) and UNITS.index(source.unit) <= UNITS.index(target.unit)
     if pa.types.is_time(source) and pa.types.is_time(target):
-        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
+        return UNITS.index(source.unit) <= UNITS.index(target.unit)
     strings, binaries = {pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()}
     return {source, target} in (strings, binaries)

@@ -2,10 +2,12 @@
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
-with rules of its own for columns and types, such as Spark, gives :func:`plan_tasks` a :class:`TaskScan` of its own.
+with rules of its own for names and types, such as Spark, gives :func:`plan_tasks` an :class:`EngineDataset` and an
+:class:`EngineScan`.
 
 The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
-``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them. :func:`build_index` runs the
+``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them; ``engine_files``, ``engine_scans`` and
+``footers`` are for an engine's rules. :func:`build_index` runs the
 steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
 tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``).
 :func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles` follows a folder in batches.

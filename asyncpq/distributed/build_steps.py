@@ -37,7 +37,7 @@ from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
@@ -125,7 +125,7 @@ def local_options(options: BuildOptions, settings: WorkerSettings) -> BuildOptio
 async def _collected_pieces(
     session: Session, task: int, works: Sequence[FileTask], wanted: IndexSpec, index_tables: Sequence[IndexTable]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
-    runtime = session.runtime
+    runtime = runtime_of(session)
     operation = runtime.operation("build", wanted.tail_hint)
     operation.begin()  # not a context manager, since each step of the iteration is a task of its own
     error: BaseException | None = None
@@ -398,11 +398,11 @@ class WriteSegments(BuildStep):
         async def write(session: Session) -> list[Segment]:
             nonlocal begun
             begun = True
-            backend = await open_backend(session.runtime, self.at, create=False)
+            backend = await open_backend(runtime_of(session), self.at, create=False)
             try:
-                return await write_sorted(session.runtime, backend, self.build, rows, options)
+                return await write_sorted(runtime_of(session), backend, self.build, rows, options)
             finally:
-                session.runtime.unregister(backend)
+                runtime_of(session).unregister(backend)
                 await backend.close()
 
         # sorted rows can be read once: only another attempt of the task can repeat it

@@ -53,7 +53,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import files_in
 from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.keywords import TargetKeywords, check_keywords
@@ -304,7 +304,7 @@ class CollectTask:
             described.append(one_row([*values.values(), url, start, stop], _PLACES))
 
         async def put(session: Session) -> None:
-            store, _ = await session.runtime.store(url)
+            store, _ = await runtime_of(session).store(url)
             context = RequestContext(ReadMetrics(), purpose="write")
             await writable(store, url).put_object(url, b"".join(payloads), context=context)
 
@@ -352,7 +352,7 @@ TaskRunner: TypeAlias = Callable[[BuildTask], Awaitable[pa.Table]]
 
 
 async def _payloads(pieces: Sequence[Mapping[str, Any]], session: Session) -> list[bytes]:
-    return await _read_pieces(session.runtime, pieces)
+    return await _read_pieces(runtime_of(session), pieces)
 
 
 async def _read_pieces(runtime: Runtime, pieces: Sequence[Mapping[str, Any]]) -> list[bytes]:
@@ -484,14 +484,14 @@ async def build_index(
                     hint="Pass the url of a folder that the workers reach: work_folder='s3://bucket/work/'.",
                 )
             folder = url
-        steps = partial(StoredSteps, run, session.runtime, f"{folder.rstrip('/')}/pieces/{uuid.uuid4().hex}/")
+        steps = partial(StoredSteps, run, runtime_of(session), f"{folder.rstrip('/')}/pieces/{uuid.uuid4().hex}/")
         # `runtime` may have a table's own storage options
-        own = {**runtime.storage_options, **session.runtime.storage_options}
+        own = {**runtime.storage_options, **runtime_of(session).storage_options}
         settings = replace(WorkerOptions.of(runtime), storage_options=own) if worker is None else worker
         return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
 
     return await index_opening.build(
-        session.runtime, absolute(target), kinds, at, DatasetOptions(**given), building, executor
+        runtime_of(session), absolute(target), kinds, at, DatasetOptions(**given), building, executor
     )
 
 
@@ -520,7 +520,7 @@ async def build_in_steps(
     """
     place, executor = _in_steps(_place(target, at, options), steps, worker)
     return await index_opening.build(
-        session.runtime, absolute(target), kinds, place, DatasetOptions(**options), building, executor
+        runtime_of(session), absolute(target), kinds, place, DatasetOptions(**options), building, executor
     )
 
 
@@ -539,7 +539,7 @@ async def refresh_in_steps(
     the table of the index; the other arguments are those of :func:`build_in_steps`."""
     place, executor = _in_steps(absolute(at), steps, worker)
     index = await index_opening.open_existing(
-        session.runtime, place, table, DatasetOptions(**options), building, None, executor
+        runtime_of(session), place, table, DatasetOptions(**options), building, None, executor
     )
     await index.refresh(files)
     return index

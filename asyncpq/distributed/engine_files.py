@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, View
@@ -18,7 +18,9 @@ from asyncpq.distributed.engine_scans import EngineRules
 from asyncpq.distributed.footers import ReadFooter, read_footers
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, columns, implied, simplify
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.scan.request import ScanRequest
+from asyncpq.session import Session
 
 #: Files in one set of an index's.
 SET_FILES = 16_384
@@ -143,13 +145,24 @@ class EngineDataset(DatasetState):
         Args:
             skips_missing: leave out files that do not exist.
         """
-        state = dataset.state
+        state = state_of(dataset)
         skips_missing = skips_missing or state.skips_missing
         source = state.source
         if isinstance(source, ListedFiles):
             source = replace(source, check=None)  # also of local files that are replaced meanwhile
         values = {item.name: getattr(state, item.name) for item in fields(state) if item.init}
         return cls(**values | {"source": source, "unifier": None, "skips_missing": skips_missing})
+
+    def own_storage(self, session: Session) -> Mapping[str, Any] | None:
+        """Return the storage options with which a loaded table was opened; None if they are the session's.
+
+        They are flat, or by protocol, as the session's are.
+        """
+        own, known = self.runtime.storage_options, runtime_of(session).storage_options
+        if own == known:
+            return None
+        merged: Mapping[str, Any] = next(iter(own.values()), {})
+        return merged if known and known.keys() <= merged.keys() else own
 
     @staticmethod
     def folder_of(target: object) -> str | None:

@@ -400,7 +400,6 @@ class EngineScan(TaskScan):
         tables of about this number of rows; 0 leaves them as they are.
         """
         return RecordBatchStream(
-            state.runtime,
             operation,
             ScanExecutor(state.runtime, self.url, files),
             lambda: pa.schema([]),

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
@@ -52,6 +52,7 @@ from asyncpq.expressions import col, conjunction
 from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.objects.prices import Prices
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import TargetKeywords, check_keywords
 from asyncpq.options import MIB, LimitOptions, RequestOptions, one_of, require_whole
 from asyncpq.pruning.access_plan import AccessPlan
@@ -198,7 +199,7 @@ class KeyedRead:
             yield from batches_on_worker(self.scan.settings, partial(self._stream, pickle.loads(task)))
 
     async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
-        scan, runtime = self.scan, session.runtime
+        scan, runtime = self.scan, runtime_of(session)
         state = scan.state(runtime, files)
         request = ScanRequest(columns=scan.columns, where=self.predicate.where, prune=self.predicate.prune)
         operation = runtime.operation("scan", scan.url)
@@ -473,7 +474,7 @@ async def key_cost(session: Session, pinned: PinnedDataset, names: Sequence[str]
 async def _sampled(session: Session, pinned: PinnedDataset, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file occurs once for each of its splits
-    state = dataset.state
+    state = state_of(dataset)
     operation = state.runtime.operation("files", state.url)
     with operation:
         files = (await state.source.files(ScanRequest(columns=()), operation)).files
@@ -570,7 +571,9 @@ async def plan_join(
     output = scan.output
     assert output is not None, "it is the dataset's own"
     keys = tuple([_key(name, left, output, at) for at, name in enumerate(names)])
-    join = DatasetJoin(state=dataset.state, scan=scan, keys=keys, target=absolute(target), index=index, options=given)
+    join = DatasetJoin(
+        state=state_of(dataset), scan=scan, keys=keys, target=absolute(target), index=index, options=given
+    )
     right = [(at, output.field(at).type) for at in range(len(names), len(output))]
     return (await join.pin()).task(
         how=how,

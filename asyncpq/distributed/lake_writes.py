@@ -33,6 +33,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
@@ -91,7 +92,7 @@ async def vacuum_lake(
     folder = folder_around(at)
     if folder is None or not is_committed(index.manifest):
         return vacuumed
-    removed = await adding.vacuum_files(session.runtime, folder, older_than_s=adding.ORPHANS_S)
+    removed = await adding.vacuum_files(runtime_of(session), folder, older_than_s=adding.ORPHANS_S)
     return replace(vacuumed, files=tuple(removed))
 
 
@@ -175,7 +176,7 @@ class LakeWrite:
     ) -> WrittenPart:
         """Write as :meth:`write` does, in a session of this process."""
         stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
-        files = await write_files(session.runtime, self.folder, stem, batches, self.schema, self.options)
+        files = await write_files(runtime_of(session), self.folder, stem, batches, self.schema, self.options)
         return WrittenPart(number, tuple(files))
 
     def check(self) -> None:
@@ -202,7 +203,7 @@ class LakeWrite:
                     hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
                     " place, use its own engine: asyncpq does not commit to tables.)",
                 )
-        await check_target(session.runtime, folder)
+        await check_target(runtime_of(session), folder)
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
         """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
@@ -213,7 +214,7 @@ class LakeWrite:
 
     async def check_alone(self, session: Session) -> None:
         """Raise InvalidOptionError if the folder has files of others than this write."""
-        await check_target(session.runtime, self.folder, self.job)
+        await check_target(runtime_of(session), self.folder, self.job)
 
     async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
         """Add the files of ``parts`` to the lake's index, and so make them visible; return the number of the index's
@@ -223,7 +224,7 @@ class LakeWrite:
         snapshot. Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is
         certain that nothing was committed. After another StoreError, readers may see them.
         """
-        runtime, chosen = session.runtime, {part.number: part for part in parts}  # one attempt of each task
+        runtime, chosen = runtime_of(session), {part.number: part for part in parts}  # one attempt of each task
         files = [file for _, part in sorted(chosen.items()) for file in part.files]
         if time.time() - self.began >= TRUSTED_S:
             files = [replace(file, tail=b"") for file in files]
@@ -247,7 +248,7 @@ class LakeWrite:
 
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
-        await discard_job(session.runtime, self.folder, self.job)
+        await discard_job(runtime_of(session), self.folder, self.job)
 
 
 def _places(url: str) -> set[str]:
@@ -333,7 +334,7 @@ async def plan_write(
         schema=columns,
         overwrite=overwrite,
         options=options,
-        settings=WorkerOptions.of(session.runtime) if worker is None else worker,
+        settings=WorkerOptions.of(runtime_of(session)) if worker is None else worker,
         kinds=None if index_kinds is None else tuple(index_kinds),
         publish=publish,
         is_batch=batch is not None,
@@ -364,7 +365,7 @@ def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 async def _listed(session: Session, url: str) -> Sequence[ListedObject]:
     """List the objects whose url begins with ``url``."""
-    store, _ = await session.runtime.store(url)
+    store, _ = await runtime_of(session).store(url)
     return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))
 
 
@@ -373,7 +374,7 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
 
     Raises InvalidOptionError if files in the folder prevent the write.
     """
-    runtime = session.runtime
+    runtime = runtime_of(session)
     place = await adding.lake_backend(runtime, folder, create=True)
     base = await load(place)
     if base is not None:
@@ -405,7 +406,7 @@ async def _begin(session: Session, folder: str) -> None:
 
     Raises InvalidOptionError if there are data files but no such object: then their index was lost.
     """
-    store, _ = await session.runtime.store(folder)
+    store, _ = await runtime_of(session).store(folder)
     context = RequestContext(ReadMetrics(), purpose="write")
     data = await _listed(session, folder + DATA_FOLDER)
     if not data:

@@ -18,7 +18,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, Unpack
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.listing import FileRules, Listing, Target, list_files, parse_target
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import GivenFiles
@@ -29,6 +29,7 @@ from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.snapshot_files import SnapshotFiles
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import DatasetKeywords, check_keywords
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
@@ -204,7 +205,7 @@ class NewBatch:
         Raises:
             ObjectChangedError: a file no longer exists, and missing files are not skipped.
         """
-        state = dataset.state
+        state = state_of(dataset)
         request = ScanRequest()
         if self.view == "snapshot":
             request = ScanRequest(by_file=dict.fromkeys(self.versions, AccessPlan.all()))
@@ -323,13 +324,13 @@ class NewFiles:
     async def listing(self, session: Session, operation: Operation) -> Listing:
         """List the files of the target."""
         context = RequestContext(operation.metrics, purpose="list")
-        rules = FileRules(commit_check(session.runtime, operation), plain=self.is_plain)
-        return await list_files(session.runtime, parse_target(self.target), context, rules, allow_empty=True)
+        rules = FileRules(commit_check(runtime_of(session), operation), plain=self.is_plain)
+        return await list_files(runtime_of(session), parse_target(self.target), context, rules, allow_empty=True)
 
     async def newest_index(self, session: Session) -> OpenIndex:
         """Open the index of the files at its newest snapshot."""
         dataset = await session.open_dataset(self.target, index=self._index, view="snapshot", **self._options)
-        source = dataset.state.source
+        source = state_of(dataset).source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
         return source.index
@@ -361,7 +362,7 @@ class NewFiles:
         if self._view == "snapshot" or self._index is not None:
             return SnapshotSource
         target = parse_target(self.target)
-        operation = session.runtime.operation("files", safe_url(target.url))
+        operation = runtime_of(session).operation("files", safe_url(target.url))
         with operation:
             listing = await self.listing(session, operation)
         if listing.table is not None and not self.is_plain:
@@ -422,7 +423,7 @@ class FolderSource:
 
     async def _list(self, session: Session) -> list[ListedFile]:
         """List the files of the target. Raises an AsyncpqError if new files cannot be told from others."""
-        target, runtime = self._target, session.runtime
+        target, runtime = self._target, runtime_of(session)
         operation = runtime.operation("files", safe_url(target.url))
         with operation:
             listing = await self._files.listing(session, operation)
@@ -487,7 +488,7 @@ class SnapshotSource:
         if not taken:
             return start
         if max_bytes is not None:
-            files = sorted(await files_of(session.runtime, index.backend, manifest, taken), key=attrgetter("id"))
+            files = sorted(await files_of(runtime_of(session), index.backend, manifest, taken), key=attrgetter("id"))
             sizes = [0 if file.validator is None else file.validator.size for file in files]
             taken = taken.slice(0, fitting(sizes, None, max_bytes))
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
@@ -497,5 +498,5 @@ class SnapshotSource:
         manifest = index.manifest
         last = IndexOffset.parse(end, manifest.index)
         ids = IndexOffset.parse(start, manifest.index).until(last, manifest.live)
-        indexed = await files_of(session.runtime, index.backend, manifest, ids) if ids else []
+        indexed = await files_of(runtime_of(session), index.backend, manifest, ids) if ids else []
         return {url_in(manifest, file.path): file.validator for file in indexed}, last.num_files

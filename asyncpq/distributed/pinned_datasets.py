@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from asyncpq.dataset import state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
@@ -25,6 +26,7 @@ from asyncpq.indexing.index import Index
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
@@ -93,13 +95,13 @@ async def opened(session: Session, pinned: PinnedDataset) -> DatasetState:
     if dataset is None:
         lists = pinned.index is not None and pinned.root is None
         load = partial(_from_index if lists else _from_files, session, pinned)
-        dataset = await session.runtime.flights.run(("pinned dataset", pinned.token), load)
+        dataset = await runtime_of(session).flights.run(("pinned dataset", pinned.token), load)
         known[pinned.token] = dataset
     known.move_to_end(pinned.token)
     while len(known) > _KEPT:
         _, (_, index) = known.popitem(last=False)
         if index is not None:
-            session.runtime.unregister(index.backend)
+            runtime_of(session).unregister(index.backend)
             await index.backend.close()
     return dataset.state
 
@@ -109,14 +111,14 @@ async def _from_index(session: Session, pinned: PinnedDataset) -> _Opened:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot", **pinned.options)
-    files, wrap = dataset.state.source, pinned.wrap
+    files, wrap = state_of(dataset).source, pinned.wrap
     source = _PinnedFiles(files if wrap is None else wrap(files, typed=False))
     columns, unifier = pinned.scan.dataset_columns(), pinned.scan.unifier
-    return _Opened(replace(dataset.state, source=source, unifier=unifier, columns=columns), index)
+    return _Opened(replace(state_of(dataset), source=source, unifier=unifier, columns=columns), index)
 
 
 async def _from_files(session: Session, pinned: PinnedDataset) -> _Opened:
-    runtime, files, scan = session.runtime, list[DataFile](), pinned.scan
+    runtime, files, scan = runtime_of(session), list[DataFile](), pinned.scan
     for split in pinned.splits:
         # keys need the file's whole page index
         files += await task_data_files(session, scan, split, with_pages=False)

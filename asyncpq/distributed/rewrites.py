@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.distributed.build_tasks import remove_folder, worker_processes
@@ -42,7 +42,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.keywords import RewriteKeywords, check_keywords
 from asyncpq.opening.targets import open_target
@@ -190,7 +190,7 @@ class SortTask:
     async def run_in(self, session: Session) -> SortedRows:
         """Run in a session of this process."""
         url = f"{self.folder}{self.number}-{uuid.uuid4().hex}.pieces"
-        runtime, pieces, stop = session.runtime, list[Piece](), 0
+        runtime, pieces, stop = runtime_of(session), list[Piece](), 0
         with self.sorting.sort() as sort:
             tally = await self.sorting.add_scanned(runtime, [self.scan], sort, _unwatched)
             if not tally.rows:
@@ -267,7 +267,7 @@ class WriteTask:
         digest = RowDigest(self.sorting.order.schema)
         with self.sorting.sort() as sort:
             tally = await (
-                self.sorting.add_scanned(source or session.runtime, self.scans, sort, watch)
+                self.sorting.add_scanned(source or runtime_of(session), self.scans, sort, watch)
                 if self.scans
                 else self._add_pieces(session, sort)
             )
@@ -281,8 +281,8 @@ class WriteTask:
                 return rows
 
             async def batches() -> AsyncIterator[pa.RecordBatch]:
-                rows = await session.runtime.in_thread(sort.batches)
-                async for batch in from_thread(session.runtime, map(plain, rows)):
+                rows = await runtime_of(session).in_thread(sort.batches)
+                async for batch in from_thread(runtime_of(session), map(plain, rows)):
                     yield batch
                     watch("write", written.rows, tally.rows)
 
@@ -293,7 +293,7 @@ class WriteTask:
         return RewrittenRows(tally, part)
 
     async def _add_pieces(self, session: Session, sort: ExternalSort) -> Tally:
-        runtime, tally = session.runtime, Tally()
+        runtime, tally = runtime_of(session), Tally()
         operation = runtime.operation("optimize", safe_url(self.write.folder))
         with operation:
             reader = RuntimeReader(runtime, operation)
@@ -320,10 +320,10 @@ class WriteTask:
         found = RowDigest(self.sorting.order.schema)
         if part.files:
             urls = [self.write.folder + file.path for file in part.files]
-            dataset = await open_target(session.runtime, urls, DatasetOptions(partitioning=None), None, None)
+            dataset = await open_target(runtime_of(session), urls, DatasetOptions(partitioning=None), None, None)
             async with dataset.scan(batch_size=_BATCH_ROWS) as scan:
                 async for batch in scan:
-                    await session.runtime.in_thread(partial(found.update, batch))
+                    await runtime_of(session).in_thread(partial(found.update, batch))
                     watch("verify", found.rows, written.rows)
         if found.rows != written.rows or found.hexdigest() != written.hexdigest():
             raise differs("the written files", self.write.folder)
@@ -408,7 +408,7 @@ class LakeRewrite:
             AsyncpqError: of the source or the target. Whatever is raised, the files are deleted if possible, unless
                 they may be committed. Errors of ``run`` pass unchanged.
         """
-        operation = session.runtime.operation("optimize", safe_url(self.write.folder))
+        operation = runtime_of(session).operation("optimize", safe_url(self.write.folder))
         with operation:
             return await self.run_watched(session, run, operation)
 
@@ -445,7 +445,7 @@ class LakeRewrite:
                 tasks = self.write_tasks(results)
                 parts = await self._counted(run, tasks, operation, "write and verify", tally.rows)
         finally:
-            await remove_folder(session.runtime, self.work_folder)
+            await remove_folder(runtime_of(session), self.work_folder)
         if tally != Tally.total([rows.tally for rows in parts]):
             raise differs("the sorted rows", self.write.folder)
         return parts
@@ -524,14 +524,14 @@ async def plan_optimize(
     columns, where = given.pop("columns", None), given.pop("where", None)
     zorder_by, building = given.pop("zorder_by", ()), given.pop("building", BuildOptions())
     one_of("publish", publish, ("index", "plain"))
-    runtime, folder, seconds = session.runtime, _folder(target), dict[str, float]()
+    runtime, folder, seconds = runtime_of(session), _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
     files = await source_files(dataset)
     await LakeWrite.check_folder(session, folder, files.places)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
     names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     order = RowOrder(schema, names, tuple(zorder_by))
-    settings = WorkerOptions.of(dataset.state.runtime) if worker is None else worker
+    settings = WorkerOptions.of(state_of(dataset).runtime) if worker is None else worker
     write = LakeWrite(
         folder=folder,
         schema=schema,
@@ -560,7 +560,7 @@ async def plan_optimize(
         await discard_job(runtime, folder, write.job)
         raise
     return LakeRewrite(
-        source=dataset.state.runtime,
+        source=state_of(dataset).runtime,
         write=write,
         sorting=RowSorting(order=order, z_order=z_order, building=building),
         scans=tuple(scans),
@@ -599,10 +599,10 @@ class SourceFiles(NamedTuple):
 
 async def source_files(dataset: Dataset) -> SourceFiles:
     """Return the files of a dataset that is to be rewritten."""
-    urls, known = await dataset.files(), dataset.state.source.known
+    urls, known = await dataset.files(), state_of(dataset).source.known
     sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
     num_bytes = sum(sizes) if known is not None and len(sizes) == len(known.files) else None
-    return SourceFiles(urls, dataset.state.prefix, num_bytes)
+    return SourceFiles(urls, state_of(dataset).prefix, num_bytes)
 
 
 # -- on one host ----------------------------------------------------------------------------------
@@ -618,9 +618,9 @@ async def optimize_here(
 ) -> RewriteResult:
     """Rewrite a dataset in this process, or in ``workers`` processes of this host: :meth:`asyncpq.Session.optimize`
     has the arguments."""
-    session.runtime.check()
+    runtime_of(session).check()
     require_whole("workers", workers)
-    operation = session.runtime.operation("optimize", safe_url(_folder(target)))
+    operation = runtime_of(session).operation("optimize", safe_url(_folder(target)))
     building = options.get("building") or BuildOptions()
     folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
     options = {**options, "building": replace(building, folder=folder)}  # a killed worker leaves its temporary files

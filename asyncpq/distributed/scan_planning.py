@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, o
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
@@ -38,6 +38,7 @@ from asyncpq.indexing.index_model import file_key
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import RowGroupPlan
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
@@ -159,7 +160,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         Raises:
             ObjectChangedError: a file does not have its planned version.
         """
-        runtime, versions = session.runtime, self.versions
+        runtime, versions = runtime_of(session), self.versions
         store, _ = await runtime.store(folder)
         any_changed = listing_check(store)
         if any_changed is not None and not await runtime.in_thread(partial(any_changed, versions.items())):
@@ -214,10 +215,10 @@ class PlannedChunk:
             num_files: files of the whole plan, which tell how large the pieces may be.
             task_bytes: as in :func:`plan_tasks`.
         """
-        state = replace(scan, skips=skips).state(session.runtime, files)
+        state = replace(scan, skips=skips).state(runtime_of(session), files)
         state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
         request = ScanRequest(columns=scan.columns, where=scan.where)
-        operation = session.runtime.operation("plan", scan.url)
+        operation = runtime_of(session).operation("plan", scan.url)
         requests = scan.requests(state, request)
         variants = None if scan.fields is None else FieldVariants(scan.variants)
         planned: list[PlannedFile] = []
@@ -287,7 +288,7 @@ async def plan_scan(
     """
     check_keywords("plan_scan()", limits, TaskKeywords, others=("columns", "where", "batch_size", "worker"))
     scan = await scan_of(dataset, columns, where, batch_size=batch_size, worker=worker)
-    return await plan_tasks(dataset.state, scan, **limits)
+    return await plan_tasks(state_of(dataset), scan, **limits)
 
 
 async def scan_of(
@@ -300,7 +301,7 @@ async def scan_of(
 ) -> TaskScan:
     """Return what all tasks of a scan of the dataset share; the arguments are those of :func:`plan_scan`."""
     require_whole("batch_size", batch_size, 1)
-    state, source = dataset.state, dataset.state.source
+    state, source = state_of(dataset), state_of(dataset).source
     request, output = await dataset.scan_request(columns, where)
     return TaskScan(
         url=state.url,

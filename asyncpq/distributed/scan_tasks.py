@@ -32,7 +32,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Constant, Expression
 from asyncpq.expressions.scalars import Day, Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.indexing.query.file_entries import known_version
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
@@ -177,7 +177,6 @@ class TaskScan:
         output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
         assert output is not None, "it is the dataset's own"
         return RecordBatchStream(
-            state.runtime,
             operation,
             executor,
             lambda: output,
@@ -402,7 +401,7 @@ def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError if a
     file was replaced or deleted after planning."""
     with scan.hinted():
-        yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, session.runtime))
+        yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, runtime_of(session)))
 
 
 async def open_task(scan: TaskScan, task: bytes, runtime: Runtime) -> workers.BatchStream:
@@ -434,8 +433,8 @@ async def task_files(runtime: Runtime, task: bytes) -> list[PlannedFile]:
 async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with_pages: bool = True) -> list[DataFile]:
     """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
     out the page locations of the plan, for a read with another predicate."""
-    files = await task_files(session.runtime, task)
-    return [data_file(scan, file if with_pages else replace(file, pages={}), session.runtime) for file in files]
+    files = await task_files(runtime_of(session), task)
+    return [data_file(scan, file if with_pages else replace(file, pages={}), runtime_of(session)) for file in files]
 
 
 def _task_stream(

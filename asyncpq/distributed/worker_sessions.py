@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.objects.loop_threads import Portal
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.options import SessionOptions
 from asyncpq.session import Session
 
@@ -109,7 +109,7 @@ class ProcessSession:
         self.dropped = False  # no further call gets this session
         self.storage: dict[str, Any] = settings.resolved_storage()
         self._session = settings.session(self.storage)
-        self._session.runtime.takes_table_options = False  # tasks open files of a table with the settings alone
+        runtime_of(self._session).takes_table_options = False  # tasks open files of a table with the settings alone
         self._portal = Portal(end=lambda: self._session.close())
         try:
             self._portal.call(self._session.__aenter__())

@@ -11,6 +11,7 @@ from asyncpq.events import Operation, OperationName
 from asyncpq.objects.byte_ranges import present_version, read_ranges
 from asyncpq.objects.loop_threads import wait_in
 from asyncpq.objects.opening import open_source
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import ObjectVersion
 from asyncpq.session import Session
@@ -42,7 +43,7 @@ class ByteReader:
     """
 
     def __init__(self, session: Session) -> None:
-        self._runtime = session.runtime
+        self._runtime = runtime_of(session)
 
     async def version(self, url: str) -> ObjectVersion:
         """Return the current version of an object: a cached one that the cache policy still believes, or else the one

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.events import Operation
@@ -63,7 +63,7 @@ def pinned(dataset: Dataset, is_known: Callable[[str], bool]) -> PinnedDataset:
         is_known: is called with the digest of the versions before any data is fetched; if it returns True, the read
             raises NotModifiedError.
     """
-    state = dataset.state
+    state = state_of(dataset)
     files = _PinnedFiles(state.runtime, state.source, is_known)
     copy = replace(state, source=files)
     copy.known = state.known
@@ -72,7 +72,7 @@ def pinned(dataset: Dataset, is_known: Callable[[str], bool]) -> PinnedDataset:
 
 def own_handle(dataset: Dataset) -> Dataset:
     """Return another handle of ``dataset``, whose ``metrics`` are those of its own reads. Makes no request."""
-    state = dataset.state
+    state = state_of(dataset)
     copy = replace(state)
     copy.known = state.known
     return Dataset(copy)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from asyncpq.checkpoints import checkpoint
 from asyncpq.events import Event
 from asyncpq.objects.fair_threads import FairThreads, LoopFirst
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.session import Session
 from asyncpq.storage.threads import shared_context, work_owner
 
@@ -43,7 +44,7 @@ async def in_thread(session: Session, work: Callable[[], T], *, small: bool = Fa
         small: the work takes less time than a change of threads, some tenths of a millisecond: it runs on the event
             loop, when its owner has its turn there.
     """
-    runtime = session.runtime
+    runtime = runtime_of(session)
     if small:
         await runtime.turns.turn()
     return await runtime.in_thread(work, small=small)
@@ -71,4 +72,4 @@ def loop_first(niceness: int) -> Iterator[BaseSelector]:
 def watched(session: Session, watcher: Callable[[Event], None]) -> AbstractContextManager[None]:
     """Return a context manager, in whose block ``watcher`` gets the events of the calls that begin there, in addition
     to the session's ``on_event``. It must not block; its exceptions are logged and ignored."""
-    return session.runtime.watched(watcher)
+    return runtime_of(session).watched(watcher)

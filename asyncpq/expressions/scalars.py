@@ -28,10 +28,10 @@ _DOUBLE = struct.Struct("<d")
 _REPR_VALUES = 8
 _REPR_CHARACTERS = 200
 _DAYS_OF_400_YEARS = 146_097
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _LAST_DAY = dt.date.max.toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
-_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
@@ -55,19 +55,19 @@ class Day:
 
     def __str__(self) -> str:
         cycles, inside = divmod(self.days, _DAYS_OF_400_YEARS)
-        date = dt.date.fromordinal(_EPOCH_DAY + inside)
+        date = dt.date.fromordinal(EPOCH_DAY + inside)
         year = date.year + 400 * cycles
         return f"{'-' if year < 0 else ''}{abs(year):04}-{date.month:02}-{date.day:02}"
 
 
 def days(value: Any) -> int:
     """Return the days from 1970-01-01 to a ``date`` or a :class:`Day`."""
-    return value.days if type(value) is Day else value.toordinal() - _EPOCH_DAY
+    return value.days if type(value) is Day else value.toordinal() - EPOCH_DAY
 
 
 def day(since_epoch: int) -> dt.date | Day:
     """Convert days since 1970-01-01 to a ``date``; to a :class:`Day` outside of the years 1 to 9999."""
-    ordinal = _EPOCH_DAY + since_epoch
+    ordinal = EPOCH_DAY + since_epoch
     return dt.date.fromordinal(ordinal) if 1 <= ordinal <= _LAST_DAY else Day(since_epoch)
 
 
@@ -76,7 +76,7 @@ def days_of(year: int, month: int, day_of_month: int) -> int:
     has a year 0. Raises ValueError if there is no such date."""
     cycles, inside = divmod(year, 400)
     inside += 400  # into Python's range of years
-    return dt.date(inside, month, day_of_month).toordinal() - _EPOCH_DAY + (cycles - 1) * _DAYS_OF_400_YEARS
+    return dt.date(inside, month, day_of_month).toordinal() - EPOCH_DAY + (cycles - 1) * _DAYS_OF_400_YEARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ SCALAR_TYPES: frozenset[type] = frozenset(get_args(Scalar))
 Moment: TypeAlias = dt.datetime | dt.time | dt.timedelta | Timestamp | TimeOfDay | Duration
 _BASES: tuple[type, ...] = (bool, int, float, Decimal, str, bytes, dt.date, dt.time, uuid.UUID)
 _ARROW_VALUES = frozenset({"extension<arrow.uuid>", "extension<arrow.bool8>"})  # of which as_py() is the value
-_DAY_MILLISECONDS = 86_400_000
+DAY_MILLISECONDS = 86_400_000
 _HINT = (
     "Literals are None, bool, int, float, Decimal, str, bytes, date, datetime, time, timedelta and UUID, and the "
     "scalars of numpy, pandas and pyarrow that stand for one."
@@ -298,9 +298,9 @@ def _from_arrow(value: Any) -> Scalar:
     if family == "date32":
         return day(inner)
     if family == "date64":
-        if inner % _DAY_MILLISECONDS:
+        if inner % DAY_MILLISECONDS:
             raise ValueError("a date64 must be a midnight, but this value has a time of day")
-        return day(inner // _DAY_MILLISECONDS)
+        return day(inner // DAY_MILLISECONDS)
     return as_scalar(value.as_py())
 
 
@@ -478,7 +478,7 @@ def nanoseconds(value: Moment) -> int:
     if isinstance(value, dt.time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return (seconds * 1_000_000 + value.microsecond) * 1000
-    return (value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND * 1000
+    return (value - (_EPOCH if value.tzinfo is None else EPOCH_UTC)) // _MICROSECOND * 1000
 
 
 def literal_key(value: Scalar) -> tuple[object, ...]:

@@ -690,7 +690,7 @@ _NAMES: Final = {
 }
 _TYPES: Final = {name: kind for kind, others in _NAMES.items() for name in (kind, *others)}
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)")
-_MAX_DIGITS: Final = 38
+MAX_DIGITS: Final = 38
 _MAX_POSITION: Final = (1 << 31) - 1
 
 
@@ -735,7 +735,7 @@ def variant_type(name: object) -> str:
     decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
-        if 0 < precision <= _MAX_DIGITS and scale <= precision:
+        if 0 < precision <= MAX_DIGITS and scale <= precision:
             kind = f"decimal({precision}, {scale})"
     if kind is None:
         raise ExpressionError(

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import field
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from cachetools import LRUCache
@@ -631,3 +631,14 @@ class Runtime:
         if errors:
             raise errors[min(errors)]
         return [results[number] for number in range(len(works))]
+
+
+class HasRuntime(Protocol):
+    """An :class:`asyncpq.Session`."""
+
+    _runtime: Runtime
+
+
+def runtime_of(session: HasRuntime) -> Runtime:
+    """Return the stores, caches, limits and threads of a session, for asyncpq's own modules."""
+    return session._runtime  # noqa: SLF001  # users have no need of it

@@ -197,13 +197,9 @@ class ObjectSource:
             metadata.int96_unit = self.runtime.options.read.int96_unit
             metadata.calendar_mode = self.runtime.options.read.legacy_calendar
             version = FileVersion(
-                url=self.handle.url,
-                namespace=self._namespace,
-                identity=self.handle.identity,
-                validator=known.validator,
+                self._seen(known.validator, time.monotonic()),
                 footer_start=known.footer_start,
                 metadata=metadata,
-                observed_at=time.monotonic(),
                 leaves=known.leaves,
             )
         version.learn(known)
@@ -283,12 +279,15 @@ class ObjectSource:
         """Return the version with ``validator``, for reads of any bytes of the object. The caller has the validator
         from a cache or a response."""
         self.check_guarantee()
+        return self._seen(validator, time.monotonic() if observed_at is None else observed_at)
+
+    def _seen(self, validator: Validator, observed_at: float) -> ObjectVersion:
         return ObjectVersion(
             url=self.handle.url,
             namespace=self._namespace,
             identity=self.handle.identity,
             validator=validator,
-            observed_at=time.monotonic() if observed_at is None else observed_at,
+            observed_at=observed_at,
             can_validate=self.handle.guarantee is not Guarantee.NONE,
         )
 
@@ -366,14 +365,9 @@ class ObjectSource:
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none
         return FileVersion(
-            url=self.handle.url,
-            namespace=self._namespace,
-            identity=self.handle.identity,
-            validator=validator,
+            self._seen(validator, observed_at),
             footer_start=found.start,
             metadata=metadata,
-            observed_at=observed_at,
-            can_validate=self.handle.guarantee is not Guarantee.NONE,
             decryption=decryption,
             footer=b"" if decryption is None else footer,
         )

@@ -127,27 +127,22 @@ class FileVersion(ObjectVersion):
 
     def __init__(
         self,
+        version: ObjectVersion,
         *,
-        url: str,
-        namespace: str,
-        identity: str,
-        validator: Validator,
         footer_start: int,
         metadata: FileMetadata,
-        observed_at: float,
-        can_validate: bool = True,
         decryption: Decryption | None = None,
         footer: bytes = b"",
         leaves: frozenset[int] | None = None,
     ) -> None:
-        super().__init__(
-            url=url,
-            namespace=namespace,
-            identity=identity,
-            validator=validator,
-            observed_at=observed_at,
-            can_validate=can_validate,
-        )
+        self.url = version.url
+        self.validator: Validator = version.validator
+        self.size: int = version.size
+        self.digest: bytes = version.digest
+        self.tail_key: ContentKey = version.tail_key
+        self.observed_at = version.observed_at
+        self.can_validate = version.can_validate
+        self.spans: Spans = version.spans
         self.footer_start = footer_start
         self.metadata: FileMetadata = metadata  # the footer, parsed as far as queries needed
         self.kept_weight = 0  # its weight when it was put into the memory cache

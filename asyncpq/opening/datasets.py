@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset, with_source
+from asyncpq.dataset import Dataset, state_of, with_source
 from asyncpq.datasets import providers
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import Commits, FileRules, Listing, Target, list_files
@@ -278,5 +278,5 @@ def open_indexed(
     """
     from asyncpq.indexing.query.indexed_files import IndexedFiles
 
-    partitions = base.state.partitions if base.view is View.LISTED else None
+    partitions = state_of(base).partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from asyncpq.dataset import state_of
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog
@@ -165,7 +166,7 @@ def _look_of(
                 )
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
-            source = await index_source.dataset_source(dataset.state, "", described, operation)
+            source = await index_source.dataset_source(state_of(dataset), "", described, operation)
             return source if urls is None else source.only(urls)
         if manifest is not None:
             if target is not None:
@@ -185,9 +186,8 @@ def _look_of(
         if target is None:
             raise ObjectNotFoundError("there is no index", hint=NOT_BUILT)
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        state = (
-            await open_files(runtime, target, operation, index_source.commit_check(runtime, operation), first)
-        ).state
+        commits = index_source.commit_check(runtime, operation)
+        state = state_of(await open_files(runtime, target, operation, commits, first))
         inside, plain = index_source.folder_around(at) == target.folder, options.format == "parquet"
         described = index_source.described_files(target, options.path_layout(), inside=inside, plain=plain)
         source = await index_source.dataset_source(state, index_source.root_of(target), described, operation)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncpq.dataset import Dataset
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Listing, Target, parse_target
 from asyncpq.datasets.model import Catalog, View
 from asyncpq.errors import (
@@ -70,7 +70,7 @@ async def open_target(
                 dataset = await opening.open()
     dataset.opening = operation.metrics
     # log which files reads see, the cost of the listing, and an option that would save it
-    source = dataset.state.source
+    source = state_of(dataset).source
     cost = None if source.known is None else source.known.cost
     listing = "" if cost is None else f"; the listing took {cost}"
     # only a source with an index has the attribute; its class would load the code of indexes
@@ -97,7 +97,7 @@ async def _open_table(
     index = await _open(runtime, backend, operation, options.listing_max_age_s)
     from asyncpq.indexing.build import index_source
 
-    index_source.check_columns(index.manifest, dataset.state)
+    index_source.check_columns(index.manifest, state_of(dataset))
     return open_indexed(runtime, dataset, index, own)
 
 
@@ -147,7 +147,7 @@ class _FilesOpening:
             dataset = self._snapshot(own_index)
         else:
             index_source.check_partitioning(index.manifest, self.options.path_layout())
-        index_source.check_columns(index.manifest, dataset.state)
+        index_source.check_columns(index.manifest, state_of(dataset))
         return self._indexed(dataset, index)
 
     @property
@@ -204,13 +204,13 @@ class _FilesOpening:
 
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
-        if index_source.is_committed(index.manifest) and dataset.state.is_written:
+        if index_source.is_committed(index.manifest) and state_of(dataset).is_written:
             raise self._not_all_count()
         if not index.manifest.is_built:
             return dataset
         try:
             index_source.check_partitioning(index.manifest, self.options.path_layout())
-            index_source.check_columns(index.manifest, dataset.state)
+            index_source.check_columns(index.manifest, state_of(dataset))
         except (InvalidOptionError, SchemaMismatchError) as error:
             logger.warning("%s: the index below it is not used: %s", dataset.url, error)
             return dataset
@@ -226,7 +226,7 @@ class _FilesOpening:
         """Return the index below the prefix if asyncpq wrote the files there, so that readers see only those that
         this index lists; None if readers see all files. Raises InvalidOptionError if the caller's ``view`` or
         ``index`` option would ignore that index."""
-        state = dataset.state
+        state = state_of(dataset)
         may_be = state.has_index and state.is_written
         if not may_be or not await _is_committing(self.runtime, self.files.folder):
             return None

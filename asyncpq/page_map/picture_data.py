@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from asyncpq.errors import printable
+from asyncpq.errors import plural, printable
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import (
@@ -305,8 +305,8 @@ def _why(document: Why) -> Picture:
     total = document["time"]["total_s"]
     sent = len(document["requests"])
     drawn["headline"] = (
-        f"{counted(document['rows'], 'row')} in {seconds_text(total)}: {counted(sent, 'request')} in "
-        f"{counted(document['rounds'], 'round')}, {bytes_text(document['bytes'].get('fetched') or 0)}"
+        f"{plural(document['rows'], 'row')} in {seconds_text(total)}: {plural(sent, 'request')} in "
+        f"{plural(document['rounds'], 'round')}, {bytes_text(document['bytes'].get('fetched') or 0)}"
     )
     drawn["tone"], drawn["verdict"] = _verdict(document)
     drawn["facts"] = _why_facts(document)
@@ -330,7 +330,7 @@ def _plan(document: PlanDocument) -> Picture:
     count, size = document["num_requests"], document["num_bytes"]
     cached = f", {bytes_text(document['cached_bytes'])} in memory already" if document["cached_bytes"] else ""
     drawn["headline"] = (
-        f"{counted(count, 'request')}, {bytes_text(size)} in {counted(document['rounds'], 'round')}{cached}"
+        f"{plural(count, 'request')}, {bytes_text(size)} in {plural(document['rounds'], 'round')}{cached}"
         if count
         else f"no request{cached}"
     )
@@ -339,10 +339,10 @@ def _plan(document: PlanDocument) -> Picture:
         chosen, *others = estimates
         drawn["verdict"] = f"Estimate: {_estimate(chosen)}" + "".join([f"; {_estimate(other)}" for other in others])
     drawn["facts"] = [
-        ["Requests", f"{count:,}", f"in {counted(document['rounds'], 'round')}"],
+        ["Requests", f"{count:,}", f"in {plural(document['rounds'], 'round')}"],
         ["To fetch", bytes_text(size), ""],
         ["In memory", bytes_text(document["cached_bytes"]), "fetched before"],
-        ["Planning took", counted(document["metadata_requests"], "request"), ""],
+        ["Planning took", plural(document["metadata_requests"], "request"), ""],
     ]
     if document["guarantee"]:
         drawn["facts"].append(["One version", document["guarantee"], ""])
@@ -361,8 +361,8 @@ def _inspection(document: Inspection) -> Picture:
     drawn = _empty("inspection", printable(document["url"].rpartition("/")[2] or document["url"]), document["url"])
     groups, columns = document["row_groups"], document["columns"]
     drawn["headline"] = (
-        f"{counted(document['rows'], 'row')}, {counted(len(columns), 'column')}, "
-        f"{counted(len(groups), 'row group')}, {bytes_text(document['size'])}"
+        f"{plural(document['rows'], 'row')}, {plural(len(columns), 'column')}, "
+        f"{plural(len(groups), 'row group')}, {bytes_text(document['size'])}"
     )
     located = sum(column["pages"] is not None for column in columns)
     pages = sum(column["pages"] or 0 for column in columns)
@@ -372,7 +372,7 @@ def _inspection(document: Inspection) -> Picture:
         ["Size", bytes_text(document["size"]), f"footer {bytes_text(document['footer'][1] - document['footer'][0])}"],
         ["Row groups", f"{len(groups):,}", _each(document["rows"], len(groups))],
         ["Pages", f"{pages:,}" if located else "not known", "that page indexes locate" if located else "no page index"],
-        ["Bloom filters", counted(bloom, "column") if bloom else "none", ""],
+        ["Bloom filters", plural(bloom, "column") if bloom else "none", ""],
         ["Sorted by", ", ".join(map(printable, document["sorted_by"])) or "nothing", "as statistics show"],
         ["Writer", _writer(document["writer"]), f"format {document['format_version']}"],
     ]
@@ -386,7 +386,7 @@ def _dataset(document: DatasetInspection) -> Picture:
     drawn = _empty("dataset inspection", printable(name), document["url"])
     files = document["files"]
     size = "" if document["total_bytes"] is None else f", {bytes_text(document['total_bytes'])}"
-    drawn["headline"] = f"{counted(len(files), 'file')}, {counted(len(document['schema']), 'column')}{size}"
+    drawn["headline"] = f"{plural(len(files), 'file')}, {plural(len(document['schema']), 'column')}{size}"
     names = [printable(str(index.get("name", "?"))) for index in document["indexes"]]
     drawn["verdict"] = f"Indexes: {', '.join(names)}" if names else "No index: lookups open files by their statistics"
     drawn["facts"] = [
@@ -406,8 +406,8 @@ def _metrics(document: MetricsDocument) -> Picture:
     metrics = document["metrics"]
     drawn = _empty("metrics", "A read and its cost", document["requests"][0]["url"] if document["requests"] else "")
     drawn["headline"] = (
-        f"{counted(metrics.get('rows_returned', 0), 'row')}: {counted(metrics.get('requests', 0), 'request')} in "
-        f"{counted(metrics.get('rounds', 0), 'round')}, {bytes_text(metrics.get('bytes_fetched', 0))}"
+        f"{plural(metrics.get('rows_returned', 0), 'row')}: {plural(metrics.get('requests', 0), 'request')} in "
+        f"{plural(metrics.get('rounds', 0), 'round')}, {bytes_text(metrics.get('bytes_fetched', 0))}"
     )
     waited, decoded = metrics.get("wait_s", 0.0), metrics.get("decode_s", 0.0)
     if waited or decoded:
@@ -415,7 +415,7 @@ def _metrics(document: MetricsDocument) -> Picture:
     scanned, returned = metrics.get("rows_scanned", 0), metrics.get("rows_returned", 0)
     drawn["facts"] = [
         ["Rows", f"{returned:,}", f"of {scanned:,} that were filtered"],
-        ["Requests", f"{metrics.get('requests', 0):,}", f"in {counted(metrics.get('rounds', 0), 'round')}"],
+        ["Requests", f"{metrics.get('requests', 0):,}", f"in {plural(metrics.get('rounds', 0), 'round')}"],
         ["Fetched", bytes_text(metrics.get("bytes_fetched", 0)), ""],
         ["Row groups", f"{metrics.get('row_groups_read', 0):,}", f"of {metrics.get('row_groups_total', 0):,}"],
         ["Pages", f"{metrics.get('pages_read', 0):,}", f"of {metrics.get('pages_total', 0):,}"],
@@ -486,7 +486,7 @@ def _why_facts(document: Why) -> list[list[str]]:
     facts = [
         ["Rows", f"{document['rows']:,}", f"of {rows['total']:,}" if rows is not None else ""],
         ["Time", seconds_text(time["total_s"]), _dominant(time)],
-        ["Requests", f"{len(document['requests']):,}", f"in {counted(document['rounds'], 'round')}"],
+        ["Requests", f"{len(document['requests']):,}", f"in {plural(document['rounds'], 'round')}"],
         ["Fetched", bytes_text(fetched), _beside_least(ratio)],
     ]
     if whole:
@@ -497,7 +497,7 @@ def _why_facts(document: Why) -> list[list[str]]:
         facts.append(["Whole chunks", bytes_text(whole), less])
     hits = sum(count for tier, count in document["tiers"].items() if tier != "store")
     asked = hits + document["tiers"].get("store", 0)
-    facts.append(["From caches", f"{hits:,}", f"of {counted(asked, 'part')}"])
+    facts.append(["From caches", f"{hits:,}", f"of {plural(asked, 'part')}"])
     return facts
 
 
@@ -606,7 +606,7 @@ def _indexes_verdict(located: int, columns: int) -> tuple[Tone, str]:
         return "fair", "No page index: a lookup fetches whole column chunks"
     return (
         "fair",
-        f"{located:,} of {counted(columns, 'column')} have page indexes; of the others, chunks are fetched whole",
+        f"{located:,} of {plural(columns, 'column')} have page indexes; of the others, chunks are fetched whole",
     )
 
 
@@ -624,11 +624,6 @@ def _estimate(estimate: dict[str, Any]) -> str:
 
 
 # -- texts ----------------------------------------------------------------------------------------
-
-
-def counted(count: int, thing: str) -> str:
-    """Return a count with its noun in singular or plural, such as ``1 file`` or ``2,000 files``."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def bytes_text(count: int) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncpq.errors import InvalidOptionError, install_hint
+from asyncpq.errors import InvalidOptionError, install_hint, plural
 from asyncpq.page_map import palette
-from asyncpq.page_map.picture_data import Layout, Picture, Requests, bytes_text, counted, picture, seconds_text
+from asyncpq.page_map.picture_data import Layout, Picture, Requests, bytes_text, picture, seconds_text
 
 if TYPE_CHECKING:
     from asyncpq.page_map.picture_data import Document
@@ -287,7 +287,7 @@ def _causes(drawing: _Drawing, drawn: Picture) -> None:
     drawing.heading("What would make it faster")
     for cause in drawn["causes"][:5]:
         saved = [] if not cause["saves_seconds"] else [seconds_text(cause["saves_seconds"])]
-        saved += [] if not cause["saves_requests"] else [counted(cause["saves_requests"], "request")]
+        saved += [] if not cause["saves_requests"] else [plural(cause["saves_requests"], "request")]
         saved += [] if not cause["saves_bytes"] else [bytes_text(cause["saves_bytes"])]
         drawing.y += 18
         drawing.text(_MARGIN, drawing.y, _cut(cause["title"], 110), size=14, more=' font-weight="600"')

@@ -13,7 +13,7 @@ from typing import Final
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import PhysicalType
-from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.schema import PHYSICAL_TYPES, Leaf
 from asyncpq.parquet.thrift import (
     BINARY,
     FALSE,
@@ -38,7 +38,6 @@ from asyncpq.parquet.thrift import (
 )
 from asyncpq.records import NamedTuple, dataclass
 
-_PHYSICAL_TYPES: Final = tuple(PhysicalType)
 # A chunk's lists are short, except for size statistics, which have one histogram for each level.
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
 # Numeric fields of ColumnMetaData that a chunk cannot be read without, in the order of _required().
@@ -260,7 +259,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         file_path.decode("utf-8", "backslashreplace") if isinstance(file_path, bytes) and file_path else None,
         places[0] or 0,
         8 in chunk,
-        _PHYSICAL_TYPES[physical_type],
+        PHYSICAL_TYPES[physical_type],
         tuple([code for code in encodings if type(code) is int]) if isinstance(encodings, list) else (),
         path,
         codec,

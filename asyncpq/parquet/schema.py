@@ -51,7 +51,7 @@ from asyncpq.parquet.thrift import (
 )
 from asyncpq.records import NamedTuple, dataclass
 
-_PHYSICAL_TYPES: Final = tuple(PhysicalType)
+PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _REPETITIONS: Final = tuple(Repetition)
 _CONVERTED_TYPES: Final = tuple(ConvertedType)
 _T = TypeVar("_T")
@@ -127,7 +127,7 @@ def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaEl
     if not isinstance(raw_name, bytes):
         raise CorruptFileError(f"the schema element at byte {start} of the metadata has no name")
     name = _decode_name(raw_name)
-    physical = _member(fields, 1, _PHYSICAL_TYPES, name, "physical type")
+    physical = _member(fields, 1, PHYSICAL_TYPES, name, "physical type")
     code = integer_of(fields, 3)
     repetition: Repetition | None
     if is_root:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import And, Atom, Expression, In, IntersectsBox, KeyIn, atoms, replace_atoms
@@ -28,7 +28,7 @@ from asyncpq.pruning.literals import Domain, ValueKind, domain_of, first_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
 
-_GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
+GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 
 # -- row groups -------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class RowGroupZones:
         self._is_sphere: bool = False  # whether the boxes are those of GEOGRAPHY
         self.boxes: list[Box | None] = []  # of the geometries in each row group; empty for other columns
         logical = leaf.element.logical_type
-        if logical is not None and logical.kind in _GEOMETRIES:
+        if logical is not None and logical.kind in GEOMETRIES:
             self.boxes = [group.chunk(leaf.index).box for group in metadata.row_groups]
             self._is_sphere = logical.kind is LogicalKind.GEOGRAPHY
             self.holding = self._meeting
@@ -265,28 +265,29 @@ _LEAST: Final[Mapping[Domain, Any]] = {
 _GREATEST: Final[Mapping[Domain, Any]] = {**dict.fromkeys(_NUMERIC, math.inf), Domain.BOOLEAN: True}
 
 
-def file_zones(
-    kind: ValueKind,
-    mins: Sequence[Scalar],
-    maxs: Sequence[Scalar],
-    *,
-    null_counts: Sequence[int | None],
-    all_null: Sequence[bool],
-    may_be_nan: Sequence[bool],
-    is_nested: bool = False,
-    any_calendar: bool = False,
-) -> Zones:
-    """Return the bounds of one column in the files of a dataset, arranged for searching. The result is immutable.
+class FileBounds(NamedTuple):
+    """What is known of the values of one column in the files of a dataset: each sequence has one entry for each file.
 
-    All sequences have one entry for each file.
-
-    Args:
-        kind: how the column's values compare.
+    Attributes:
         mins, maxs: inclusive bounds of the values that are neither null nor NaN: correct, but perhaps wide; None where
             unknown. NaN, and a value that cannot be compared exactly with the column, counts as unknown.
         null_counts: how many values are null; None where unknown.
         all_null: the file has only nulls in the column, or lacks the column.
         may_be_nan: False if the file certainly contains no NaN.
+    """
+
+    mins: Sequence[Scalar]
+    maxs: Sequence[Scalar]
+    null_counts: Sequence[int | None]
+    all_null: Sequence[bool]
+    may_be_nan: Sequence[bool]
+
+
+def file_zones(kind: ValueKind, bounds: FileBounds, *, is_nested: bool = False, any_calendar: bool = False) -> Zones:
+    """Return the bounds of one column in the files of a dataset, arranged for searching. The result is immutable.
+
+    Args:
+        kind: how the column's values compare.
         is_nested: the column is inside a struct: null counts may leave out its parents' nulls.
         any_calendar: bounds may be in the calendar of old Spark versions (:func:`first_sure`), and are widened.
     """
@@ -296,7 +297,7 @@ def file_zones(
     lows: list[Any] = []
     highs: list[Any] = []
     nulls: list[bool] = []
-    for low, high, is_null in zip(mins, maxs, all_null, strict=True):
+    for low, high, is_null in zip(bounds.mins, bounds.maxs, bounds.all_null, strict=True):
         low_key = least if low is None and high is not None else _bound(low, convert)
         high_key = greatest if high is None and low is not None else _bound(high, convert)
         if sure is not None and low_key is not None and high_key is not None and low_key < sure:
@@ -311,8 +312,8 @@ def file_zones(
         lows,
         highs,
         all_null=nulls,
-        null_counts=null_counts,
-        nan_counts=[None if may else 0 for may in may_be_nan],
+        null_counts=bounds.null_counts,
+        nan_counts=[None if may else 0 for may in bounds.may_be_nan],
         exact=[True] * len(lows),
     )
 
@@ -323,14 +324,14 @@ def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
 
     ``values``: the value of each file; None is null.
     """
-    return file_zones(
-        kind,
+    bounds = FileBounds(
         values,
         values,
         null_counts=[0 if value is not None else None for value in values],
         all_null=[value is None for value in values],
         may_be_nan=[value != value for value in values],
     )
+    return file_zones(kind, bounds)
 
 
 def _bound(value: Scalar, convert: ToKey) -> Any:

@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from asyncpq.errors import plural
 from asyncpq.expressions.tree import ColumnComparison, Contains, HasPhrase, HasTokens, Like, atoms
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.reports import cures
@@ -42,7 +43,7 @@ from asyncpq.reports.read_model import (
     wanted,
 )
 from asyncpq.reports.story import ColumnRead
-from asyncpq.reports.units import plural, seconds_text, size_text
+from asyncpq.reports.units import seconds_text, size_text
 
 if TYPE_CHECKING:
     from asyncpq.expressions import Expression

@@ -22,6 +22,7 @@ from asyncpq.decoding.arrow import leaf_types
 from asyncpq.decoding.field_types import check_arrow_schema, field_types, file_schema
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
 from asyncpq.events import Operation
+from asyncpq.expressions.scalars import EPOCH_DAY
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.page_indexes import IndexedChunk, IndexRequest, PageIndexes, Place, indexed_chunk
@@ -521,7 +522,6 @@ def unreadable_columns(version: FileVersion, chunks: Mapping[tuple[int, int], In
 
 
 _MAX_BOUND_CHARACTERS: Final = 80  # of a bound that is text
-_EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _INT96: Final = LogicalType(LogicalKind.TIMESTAMP, "us")
 _TEXTS: Final = (LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON)
@@ -563,7 +563,7 @@ def _bytes_text(value: bytes, logical: LogicalType | None) -> str:
 
 
 def _date(days: int) -> str | None:
-    ordinal = _EPOCH_DAY + days
+    ordinal = EPOCH_DAY + days
     return dt.date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= dt.date.max.toordinal() else None
 
 

@@ -24,7 +24,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import FormatError, ResourceLimitError
+from asyncpq.errors import FormatError, ResourceLimitError, plural
 from asyncpq.events import Operation
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.source import ObjectSource
@@ -54,7 +54,7 @@ from asyncpq.reports.lookup_cost import (
     zones_of,
     zones_of_values,
 )
-from asyncpq.reports.units import plural, size_text
+from asyncpq.reports.units import size_text
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from asyncpq.errors import printable
-from asyncpq.reports.units import plural, seconds_text, size_text
+from asyncpq.errors import plural, printable
+from asyncpq.reports.units import seconds_text, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Cause, DatasetInspection, Inspection, Lint

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncpq.metrics import counted
-
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -18,11 +16,6 @@ def size_text(num_bytes: float | None) -> str:
         num_bytes /= 1024
         unit += 1
     return f"{num_bytes:.0f} B" if unit == 0 else f"{num_bytes:.3g} {_UNITS[unit]}"
-
-
-def plural(number: int, name: str) -> str:
-    """Return a number with its noun in singular or plural, such as ``1 file`` or ``3 files``."""
-    return counted(number, name, ",")
 
 
 def seconds_text(seconds: float) -> str:

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from asyncpq.errors import printable
-from asyncpq.reports.units import plural, seconds_text, size_text
+from asyncpq.errors import plural, printable
+from asyncpq.reports.units import seconds_text, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FunnelStep, Request, Why

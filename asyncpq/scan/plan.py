@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
-from asyncpq.errors import printable
+from asyncpq.errors import counted, printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.expressions.simplify import relative_columns
-from asyncpq.metrics import MAX_LOGGED, ReadMetrics, counted
+from asyncpq.metrics import MAX_LOGGED, ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport

@@ -8,14 +8,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import pyarrow as pa
 
 from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.storage.base import Unpicklable
@@ -35,15 +34,15 @@ class RecordBatchStream(Unpicklable):
         batch_size: rows of a batch, at most.
         limit: rows in all, or None.
         combine_rows: units are combined to tables of so many rows; 0 leaves them as they are.
-        of: "file" or "dataset", for hints.
 
     Attributes:
         metrics: the cost so far.
     """
 
+    _of: ClassVar[str] = "dataset"  # for hints
+
     def __init__(
         self,
-        runtime: Runtime,
         operation: Operation,
         executor: ScanExecutor[F],
         schema: Callable[[], pa.Schema],
@@ -52,16 +51,14 @@ class RecordBatchStream(Unpicklable):
         batch_size: int,
         limit: int | None,
         combine_rows: int = 0,
-        of: str = "dataset",
     ) -> None:
         self.metrics: ReadMetrics = operation.metrics
-        self._runtime = runtime
+        self._runtime = executor.runtime
         self._operation = operation
         self._executor: ScanExecutor[Any] = executor
         self._schema = schema
         self._tables = tables
         self._combine_rows = combine_rows
-        self._of = of
         self._batch_size = batch_size
         self._left = limit
         self._batches: deque[pa.RecordBatch] = deque()
@@ -308,9 +305,9 @@ class Scan(RecordBatchStream):
         metrics: the cost so far.
     """
 
+    _of = "file"
+
     def __init__(self, planner: ScanPlanner, *, batch_size: int, limit: int | None) -> None:
         runtime, file = planner.source.runtime, OneFile(planner, scan=True)
         executor = ScanExecutor(runtime, planner.source.handle.url, file)
-        super().__init__(
-            runtime, planner.operation, executor, file.schema, batch_size=batch_size, limit=limit, of="file"
-        )
+        super().__init__(planner.operation, executor, file.schema, batch_size=batch_size, limit=limit)

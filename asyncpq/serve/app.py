@@ -40,7 +40,7 @@ from asyncpq.serve.requests import (
     from_query,
     query_parameters,
 )
-from asyncpq.serve.responses import AbortedError, Send, cost_headers, send_rows
+from asyncpq.serve.responses import AbortedError, RowsForm, Send, cost_headers, send_rows
 
 JSON: Final = "application/json"
 _NOT_READY: Final = "The service is not ready"
@@ -415,11 +415,8 @@ class _Call:
             if self._exchange.method == "HEAD":
                 await self._exchange.reply.whole(200, headers(None))
                 return
-            hidden = self._grant.rows is not None
-            reply, limits = self._exchange.reply, self._token.limits
-            rows = await send_rows(
-                reply, scan, format_, self._name, limits, headers, self._in_thread, hidden_rows=hidden
-            )
+            form = RowsForm(format_, self._name, self._token.limits, hidden_rows=self._grant.rows is not None)
+            rows = await send_rows(self._exchange.reply, scan, form, headers, self._in_thread)
         self._service.metrics.read(self._name, self._verb, scan.metrics, rows)
 
     def _headers(self, media_type: str, metrics: ReadMetrics, etag: str | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -89,15 +89,27 @@ class ByteSink:
         return False
 
 
-def writer_of(format_: str, sink: ByteSink, dataset: str, schema: pa.Schema, *, hidden_rows: bool) -> RowWriter:
-    """Return a writer of rows in the format ``format_``, without the metadata that files have of their fields.
+class RowsForm(NamedTuple):
+    """How the rows of an answer are written.
 
-    ``hidden_rows``: whether the token may not see all rows. Raises Problem 400 if the format cannot hold the columns.
+    ``hidden_rows``: whether the token may not see all rows of the dataset; nothing of the others is sent.
     """
-    schema = without_metadata(schema)
+
+    format: str
+    dataset: str
+    limits: Limits
+    hidden_rows: bool = False
+
+
+def writer_of(form: RowsForm, sink: ByteSink, schema: pa.Schema) -> RowWriter:
+    """Return a writer of rows, without the metadata that files have of their fields.
+
+    Raises Problem 400 if the format cannot hold the columns.
+    """
+    schema, format_, hidden_rows = without_metadata(schema), form.format, form.hidden_rows
     try:
         if format_ == "json":
-            return JsonWriter(sink, {"document": "rows", "dataset": dataset}, schema)
+            return JsonWriter(sink, {"document": "rows", "dataset": form.dataset}, schema)
         if format_ == "ndjson":
             return NdjsonWriter(sink)
         if format_ == "arrow":
@@ -155,30 +167,26 @@ class Reply:
 async def send_rows(
     reply: Reply,
     scan: DatasetScan,
-    format_: str,
-    dataset: str,
-    limits: Limits,
+    form: RowsForm,
     headers: Callable[[int | None], Mapping[str, str]],
     in_thread: InThread,
-    *,
-    hidden_rows: bool,
 ) -> int:
     """Write all batches of ``scan``, which has been entered; return the number of rows.
 
     Args:
         headers: returns the response's headers, given the number of rows, or None if it is not known yet.
         in_thread: runs a function in a thread, or at once if it is ``small``.
-        hidden_rows: whether the token may not see all rows of the dataset; nothing of the others is sent.
 
     Raises:
-        Problem: status 413: the answer has more bytes than ``limits`` allow, and nothing is sent yet.
+        Problem: status 413: the answer has more bytes than the limits allow, and nothing is sent yet.
         AbortedError: the same, but the answer has already begun.
     """
     sink = ByteSink()
-    writer = writer_of(format_, sink, dataset, scan.schema, hidden_rows=hidden_rows)
+    writer = writer_of(form, sink, scan.schema)
+    format_, limits = form.format, form.limits
     num_rows, waiting = 0, b""
     try:
-        async for batch in _even(scan, in_thread) if hidden_rows else scan:
+        async for batch in _even(scan, in_thread) if form.hidden_rows else scan:
             num_rows += batch.num_rows
             for piece in _pieces(batch, format_):
                 await in_thread(partial(writer.write, piece), small=_is_small(piece))

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from asyncpq.errors import StoreError, TransportError
 from asyncpq.metrics import Purpose
+from asyncpq.objects.runtime import runtime_of
 from asyncpq.session import Session
 from asyncpq.storage import base
 from asyncpq.storage.urls import safe_url
@@ -36,7 +37,7 @@ def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W
         made.append(wrap(store))
         return made[-1]
 
-    session.runtime.wrap_store(url, keep)
+    runtime_of(session).wrap_store(url, keep)
     return made[-1]
 
 

@@ -29,6 +29,7 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
+from asyncpq.parquet.metadata import TRAILER_BYTES
 from asyncpq.parquet.thrift import FALSE, STOP, TRUE, CompactReader, CompactWriter
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
@@ -142,7 +143,6 @@ def _compared(
 
 #: Maximum bytes of a file's end in a commit message for the index; the driver holds the messages until it commits.
 TAIL_BYTES: Final = 64 * KIB
-_TRAILER_BYTES: Final = 8  # footer length and PAR1
 _BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 
 
@@ -294,11 +294,11 @@ class _FileWriter:
         with self._typed():
             self._writer.close()
         written = self._sink.take()
-        footer_bytes = int.from_bytes(written[-_TRAILER_BYTES:-4], "little")
-        self._footer_start = self._sink.tell() - _TRAILER_BYTES - footer_bytes
+        footer_bytes = int.from_bytes(written[-TRAILER_BYTES:-4], "little")
+        self._footer_start = self._sink.tell() - TRAILER_BYTES - footer_bytes
         if self._with_nan:
-            rest = written[: -_TRAILER_BYTES - footer_bytes]
-            footer = without_bounds(written[len(rest) : -_TRAILER_BYTES], self._with_nan)
+            rest = written[: -TRAILER_BYTES - footer_bytes]
+            footer = without_bounds(written[len(rest) : -TRAILER_BYTES], self._with_nan)
             self._sink.taken += len(footer) - footer_bytes
             written = b"".join((rest, footer, len(footer).to_bytes(4, "little"), written[-4:]))
         (metadata,) = self._metadata

@@ -340,7 +340,7 @@ async def test_a_listed_file_is_no_object() -> None:
             server.put(f"bucket/lake/day={number % 3}/{number:05}", b"x")
         async with asyncpq.Session(server.storage_options) as session:
             found = await list_files(
-                session.runtime,
+                session._runtime,
                 parse_target("s3://bucket/lake/"),
                 RequestContext(ReadMetrics(), purpose="list"),
                 FileRules(committing, parse_partitioning("hive")),

@@ -56,7 +56,7 @@ def test_descriptions_can_be_sent_to_other_processes() -> None:
 async def test_a_list_of_files_gives_all_of_them() -> None:
     table = FileList(description="t", data_files=(FILE, DataFile(url="b")))
     async with asyncpq.Session() as session:
-        reader = RuntimeReader(session.runtime, session.runtime.operation("files", "t"))
+        reader = RuntimeReader(session._runtime, session._runtime.operation("files", "t"))
         assert await table.files(asyncpq.col("id") == 7, reader) == table.data_files  # the caller prunes them
 
 

@@ -43,7 +43,7 @@ class Listings:
 
 async def test_given_files_are_not_looked_for() -> None:
     async with asyncpq.Session() as session:
-        operation = session.runtime.operation("files", "x")
+        operation = session._runtime.operation("files", "x")
         given = GivenFiles(FILES)
         assert (given.view, given.description) == (View.LISTED, "2 files, as given")
         assert (await given.files(REQUEST, operation)).files == FILES
@@ -52,9 +52,9 @@ async def test_given_files_are_not_looked_for() -> None:
 
 async def test_each_read_lists_and_an_equal_listing_is_the_earlier_one() -> None:
     async with asyncpq.Session() as session:
-        operation, listings = session.runtime.operation("files", "x"), Listings(FILES)
+        operation, listings = session._runtime.operation("files", "x"), Listings(FILES)
         first = FileSet(FILES, listed_at=0.0)
-        listed = ListedFiles(session.runtime, "x", listings, first, 0.0)
+        listed = ListedFiles(session._runtime, "x", listings, first, 0.0)
         again = await listed.files(REQUEST, operation)
         assert (listings.count, again.listed_now, again.renewal) == (1, True, None)
         assert again.files is FILES
@@ -76,9 +76,9 @@ async def test_a_young_listing_serves_while_no_file_has_changed() -> None:
         return changed
 
     async with asyncpq.Session() as session:
-        operation, listings = session.runtime.operation("files", "x"), Listings(FILES)
+        operation, listings = session._runtime.operation("files", "x"), Listings(FILES)
         first = FileSet(FILES, listed_at=float("inf"))
-        listed = ListedFiles(session.runtime, "x", listings, first, 60.0, check)
+        listed = ListedFiles(session._runtime, "x", listings, first, 60.0, check)
         assert listed.description == "files of x, listed at most 60 s before a read"
         assert await listed.files(REQUEST, operation) is first
         changed = True
@@ -88,8 +88,8 @@ async def test_a_young_listing_serves_while_no_file_has_changed() -> None:
 
 async def test_a_listing_of_some_files_serves_reads_of_the_same_condition() -> None:
     async with asyncpq.Session() as session:
-        operation, listings = session.runtime.operation("files", "x"), Listings(FILES)
-        listed = ListedFiles(session.runtime, "x", listings, FileSet(FILES, listed_at=float("-inf")), 60.0)
+        operation, listings = session._runtime.operation("files", "x"), Listings(FILES)
+        listed = ListedFiles(session._runtime, "x", listings, FileSet(FILES, listed_at=float("-inf")), 60.0)
         some = ScanRequest(where=col("day") == 1)
         assert (await listed.files(some, operation)).where is not None
         again = await listed.files(ScanRequest(where=col("day") == 1), operation)
@@ -118,8 +118,8 @@ async def test_a_listing_of_some_files_takes_no_place_of_one_that_has_more(monke
     """Two reads of different conditions list at once; what the second finds is not lost when the first ends later."""
     monkeypatch.setattr(providers, "_FEW_EQUAL", 1)
     async with asyncpq.Session() as session:
-        operation, listings = session.runtime.operation("files", "x"), Listings([DataFile(url="c"), DataFile(url="b")])
-        listed = ListedFiles(session.runtime, "x", listings, FileSet(Slow(FILES), listed_at=float("-inf")), 60.0)
+        operation, listings = session._runtime.operation("files", "x"), Listings([DataFile(url="c"), DataFile(url="b")])
+        listed = ListedFiles(session._runtime, "x", listings, FileSet(Slow(FILES), listed_at=float("-inf")), 60.0)
         one, other = (ScanRequest(where=col("day") == day) for day in (1, 2))
         first = asyncio.ensure_future(listed.files(one, operation))
         await asyncio.sleep(0)
@@ -144,8 +144,8 @@ async def test_a_listing_that_began_earlier_and_ends_later_makes_others_as_old()
             return await super().files(context, where)
 
     async with asyncpq.Session() as session:
-        operation = session.runtime.operation("files", "x")
-        listed = ListedFiles(session.runtime, "x", Late(FILES), FileSet(FILES, listed_at=float("-inf")), 60.0)
+        operation = session._runtime.operation("files", "x")
+        listed = ListedFiles(session._runtime, "x", Late(FILES), FileSet(FILES, listed_at=float("-inf")), 60.0)
         waiting = asyncio.ensure_future(listed.files(ScanRequest(where=wide), operation))
         await asyncio.sleep(0)
         began = time.monotonic()
@@ -168,8 +168,8 @@ async def test_a_table_prunes_by_its_bounds_only_where_they_are_trusted() -> Non
     where = col("id") == 1
     for trusted in (True, False):
         async with asyncpq.Session(read=asyncpq.ReadOptions(trust_statistics=trusted)) as session:
-            table = TableFiles(session.runtime, Table(description="t", data_files=tuple(FILES)))
-            operation = session.runtime.operation("files", "t")
+            table = TableFiles(session._runtime, Table(description="t", data_files=tuple(FILES)))
+            operation = session._runtime.operation("files", "t")
             assert (await table.files(ScanRequest(where=where), operation)).files == tuple(FILES)
     assert asked == [where, None]
 
@@ -182,7 +182,7 @@ async def test_the_reader_for_catalogs(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_bytes(b"0123456789")
     fields = (TableField(name="key", type=pa.int64(), names=("id",)), TableField(name="part", type=pa.string()))
     async with asyncpq.Session() as session:
-        reader = RuntimeReader(session.runtime, session.runtime.operation("open", "t"))
+        reader = RuntimeReader(session._runtime, session._runtime.operation("open", "t"))
         assert await reader.read_bytes(str(tmp_path / "log.json"), 2, 5) == b"234"
         assert await reader.read_bytes(str(tmp_path / "log.json"), 7) == b"789"
         assert await reader.list_names(str(tmp_path)) == ["log.json", "x.parquet"]
@@ -206,9 +206,9 @@ async def test_a_file_of_a_table_that_is_read_whole_is_bounded(tmp_path: Path) -
 
     async def read(limit: int, start: int = 0, stop: int | None = None, at_most: int | None = None) -> int:
         async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=limit)) as session:
-            operation = session.runtime.operation("open", "t")
+            operation = session._runtime.operation("open", "t")
             try:
-                data = await RuntimeReader(session.runtime, operation).read_bytes(url, start, stop, at_most=at_most)
+                data = await RuntimeReader(session._runtime, operation).read_bytes(url, start, stop, at_most=at_most)
             finally:
                 assert operation.metrics.bytes_fetched <= limit + 1
         return len(data)
@@ -233,7 +233,7 @@ async def test_what_the_metadata_of_a_table_may_decode_to_is_bounded(tmp_path: P
     assert path.stat().st_size * 256 < 8 << 20
     for most, is_read in ((4 << 20, False), (16 << 20, True)):
         async with asyncpq.Session(limits=asyncpq.LimitOptions(max_decoded_bytes=most, unit_bytes=1)) as session:
-            reader = RuntimeReader(session.runtime, session.runtime.operation("open", "t"))
+            reader = RuntimeReader(session._runtime, session._runtime.operation("open", "t"))
             assert reader.limits.max_decoded_bytes == most
             if is_read:
                 assert (await reader.read_table(str(path))).num_rows == 1 << 20

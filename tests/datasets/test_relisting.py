@@ -144,7 +144,7 @@ async def test_within_the_age_a_condition_is_listed_once(server: ObjectServer) -
     put_days(server, 20, 4)
     async with asyncpq.Session(server.storage_options) as session:
         dataset = await session.open_dataset(LAKE, listing_max_age_s=3600)
-        source = dataset.state.source
+        source = dataset._state.source
         assert source.known is not None
         source.known = source.known._replace(listed_at=-1e9)  # type: ignore[misc]
         await ids(dataset, col("day") == 3)
@@ -163,7 +163,7 @@ async def test_within_the_age_a_condition_is_listed_once(server: ObjectServer) -
 async def aged(session: asyncpq.Session, monkeypatch: pytest.MonkeyPatch) -> asyncpq.Dataset:
     """The lake, whose listings may be an hour old, as that of its opening is."""
     dataset = await session.open_dataset(LAKE, listing_max_age_s=3600)
-    source = dataset.state.source
+    source = dataset._state.source
     assert source.known is not None
     monkeypatch.setattr(source, "known", source.known._replace(listed_at=-1e9))
     return dataset

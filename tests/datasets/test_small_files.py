@@ -331,7 +331,7 @@ async def test_missing_files_of_a_table_are_left_out_where_that_is_asked_for(tmp
         deltalake.write_deltalake(str(tmp_path), part(number).select(["id"]), mode="append")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(tmp_path), format="delta")
-        lenient = Dataset(replace(dataset.state, skips_missing=True))
+        lenient = Dataset(replace(dataset._state, skips_missing=True))
         gone = (await dataset.files())[1]
         missing = set(pq.ParquetFile(gone).read()["id"].to_pylist())
         os.remove(gone)

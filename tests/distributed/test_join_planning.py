@@ -169,7 +169,7 @@ async def _join(session: asyncpq.Session, lake: str, name: str) -> DatasetJoin:
     scan = await scan_of(dataset, [name, "v"])
     type_ = dataset.schema.field(name).type
     key = JoinKey(name=name, stored=type_, candidates=(0,), place=0, type=type_)
-    return DatasetJoin(state=dataset.state, scan=scan, keys=(key,), target=lake)
+    return DatasetJoin(state=dataset._state, scan=scan, keys=(key,), target=lake)
 
 
 async def test_files_that_have_the_keys_are_read_once(lake: str, workers: ProcessPoolExecutor) -> None:
@@ -203,7 +203,9 @@ async def test_bounds_of_too_many_keys_rule_out_files(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(f"{tmp_path}/", partitioning=None)
         key = JoinKey(name="id", stored=pa.int64(), candidates=(0,), place=0, type=pa.int64())
-        join = DatasetJoin(state=dataset.state, scan=await scan_of(dataset, ["id"]), keys=(key,), target=f"{tmp_path}/")
+        join = DatasetJoin(
+            state=dataset._state, scan=await scan_of(dataset, ["id"]), keys=(key,), target=f"{tmp_path}/"
+        )
         found = await join.find(None, [pa.array([12, 25], pa.int64())])
         assert found is not None
         assert [file.url[-9:] for file in (await found.matching()).files] == ["1.parquet", "2.parquet"]

@@ -45,7 +45,7 @@ from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.statistics import ColumnOrder, order_of
 from asyncpq.pruning.bloom_hashes import compile_probes, may_match, plain_encoder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.zone_maps import file_zones, value_zones
+from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
@@ -113,14 +113,14 @@ def test_zones_of_several_values(case: tuple[str, list[Any], Expression], size: 
     domain = domain_of(kind_of(COLUMNS[kind][0]))
     lows = [min(group, key=lambda value: _order(domain, value), default=None) for group in valid]
     highs = [max(group, key=lambda value: _order(domain, value), default=None) for group in valid]
-    zones = file_zones(
-        kind_of(COLUMNS[kind][0]),
+    bounds = FileBounds(
         lows,
         highs,
         null_counts=[group.count(None) if know_nulls else None for group in groups],
         all_null=[know_nulls and group.count(None) == len(group) for group in groups],
         may_be_nan=[any(value != value for value in group) or not know_nulls for group in groups],
     )
+    zones = file_zones(kind_of(COLUMNS[kind][0]), bounds)
     for result, truth in TRUTHS.items():
         kept = rows_where(expr, truth, len(groups), {"x": zones})
         assert all(at // size in kept for at, found in enumerate(exact) if found is result)

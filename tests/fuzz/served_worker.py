@@ -185,7 +185,7 @@ class Judge:
                 if not is_good(ids):
                     raise WrongAnswerError(f"{target}: {ids}")
             try:
-                store, _ = await session.runtime.store(targets[2])
+                store, _ = await session._runtime.store(targets[2])
                 context = asyncpq.storage.base.RequestContext(asyncpq.metrics.ReadMetrics(), purpose="list")
                 for wants in (None, lambda folder: False):
                     await store.list_objects(targets[0], context=context, wants=wants)

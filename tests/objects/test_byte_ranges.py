@@ -29,7 +29,7 @@ async def opened(data: bytes = DATA, **options: object) -> AsyncIterator[tuple[O
         server.put("bucket/data", data)
         settings = {"retry": FAST_RETRIES, "requests": asyncpq.RequestOptions(gap_bytes=0)} | options
         async with asyncpq.Session(server.storage_options, **settings) as session:  # type: ignore[arg-type]
-            source = await open_source(session.runtime, "s3://bucket/data")
+            source = await open_source(session._runtime, "s3://bucket/data")
             yield server, source
             await source.handle.close()
 

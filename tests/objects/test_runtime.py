@@ -71,8 +71,8 @@ def test_one_large_tail_does_not_make_its_neighbours_fetch_as_much() -> None:
 async def test_many_steps_run_in_a_thread_and_few_where_they_are() -> None:
     async with asyncpq.Session() as session:
         here = threading.get_ident()
-        assert await session.runtime.off_loop(threading.get_ident, 5) == here
-        assert await session.runtime.off_loop(threading.get_ident, 5000) != here
+        assert await session._runtime.off_loop(threading.get_ident, 5) == here
+        assert await session._runtime.off_loop(threading.get_ident, 5000) != here
 
 
 async def test_work_in_threads_is_done_side_by_side() -> None:

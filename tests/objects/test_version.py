@@ -267,7 +267,7 @@ async def test_one_large_footer_costs_its_neighbours_nothing(server: ObjectServe
         await s.open_file("s3://lake/wide.parquet")
         others = await asyncio.gather(*[s.open_file(f"s3://lake/{number}.parquet") for number in range(8)])
         assert {file.opening.bytes_fetched for file in others if file.opening} == {5_000}
-        s.runtime.memory.clear()
+        s._runtime.memory.clear()
         again = await s.open_file("s3://lake/wide.parquet")
         assert again.opening is not None
         assert again.opening.requests == 1

@@ -155,7 +155,7 @@ def test_what_a_one_off_block_began_ends_with_it(lake: Path) -> None:
         next(scan)
     with pytest.raises(asyncpq.UsageError):
         reader.read_all()
-    assert not inner.runtime._closers
+    assert not inner._runtime._closers
 
 
 def test_a_session_that_cannot_be_entered_leaves_no_thread(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[asyncpq.Session]:
 
 
 def is_closed(session: asyncpq.Session) -> bool:
-    return session.runtime._life.ended
+    return session._runtime._life.ended
 
 
 @pytest.mark.filterwarnings("error")
@@ -253,7 +253,7 @@ async def test_what_an_async_block_began_ends_with_it(lake: Path, made: list[asy
             await anext(ended)
     with pytest.raises(asyncpq.UsageError, match="the session is closed"):
         await dataset.count()
-    assert not made[0].runtime._closers
+    assert not made[0]._runtime._closers
     assert not is_closed(made[0])
 
 

@@ -82,7 +82,7 @@ async def test_views_of_a_folder(lake: Path) -> None:
             dataset = await session.open_dataset(str(lake), view=seen)
             counts[dataset.view] = await dataset.count()
         assert counts == {View.LISTED: 3, View.SNAPSHOT: 2}
-        assert (await session.open_dataset(str(lake), index=False)).state.source.known is not None
+        assert (await session.open_dataset(str(lake), index=False))._state.source.known is not None
 
 
 async def test_indexes_that_are_named(lake: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from asyncpq.page_map.picture_data import (
     Words,
     bytes_text,
     compact_fates,
-    counted,
     layout,
     picture,
     requests,
@@ -111,9 +110,8 @@ def test_bytes(count: int, text: str) -> None:
     assert bytes_text(count) == text
 
 
-def test_seconds_and_counts() -> None:
+def test_seconds() -> None:
     assert [seconds_text(one) for one in (0, 0.0893, 1.5, 1234.5)] == ["0 ms", "89.3 ms", "1.5 s", "1,234 s"]
-    assert [counted(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
 
 
 def test_pages_keep_their_places() -> None:

@@ -18,7 +18,7 @@ from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import Domain, ValueKind
-from asyncpq.pruning.zone_maps import file_zones, value_zones
+from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
 from asyncpq.pruning.zones import Zones, rows_where
 from tests.example_counts import examples
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, expressions, oracle, uses
@@ -91,9 +91,7 @@ def zones_of(draw: st.DrawFn, kind: str, files: list[list[Any]]) -> Zones:
         has_nan = any(value != value for value in values)
         all_null.append(not present and not has_nan and draw(st.booleans()))
         may_be_nan.append(has_nan or draw(st.booleans()))
-    return file_zones(
-        kind_of(COLUMNS[kind][0]), mins, maxs, null_counts=null_counts, all_null=all_null, may_be_nan=may_be_nan
-    )
+    return file_zones(kind_of(COLUMNS[kind][0]), FileBounds(mins, maxs, null_counts, all_null, may_be_nan))
 
 
 def matches(expr: Expression, kinds: dict[str, str], file: dict[str, list[Any]]) -> bool:
@@ -169,7 +167,7 @@ def test_kinds(kind: str) -> None:
 
 def _kept(expr: Expression, type_: pa.DataType, low: Any, high: Any, **known: Any) -> bool:
     facts: dict[str, Any] = {"null_counts": [0], "all_null": [False], "may_be_nan": [False]} | known
-    return bool(rows_where(expr, Truth.TRUE, 1, {"x": file_zones(kind_of(type_), [low], [high], **facts)}))
+    return bool(rows_where(expr, Truth.TRUE, 1, {"x": file_zones(kind_of(type_), FileBounds([low], [high], **facts))}))
 
 
 def test_bounds_that_cannot_be_trusted_prune_nothing() -> None:
@@ -212,9 +210,7 @@ def test_nan_is_outside_of_bounds() -> None:
 
 def test_nested_null_counts_prove_nothing() -> None:
     x = col("x")
-    zones = file_zones(
-        kind_of(pa.int64()), [1], [1], null_counts=[0], all_null=[False], may_be_nan=[False], is_nested=True
-    )
+    zones = file_zones(kind_of(pa.int64()), FileBounds([1], [1], [0], [False], [False]), is_nested=True)
     assert rows_where(x.is_null(), Truth.TRUE, 1, {"x": zones})
     assert not rows_where(x == 2, Truth.TRUE, 1, {"x": zones})
 

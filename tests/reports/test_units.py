@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncpq.reports.units import plural, seconds_text, size_text
+from asyncpq.reports.units import seconds_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,5 @@ def test_sizes(num_bytes: float | None, text: str) -> None:
     assert size_text(num_bytes) == text
 
 
-def test_counts_and_durations() -> None:
-    assert [plural(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+def test_durations() -> None:
     assert [seconds_text(seconds) for seconds in (0.0, 0.01234, 1.234)] == ["0.0 ms", "12.3 ms", "1.23 s"]

@@ -363,8 +363,8 @@ async def nothing_runs(session: asyncpq.Session) -> None:
     """Streams that were dropped end soon afterwards."""
     gc.collect()
     async with asyncio.timeout(20):
-        while session.runtime.budget.used or any(  # noqa: ASYNC110
-            isinstance(_owner(closer), RecordBatchStream) for closer in session.runtime._closers.values()
+        while session._runtime.budget.used or any(  # noqa: ASYNC110
+            isinstance(_owner(closer), RecordBatchStream) for closer in session._runtime._closers.values()
         ):
             await asyncio.sleep(0)
 
@@ -402,7 +402,7 @@ async def test_async_scans_stream_within_the_budget() -> None:
             reader = await asyncio.to_thread(pa.RecordBatchReader.from_stream, scan)
             assert (await asyncio.to_thread(reader.read_next_batch)).num_rows == 50
             size = sum(len(served.data) for served in server.objects.values())
-            assert 0 < session.runtime.budget.used <= LIMITS.in_flight_bytes
+            assert 0 < session._runtime.budget.used <= LIMITS.in_flight_bytes
             assert server.bytes_sent < size / 2
             del reader
             await nothing_runs(session)

@@ -23,7 +23,16 @@ from asyncpq.reports.row_writers import json_values
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.exchange import ServerExchange
 from asyncpq.serve.problems import Problem
-from asyncpq.serve.responses import BUFFERED_BYTES, AbortedError, ByteSink, Reply, cost_headers, send_rows, tier_of
+from asyncpq.serve.responses import (
+    BUFFERED_BYTES,
+    AbortedError,
+    ByteSink,
+    Reply,
+    RowsForm,
+    cost_headers,
+    send_rows,
+    tier_of,
+)
 from tests.serve.services import (
     NORTH,
     TOKEN,
@@ -216,7 +225,7 @@ async def test_no_more_is_read_than_the_client_takes() -> None:
 
     scan: Any = Rows(100_000)
     task = asyncio.create_task(
-        send_rows(Reply(send), scan, "arrow", "trips", Limits(), lambda rows: {}, at_once, hidden_rows=False)
+        send_rows(Reply(send), scan, RowsForm("arrow", "trips", Limits()), lambda rows: {}, at_once)
     )
     await at_rest.wait()
     assert scan.made * scan.batch.nbytes < 2 * BUFFERED_BYTES
@@ -239,23 +248,14 @@ async def test_an_answer_that_is_too_large_is_a_problem_or_cut_off(format_: str)
         sent.append(message)
 
     few: Any = Rows(30, 5000)
+    form = RowsForm(format_, "trips", Limits(bytes=1000))
     with pytest.raises(Problem, match="more than 1000 bytes"):
-        await send_rows(
-            Reply(send), few, format_, "trips", Limits(bytes=1000), lambda rows: {}, at_once, hidden_rows=False
-        )
+        await send_rows(Reply(send), few, form, lambda rows: {}, at_once)
     assert sent == []
     many: Any = Rows(3000, 5000)
+    form = form._replace(limits=Limits(bytes=3 * BUFFERED_BYTES))
     with pytest.raises(AbortedError):
-        await send_rows(
-            Reply(send),
-            many,
-            format_,
-            "trips",
-            Limits(bytes=3 * BUFFERED_BYTES),
-            lambda rows: {},
-            at_once,
-            hidden_rows=False,
-        )
+        await send_rows(Reply(send), many, form, lambda rows: {}, at_once)
     assert sent[-1]["more_body"]
     assert sum(len(message.get("body", b"")) for message in sent) <= 3 * BUFFERED_BYTES
 
@@ -303,7 +303,7 @@ async def test_columns_that_a_format_cannot_hold() -> None:
     scan: Any = Rows(1)
     scan.schema = pa.schema({"x": pa.month_day_nano_interval()})
     with pytest.raises(Problem, match="parquet cannot hold these columns"):
-        await send_rows(Reply(send), scan, "parquet", "trips", Limits(), lambda rows: {}, at_once, hidden_rows=False)
+        await send_rows(Reply(send), scan, RowsForm("parquet", "trips", Limits()), lambda rows: {}, at_once)
 
 
 def test_the_exchange_knows_its_method() -> None:

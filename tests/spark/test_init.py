@@ -38,5 +38,5 @@ async def test_a_dataset_is_read_with_the_runtime_of_its_session(tmp_path: Path)
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(f"{tmp_path}/")
-        assert dataset.state.runtime is session.runtime
-        assert dataset.state.columns.schema == dataset.schema
+        assert dataset._state.runtime is session._runtime
+        assert dataset._state.columns.schema == dataset.schema

@@ -426,9 +426,9 @@ async def test_no_other_client_is_loaded_for_what_a_url_says(monkeypatch: pytest
     monkeypatch.setattr("fsspec.get_filesystem_class", loaded.append)
     options = {"obstore": {"account_key": "a2V5"}}
     async with asyncpq.Session({"gs": {"obstore": {}}, "abfss": options}) as session:
-        await session.runtime.store("gs://bucket/a.parquet")
-        one, _ = await session.runtime.store("abfss://files@one.dfs.core.windows.net/a.parquet")
-        two, _ = await session.runtime.store("abfss://files@two.dfs.core.windows.net/a.parquet")
+        await session._runtime.store("gs://bucket/a.parquet")
+        one, _ = await session._runtime.store("abfss://files@one.dfs.core.windows.net/a.parquet")
+        two, _ = await session._runtime.store("abfss://files@two.dfs.core.windows.net/a.parquet")
         assert one is two
         handles = [await one.open_object(f"abfss://files@{account}.dfs.core.windows.net/a") for account in ("x", "y")]
         assert handles[0].identity != handles[1].identity

@@ -449,7 +449,7 @@ async def test_options_bound_a_listing(server: ObjectServer) -> None:
     for most, whole in ((20, True), (19, False)):
         limits = LimitOptions(max_listed_objects=most)
         async with Session(server.storage_options, limits=limits) as session:
-            listed_store, _ = await session.runtime.store("s3://bucket/")
+            listed_store, _ = await session._runtime.store("s3://bucket/")
             listing = listed_store.list_objects("s3://bucket/limited/", context=new_context())
             if whole:
                 assert len(await listing) == 20

@@ -240,14 +240,14 @@ async def test_stores_of_keys_that_have_rotated_are_closed(tmp_path: Path) -> No
         first = delta(server, tmp_path, "first")
         async with asyncpq.Session() as session:
             held = await session.open_dataset(first)
-            life = session.runtime._life
+            life = session._runtime._life
             for number in range(6):
                 options = {**(first._storage_options or {}), "AWS_ACCESS_KEY_ID": f"key{number}"}
                 dataset = await session.open_dataset(DeltaTable("s3://bucket/d", storage_options=options))
                 assert await names(dataset) == ["first", "first"]
                 del dataset
                 gc.collect()
-            await asyncio.gather(*session.runtime._tasks)
+            await asyncio.gather(*session._runtime._tasks)
             assert life.unused_stores == []
             assert len(life.scoped_stores) == 2  # the held one, and the last, which the next one would close
             assert await names(held) == ["first", "first"]

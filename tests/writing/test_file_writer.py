@@ -62,7 +62,7 @@ async def batches(stop: int, size: int = 1000) -> AsyncIterator[pa.RecordBatch]:
 
 async def write(target: str, options: WriteOptions, stop: int = 10_000, **session: Any) -> list[AddedFile]:
     async with asyncpq.Session(**session) as opened:
-        return await write_files(opened.runtime, target, "data/job/00000-1", batches(stop), SCHEMA, options)
+        return await write_files(opened._runtime, target, "data/job/00000-1", batches(stop), SCHEMA, options)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -202,7 +202,7 @@ async def test_what_is_in_memory_does_not_grow(tmp_path: Path) -> None:
     options = WriteOptions(row_group_rows=5000, compression="none", dictionary_columns=())
     async with asyncpq.Session() as session:
         wrap_store(session, str(tmp_path), Watching)
-        (written,) = await write_files(session.runtime, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
+        (written,) = await write_files(session._runtime, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
     assert len(seen) == 21
     assert written.validator.size > 3_500_000
     assert max(seen) - before < 2 * written.validator.size / 20 + 1_000_000  # two row groups, and what pyarrow holds
@@ -279,7 +279,7 @@ async def test_rows_that_stop_coming_leave_nothing(server: ObjectServer, tmp_pat
     async with asyncpq.Session({"s3": server.storage_options}) as session:
         for target in ("s3://bucket/lake", str(tmp_path)):
             with pytest.raises(StoppedError):
-                await write_files(session.runtime, target, "data/job/0", stopping(), SCHEMA, _SMALL_GROUPS)
+                await write_files(session._runtime, target, "data/job/0", stopping(), SCHEMA, _SMALL_GROUPS)
     assert not server.objects
     assert not server._uploads.running
     assert files_below(tmp_path) == []
@@ -304,7 +304,7 @@ async def test_values_that_the_format_cannot_hold(tmp_path: Path) -> None:
 
     async with asyncpq.Session() as session:
         with pytest.raises(SchemaMismatchError, match="would lose data"):
-            await write_files(session.runtime, str(tmp_path), "data/a", nanoseconds(), schema, WriteOptions())
+            await write_files(session._runtime, str(tmp_path), "data/a", nanoseconds(), schema, WriteOptions())
     assert files_below(tmp_path) == []
 
 
@@ -320,10 +320,10 @@ async def test_rows_that_are_not_sorted_as_said_are_not_written(tmp_path: Path, 
     options = WriteOptions(row_group_rows=1000, sorted_by=(SortedBy(column="id", descending=descending),))
     async with asyncpq.Session() as session:
         if descending:
-            await write_files(session.runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
+            await write_files(session._runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
         else:
             with pytest.raises(InvalidOptionError, match="not in this order; column 'id'"):
-                await write_files(session.runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
+                await write_files(session._runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
     assert len(files_below(tmp_path)) == descending
 
 

@@ -36,31 +36,31 @@ async def test_files_of_a_failed_write_are_deleted_and_others_stay(tmp_path: Pat
     mine, other = f"{job_folder(_JOB)}00000-0-00000.parquet", "data/other/00000-0-00000.parquet"
     put(tmp_path, mine, other)
     async with asyncpq.Session() as session:
-        await discard_job(session.runtime, f"{tmp_path}/", _JOB)
+        await discard_job(session._runtime, f"{tmp_path}/", _JOB)
     assert below(tmp_path) == {other}
 
 
 async def test_files_that_cannot_be_deleted_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with asyncpq.Session() as session:
-        await discard_job(session.runtime, "https://127.0.0.1:9/lake/", _JOB)
+        await discard_job(session._runtime, "https://127.0.0.1:9/lake/", _JOB)
     assert "unused files could not be deleted below https://127.0.0.1:9/lake/" in caplog.text
 
 
 async def test_success_is_written_after_uncommitted_files_are_gone(tmp_path: Path) -> None:
     put(tmp_path, f"{job_folder(_JOB)}00000-1-00000.parquet")
     async with asyncpq.Session() as session:
-        await publish_plain(session.runtime, f"{tmp_path}/", _JOB)
+        await publish_plain(session._runtime, f"{tmp_path}/", _JOB)
     assert below(tmp_path) == {"_SUCCESS"}
 
 
 async def test_a_target_has_files_of_its_job_alone(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        await check_target(session.runtime, f"{tmp_path}/")
+        await check_target(session._runtime, f"{tmp_path}/")
         put(tmp_path, f"{job_folder(_JOB)}00000-0-00000.parquet")
-        await check_target(session.runtime, f"{tmp_path}/", _JOB)
+        await check_target(session._runtime, f"{tmp_path}/", _JOB)
         with pytest.raises(InvalidOptionError, match="not empty"):
-            await check_target(session.runtime, f"{tmp_path}/")
+            await check_target(session._runtime, f"{tmp_path}/")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -42,7 +42,7 @@ from asyncpq.indexing.backends.sorted_rows import (
 from asyncpq.indexing.index_model import MAX_SNAPSHOT, IndexTable, KeyRange, Segment, comes_whole
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import HasRuntime, Runtime, runtime_of
 from asyncpq.objects.source import ObjectSource, PackedTail
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
@@ -84,13 +84,6 @@ _OF_ROWS = (
 )
 
 
-class HasRuntime(Protocol):
-    """A session, or any other object with the attribute ``runtime``."""
-
-    @property
-    def runtime(self) -> Runtime: ...
-
-
 class ObjectBackend:
     """Base of the backends on object stores: it names, reads, writes and deletes the objects of an index.
 
@@ -109,7 +102,7 @@ class ObjectBackend:
                 f"single_writer={single_writer!r}: must be True or False",
                 hint="Pass True if only one process writes to this index, else False.",
             )
-        self._runtime = session if isinstance(session, Runtime) else session.runtime
+        self._runtime = session if isinstance(session, Runtime) else runtime_of(session)
         self._folder = url if url.endswith("/") else f"{url}/"
         self._segments = f"{self._folder}segments/"
         self._single_writer = single_writer

@@ -25,7 +25,7 @@ from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import TRAILER_BYTES, decode_file_metadata
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Validator, writable
@@ -38,7 +38,6 @@ MOST_BOUNDS: Final = 32
 #: Files younger than so many seconds may belong to a write that is not finished.
 ORPHANS_S: Final = 86_400.0
 
-_TRAILER_BYTES: Final = 8  # a footer's length, and PAR1
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ def _data_file(folder: str, file: AddedFile) -> DataFile:
         footer_offset = file.footer_start - start
         return KnownVersion(
             validator=file.validator,
-            metadata=decode_file_metadata(file.tail[footer_offset:-_TRAILER_BYTES]),
+            metadata=decode_file_metadata(file.tail[footer_offset:-TRAILER_BYTES]),
             leaves=None,
             footer_start=file.footer_start,
             spans=[(start, file.tail[:footer_offset])],

@@ -32,7 +32,7 @@ from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.expressions.analysis import successor
-from asyncpq.indexing.build.file_values import FROM_VALUES, value_rows
+from asyncpq.indexing.build.file_values import FROM_VALUES, WHOLE_FILE, value_rows
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.page_index_rows import least_and_greatest, pages_rows
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
@@ -370,7 +370,6 @@ def _other_case(known: Iterable[str], own: Iterable[str], skip: Collection[str])
     return next((name for name in own if name not in exact and name.lower() in lower), None)
 
 
-WHOLE_FILE: Final = -1
 _LEAST: Final = VALUE_TAG  # below or equal to all keys of values
 _GREATEST: Final = VALUE_TAG + b"\xff" * (PREFIX_BYTES + HASH_BYTES)  # above all of them
 _HIGHEST: Final = b"\xff" * HASH_BYTES

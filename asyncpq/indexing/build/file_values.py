@@ -41,7 +41,7 @@ _KeysOf: TypeAlias = Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int
 
 _CHUNK_ROWS = 1 << 20  # encoded at once
 _UNITED = 16  # batches of hashes before duplicates are dropped
-_WHOLE_FILE = -1
+WHOLE_FILE = -1
 
 
 class ValueCollector(Protocol):
@@ -222,7 +222,7 @@ class _Blooms:
 
     def finish(self, file: int) -> pa.Table:
         groups = {group: _united(batches) for group, batches in sorted(self._hashes.items())}
-        hashes = {_WHOLE_FILE: _united(groups.values()), **groups}
+        hashes = {WHOLE_FILE: _united(groups.values()), **groups}
         keys = [file_key(file, group) for group in hashes]
         payloads = [make_bitset(distinct, self._fpp) for distinct in hashes.values()]
         return pa.table([pa.array(keys, pa.binary()), pa.array(payloads, pa.binary())], schema=self._schema)

@@ -26,7 +26,7 @@ from asyncpq.decoding.leaf_sources import StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.errors import FormatError
 from asyncpq.expressions.analysis import successor
-from asyncpq.expressions.scalars import NANOSECONDS
+from asyncpq.expressions.scalars import DAY_MILLISECONDS, NANOSECONDS
 from asyncpq.indexing.entry_encoding import encode_made, payload_table
 from asyncpq.indexing.index_model import file_key
 from asyncpq.objects.object_read import FileRead
@@ -49,7 +49,6 @@ from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.row_ranges import RowRanges
 
 _TRUNCATED_BYTES: Final = 64  # longer strings are truncated; a maximum is rounded up
-_DAY_MILLISECONDS: Final = 86_400_000
 _types = pa.types
 
 
@@ -169,7 +168,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
     elif _types.is_date32(kind):
         value = scalar.value
     elif _types.is_date64(kind):
-        value = scalar.value // _DAY_MILLISECONDS
+        value = scalar.value // DAY_MILLISECONDS
     elif order is SortOrder.BYTES:
         value = scalar.as_buffer().to_pybytes()  # strings may be invalid UTF-8
     elif _types.is_integer(kind) or _types.is_floating(kind) or _types.is_boolean(kind):

@@ -127,19 +127,11 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         struct = await lake.struct()
     partitioning = repr((target.partitioning, target.partition_types))
     differs = lake.differs(struct)
-    storage = _own_storage(lake.state.runtime.storage_options, session.runtime.storage_options)
+    own = lake.state.own_storage(session)
+    storage = None if own is None else without_credentials(own)
     return OpenLake(
         lake.state, struct, conf, partitioning, lake.partitions, differs, row_bytes=lake.row_bytes, storage=storage
     )
-
-
-def _own_storage(own: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the storage options ``own``, with which a loaded table was opened in a session with the options ``known``,
-    without credentials; None if they are the session's. They are flat, or by protocol, as the session's are."""
-    if own == known:
-        return None
-    merged: Mapping[str, Any] = next(iter(own.values()), {})
-    return without_credentials(merged if known and known.keys() <= merged.keys() else own)
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:

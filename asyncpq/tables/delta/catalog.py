@@ -33,6 +33,7 @@ from asyncpq.errors import (
     located,
 )
 from asyncpq.expressions import Expression, columns
+from asyncpq.expressions.scalars import EPOCH_UTC
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta.files import DeltaRoot, DeltaStatistics, num_records, partition_value
@@ -41,8 +42,6 @@ from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, d
 from asyncpq.tables.own_store import OwnStore, delta_store
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
 
     The commits' timestamps may go back: a version then counts as committed 1 ms after the one before it.
     """
-    latest_ms = (time - _EPOCH) // dt.timedelta(milliseconds=1)
+    latest_ms = (time - EPOCH_UTC) // dt.timedelta(milliseconds=1)
     versions = sorted(listing.commits)
     infos = await log.commit_infos([f"{version:020}.json" for version in versions])
     chosen, previous_ms = None, -(1 << 63)

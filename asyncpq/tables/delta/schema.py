@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.expressions.tree import MAX_DIGITS
 from asyncpq.records import dataclass
 from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
@@ -70,7 +71,6 @@ _WIDENED = {
     "date": {"timestamp_ntz"},
     "decimal": {"decimal"},
 }
-_MAX_DIGITS = 38  # of a decimal
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _ID = "delta.columnMapping.id"
@@ -272,8 +272,8 @@ class _SchemaReader:
                 f"asyncpq does not support Delta type {delta_type!r}", url=self.url, column=path
             )
         precision, scale = int(decimal[1]), int(decimal[2])
-        if not (0 < precision <= _MAX_DIGITS and abs(scale) <= _MAX_DIGITS):  # Arrow takes any scale, and fails later
-            raise ValueError(f"{delta_type[:_CHARACTERS_SHOWN]}: decimals have 1 to {_MAX_DIGITS} digits")
+        if not (0 < precision <= MAX_DIGITS and abs(scale) <= MAX_DIGITS):  # Arrow takes any scale, and fails later
+            raise ValueError(f"{delta_type[:_CHARACTERS_SHOWN]}: decimals have 1 to {MAX_DIGITS} digits")
         return pa.decimal128(precision, scale)
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:

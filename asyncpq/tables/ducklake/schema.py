@@ -25,8 +25,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
+from asyncpq.datasets.partitioning import HIVE_NULL
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.scalars import Scalar, Timestamp, days_of, exact_decimal
+from asyncpq.expressions.tree import MAX_DIGITS
+from asyncpq.parquet.calendars import DAY_SECONDS
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
@@ -70,7 +73,6 @@ RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "tim
 #: Types of dates and times that have values of Python.
 _TIMES = frozenset({"date", "time", "timetz", "timestamp_ns", *RESOLUTIONS})
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
-_MAX_DIGITS = 38  # of a decimal
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _FLOAT = rf"-?(?i:inf(?:inity)?)|(?i:nan)|{_NUMBER}"  # PostgreSQL writes Infinity and NaN
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -108,7 +110,7 @@ def _digits(name: str) -> tuple[int, int] | None:
     if match is None:
         return None
     precision, scale = int(match[1]), int(match[2])
-    return (precision, scale) if 0 < precision <= _MAX_DIGITS and scale <= precision else None
+    return (precision, scale) if 0 < precision <= MAX_DIGITS and scale <= precision else None
 
 
 def value_of_text(text: str, type_name: str) -> Scalar:
@@ -147,7 +149,7 @@ def _moment(text: str, type_name: str) -> Scalar:
         return moment.replace(tzinfo=dt.UTC)
     if type_name not in ("time", "timetz"):
         return moment
-    if number == _DAY_SECONDS * 10**6:
+    if number == DAY_SECONDS * 10**6:
         raise ValueError("Python has no time 24:00:00")
     return moment.time()
 
@@ -234,8 +236,8 @@ def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | 
 def _wide_integer(text: str) -> Decimal:
     """Parse a 128-bit integer. Raises ValueError if no decimal holds it."""
     value = Decimal(text)
-    if value.adjusted() >= _MAX_DIGITS:
-        raise ValueError(f"{shown(text)} has more than {_MAX_DIGITS} digits, the most of a decimal")
+    if value.adjusted() >= MAX_DIGITS:
+        raise ValueError(f"{shown(text)} has more than {MAX_DIGITS} digits, the most of a decimal")
     return value
 
 
@@ -299,7 +301,6 @@ _TIME: Final = re.compile(_CLOCK, re.ASCII)
 _ZONED_TIME: Final = re.compile(_CLOCK + _OFFSET, re.ASCII)
 _TIMESTAMP: Final = re.compile(f"{_DAY}(?: {_CLOCK})?", re.ASCII)
 _INSTANT: Final = re.compile(f"{_DAY} {_CLOCK}{_OFFSET}", re.ASCII)
-_DAY_SECONDS: Final = 86_400
 
 
 def is_moment(type_name: str) -> bool:
@@ -334,13 +335,13 @@ def number_of_text(text: str, type_name: str) -> int:
         return days
     ticks = _TICKS[type_name]
     clock, fraction = _clock(parts), f"{parts['fraction'] or '':0<9}"
-    is_end = clock == _DAY_SECONDS and int(fraction) == 0
-    if clock >= _DAY_SECONDS and not (is_time and is_end):
+    is_end = clock == DAY_SECONDS and int(fraction) == 0
+    if clock >= DAY_SECONDS and not (is_time and is_end):
         raise _malformed(text, type_name)
     if int(fraction) % (10**9 // ticks):
         raise ValueError(f"{shown(text)} is finer than the type {type_name}")
-    number = (days * _DAY_SECONDS + clock - _offset(parts)) * ticks + int(fraction) // (10**9 // ticks)
-    return number % (_DAY_SECONDS * ticks) if type_name == "timetz" else number
+    number = (days * DAY_SECONDS + clock - _offset(parts)) * ticks + int(fraction) // (10**9 // ticks)
+    return number % (DAY_SECONDS * ticks) if type_name == "timetz" else number
 
 
 def _days(parts: dict[str, str | None], text: str, type_name: str) -> int:
@@ -409,7 +410,6 @@ _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in co
 
 _NESTED = ("struct", "list", "map")
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,4 +574,4 @@ def _path_value(url: str, key: str) -> str | None:
             f"the file's path must have exactly one value of the partition column {key!r}", url=safe_url(url)
         )
     (text,) = values
-    return None if text == _HIVE_NULL else unquote(text)
+    return None if text == HIVE_NULL else unquote(text)

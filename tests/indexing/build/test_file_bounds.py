@@ -22,7 +22,8 @@ from asyncpq import col
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.indexing import Bounds
-from asyncpq.indexing.build.file_rows import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
+from asyncpq.indexing.build.file_rows import bounds_of, bounds_rows, zone_rows
+from asyncpq.indexing.build.file_values import WHOLE_FILE
 from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import is_indexable, normalised
 from asyncpq.indexing.manifest.manifest import BOUNDS_VERSION, decode

@@ -29,8 +29,8 @@ async def collected(url: Path, schema: pa.Schema = TABLE.schema, **spec: Any) ->
         schema=schema, fields=spec.get("fields"), tables=tuple(index_tables), tail_hint="", options=BuildOptions()
     )
     async with asyncpq.Session() as session:
-        operation = session.runtime.operation("build", str(url))
-        collector = FileCollector(session.runtime, wanted)
+        operation = session._runtime.operation("build", str(url))
+        collector = FileCollector(session._runtime, wanted)
         task = FileTask(id=5, path=url.name, file=DataFile(url=str(url), partition=spec.get("partition", {})))
         rows = await collector.collect(task, operation)
     return rows

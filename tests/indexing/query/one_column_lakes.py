@@ -43,4 +43,4 @@ async def make(
 
 def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
     """Open the dataset that ``manifest`` lists."""
-    return open_snapshot(session.runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
+    return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)

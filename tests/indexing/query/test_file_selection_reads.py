@@ -53,7 +53,7 @@ async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Pa
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
     backend.damaged.add(kind)
     base = await session.open_dataset(tmp_path)
-    listed = open_indexed(session.runtime, base, OpenIndex(backend, Head(backend, manifest)))
+    listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
     for dataset in (snapshot(session, backend, manifest), listed):
         assert await values(dataset, col("a") > 4) == [5]
         assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
@@ -90,7 +90,7 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     listed = open_indexed(
-        session.runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
     for dataset in (listed, snapshot(session, backend, manifest)):
         assert await values(dataset, col("a") > 4) == [5]

@@ -60,7 +60,7 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     manifest = await make(session, backend, tmp_path, paths)
     dataset, young = snapshot(session, backend, manifest), snapshot(session, backend, manifest, max_age_s=60)
     listed = open_indexed(
-        session.runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
     await values(young, col("a") == 4)
     newer = await make(session, backend, tmp_path, paths, snapshot=2)
@@ -219,7 +219,7 @@ async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: 
 async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_looked_at(
     session: asyncpq.Session, tmp_path: Path
 ) -> None:
-    backend, runtime = MemoryBackend(), session.runtime
+    backend, runtime = MemoryBackend(), session._runtime
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     base = (await session.open_dataset(tmp_path))._state.source
     files = IndexedFiles(runtime, base, OpenIndex(backend, Head(backend, manifest)))
@@ -252,7 +252,7 @@ async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: as
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     index = OpenIndex(backend, Head(backend, manifest))
-    dataset = open_indexed(session.runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
+    dataset = open_indexed(session._runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
     with pytest.raises(ZeroDivisionError):
         await values(dataset, col("a") > 4)
     assert ended == ["ended"]

@@ -45,7 +45,7 @@ async def test_the_first_files_are_those_of_the_lowest_urls(
     paths = write(tmp_path, {name: [number] for number, name in enumerate(names)})
     retired = ["Z.parquet", "a.parquet", "b.parquet"]
     manifest = await make(session, backend, tmp_path, paths, retired=retired)
-    source = SnapshotFiles(session.runtime, OpenIndex(backend, Head(backend, manifest)))
+    source = SnapshotFiles(session._runtime, OpenIndex(backend, Head(backend, manifest)))
     read = list[int]()
 
     async def counted(reads: SnapshotRead, ids: RowRanges, *args: Any) -> dict[int, FileEntry]:
@@ -54,7 +54,7 @@ async def test_the_first_files_are_those_of_the_lowest_urls(
 
     monkeypatch.setattr(snapshot_files, "entries_of", counted)
     for count, expected in ((1, ["c"]), (2, ["c", "d"]), (4, ["c", "d", "e", "ä"]), (9, ["c", "d", "e", "ä"])):
-        found = await source.first(count, session.runtime.operation("open", str(tmp_path)))
+        found = await source.first(count, session._runtime.operation("open", str(tmp_path)))
         assert [Path(file.url).stem for file in found] == expected
     assert read == [1, 2, 4, 4]
 
@@ -73,7 +73,7 @@ def shown(files: Sequence[DataFile]) -> list[Any]:
 
 
 async def sets_of(source: SnapshotFiles, session: asyncpq.Session, ask: ScanRequest, most_files: int) -> list[FileSet]:
-    return [found async for found in source.sets(ask, session.runtime.operation("read", ""), most_files=most_files)]
+    return [found async for found in source.sets(ask, session._runtime.operation("read", ""), most_files=most_files)]
 
 
 @pytest.mark.parametrize("most_files", [1, 2, 3, 5, 7, 100])
@@ -91,11 +91,11 @@ async def test_sets_have_the_files_in_order(
     manifest = await make(session, backend, tmp_path, paths, retired=["Z.parquet"])
     ask = ScanRequest(where=where)
     index = OpenIndex(backend, Head(backend, manifest))
-    few = await SnapshotFiles(session.runtime, index).files(ask, session.runtime.operation("read", ""))
+    few = await SnapshotFiles(session._runtime, index).files(ask, session._runtime.operation("read", ""))
     urls = [f"{tmp_path}/{names[number]}.parquet" for number in kept if names[number] != "Z"]
     assert [file.url for file in few.files] == sorted(urls)
-    many = SnapshotFiles(narrow.runtime, index)
-    assert shown((await many.files(ask, narrow.runtime.operation("read", ""))).files) == shown(few.files)
+    many = SnapshotFiles(narrow._runtime, index)
+    assert shown((await many.files(ask, narrow._runtime.operation("read", ""))).files) == shown(few.files)
     sets = await sets_of(many, narrow, ask, most_files)
     assert shown([file for found in sets for file in found.files]) == shown(few.files)
     assert all(len(found.files) <= most_files for found in sets)
@@ -106,7 +106,7 @@ async def test_sets_have_the_files_in_order(
 async def test_sets_have_only_the_files_whose_rows_are_asked_for(narrow: asyncpq.Session, tmp_path: Path) -> None:
     backend = MemoryBackend()
     manifest = await make(narrow, backend, tmp_path, write(tmp_path, {f"{name}.parquet": [1] for name in "abcde"}))
-    source = SnapshotFiles(narrow.runtime, OpenIndex(backend, Head(backend, manifest)))
+    source = SnapshotFiles(narrow._runtime, OpenIndex(backend, Head(backend, manifest)))
     asked = [f"{tmp_path}/{name}.parquet" for name in "adb"]
     sets = await sets_of(source, narrow, ScanRequest(by_file=dict.fromkeys(asked, AccessPlan.all())), 2)
     assert [[file.url for file in found.files] for found in sets] == [sorted(asked)[:2], sorted(asked)[2:]]
@@ -122,7 +122,7 @@ async def test_sets_of_a_list_that_lacks_files_are_an_error(narrow: asyncpq.Sess
 
     backend = Lossy()
     manifest = await make(narrow, backend, tmp_path, write(tmp_path, {f"{name}.parquet": [1] for name in "abcd"}))
-    source = SnapshotFiles(narrow.runtime, OpenIndex(backend, Head(backend, manifest)))
+    source = SnapshotFiles(narrow._runtime, OpenIndex(backend, Head(backend, manifest)))
     for backend.change in (
         lambda rows: rows.slice(1),
         lambda rows: pa.concat_tables([rows.slice(1), rows.slice(3)]),  # a file twice, and one not at all
@@ -135,7 +135,7 @@ async def test_sets_have_the_values_in_paths(narrow: asyncpq.Session, tmp_path: 
     write(tmp_path, {f"p={number}/x.parquet": [number] for number in range(9)})
     await narrow.build_index(tmp_path, [Bounds("a")])
     dataset = await narrow.open_dataset(tmp_path, view="snapshot")
-    assert isinstance(dataset.state.source, SnapshotFiles)
-    sets = await sets_of(dataset.state.source, narrow, ScanRequest(), 4)
+    assert isinstance(dataset._state.source, SnapshotFiles)
+    sets = await sets_of(dataset._state.source, narrow, ScanRequest(), 4)
     assert [[file.partition["p"] for file in found.files] for found in sets] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
     assert (await dataset.read(where="p > 6 AND a < 8"))["a"].to_pylist() == [7]

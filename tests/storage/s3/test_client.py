@@ -298,7 +298,7 @@ async def test_the_requester_pays_for_every_request(server: ObjectServer) -> Non
     """Also for listings and writes; the header is signed."""
     server.put("bucket/lake/a.parquet", DATA)
     async with asyncpq.Session({**server.storage_options, "requester_pays": True}) as session:
-        store, _ = await session.runtime.store("s3://bucket/lake/")
+        store, _ = await session._runtime.store("s3://bucket/lake/")
         stored = await store.open_object("s3://bucket/lake/a.parquet")
         await stored.fetch_tail(9, context=new_context())
         with pytest.raises(AsyncpqError):  # there is no Parquet file

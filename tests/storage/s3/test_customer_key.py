@@ -52,7 +52,7 @@ def test_others_are_left_to_s3fs(given: dict[str, Any] | None) -> None:
 async def test_the_key_goes_with_objects_alone(server: ObjectServer) -> None:
     server.put("bucket/lake/a.parquet", DATA)
     async with asyncpq.Session({**server.storage_options, **OPTIONS}) as session:
-        store, _ = await session.runtime.store("s3://bucket/lake/")
+        store, _ = await session._runtime.store("s3://bucket/lake/")
         stored = await store.open_object("s3://bucket/lake/a.parquet")
         await stored.fetch_tail(9, context=new_context())
         with pytest.raises(AsyncpqError) as error:  # there is no Parquet file
@@ -71,7 +71,7 @@ async def test_the_key_goes_with_objects_alone(server: ObjectServer) -> None:
 
 async def test_written_objects_are_encrypted_with_it(server: ObjectServer) -> None:
     async with asyncpq.Session({**server.storage_options, **OPTIONS}) as session:
-        store: Any = (await session.runtime.store("s3://bucket/"))[0]
+        store: Any = (await session._runtime.store("s3://bucket/"))[0]
         assert await store.create_object("s3://bucket/made", b"bytes", context=new_context())
     (put,) = [request for request in server.log if request.method == "PUT"]
     assert {name.lower(): value for name, value in put.headers.items()}.items() >= SENT.items()

@@ -307,7 +307,7 @@ async def test_the_bucket_is_part_of_the_host(gate: DirectoryBuckets, monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **named: resolve("127.0.0.1", *more, **named))
     options = {**gate.storage_options, "endpoint_url": f"http://express.test:{gate.server.port}"}
     async with asyncpq.Session({"s3": options}) as session:
-        store: Any = (await session.runtime.store(URL))[0]
+        store: Any = (await session._runtime.store(URL))[0]
         stored = await store.open_object(URL + "key")
         assert (await stored.fetch_range(0, 9, context=new_context())).data == DATA[:9]
         assert await store.create_object(URL + "lake/a b", b"1", context=new_context())
