@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
     from asyncpq.distributed.build_tasks import build_index as build_index
     from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
-    from asyncpq.distributed.join_keys import JoinKey as JoinKey
     from asyncpq.distributed.join_planning import DatasetJoin as DatasetJoin
     from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
     from asyncpq.distributed.join_planning import plan_join as plan_join
     from asyncpq.distributed.join_tasks import JoinTask as JoinTask
+    from asyncpq.distributed.key_predicates import JoinKey as JoinKey
     from asyncpq.distributed.lake_writes import WKB_KEY as WKB_KEY
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.new_files import NewFiles as NewFiles
     from asyncpq.distributed.packing import MOST_VERSIONS as MOST_VERSIONS
     from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
-    from asyncpq.distributed.rewrites import source_files as source_files
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -65,13 +64,13 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "build_steps": ("FILES_NUMBER", "CollectFiles", "CutPieces", "WriteSegments", "count_of"),
     "build_tasks": ("BuildSteps", "BuildTask", "Collecting", "build_in_steps", "build_index", "refresh_in_steps"),
-    "join_keys": ("JoinKey",),
+    "key_predicates": ("JoinKey",),
     "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
     "join_tasks": ("JoinTask",),
     "lake_writes": ("WKB_KEY", "LakeWrite", "WrittenPart", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
     "packing": ("MOST_VERSIONS",),
-    "rewrites": ("plan_optimize", "source_files"),
+    "rewrites": ("plan_optimize",),
     "scan_planning": (
         "PlannedChunk",
         "PlanningJobs",

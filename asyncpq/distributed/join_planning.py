@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from random import randrange
-from typing import Any, Final, Literal, NamedTuple, Unpack, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Unpack, cast, get_args
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -28,16 +28,9 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
-from asyncpq.distributed.join_keys import JoinKey, KeyPredicate, bounds_predicate, one_predicate
 from asyncpq.distributed.join_tasks import How, JoinTask, JoinTaskKeywords, LeftKeys
-from asyncpq.distributed.pinned_datasets import (
-    COMBINED_ROWS,
-    LOOKUP_ROWS,
-    FileWrapper,
-    KeyRequests,
-    PinnedDataset,
-    opened,
-)
+from asyncpq.distributed.key_predicates import JoinKey, KeyPredicate, bounds_predicate, one_predicate
+from asyncpq.distributed.pinned_files import COMBINED_ROWS, LOOKUP_ROWS, FileWrapper, KeyRequests, PinnedFiles, opened
 from asyncpq.distributed.scan_planning import TaskKeywords, plan_tasks, scan_of
 from asyncpq.distributed.scan_tasks import TaskScan
 from asyncpq.distributed.worker_sessions import (
@@ -59,6 +52,8 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.storage.urls import absolute, split_url
 from asyncpq.typing import DatasetTarget, IndexChoice
+
+D = TypeVar("D", bound=DatasetState)
 
 #: Distinct keys of one lookup in a task.
 BATCH_KEYS: Final = 4096
@@ -143,9 +138,8 @@ class FoundFiles:
         transfer_s = 0.0 if self.is_local else self.num_bytes / self.prices.bandwidth_bytes_s
         return max(cpu / processes, transfer_s)
 
-    def whole(self) -> DatasetState:
+    def whole(self, state: D) -> D:
         """Return the dataset with only these files, read whole. A table's files stay as its snapshot has them."""
-        state = self.join.state
         if state.source.view is View.TABLE:
             return state
         return given_state(state, [replace(file, entry=None) for file in self.files])
@@ -178,7 +172,7 @@ def can_ship(state: DatasetState, files: Sequence[DataFile]) -> bool:
     return all(file.validator is not None and file.validator.is_strong and file.unreadable is None for file in files)
 
 
-def given_state(state: DatasetState, files: Sequence[DataFile]) -> DatasetState:
+def given_state(state: D, files: Sequence[DataFile]) -> D:
     """Return the dataset with only these files."""
     source = GivenFiles(files, view=state.source.view, description=state.source.description)
     return replace(state, source=source)
@@ -249,7 +243,7 @@ class DatasetJoin:
     wrap: FileWrapper | None = None
     again: str = _AGAIN
     limits: TaskKeywords = field(default_factory=lambda: TaskKeywords())
-    pinned: PinnedDataset | None = None
+    pinned: PinnedFiles | None = None
     cost: KeyCost | None = None
 
     @property
@@ -371,7 +365,7 @@ class DatasetJoin:
             if index is None or not self.is_snapshot:
                 plan = await plan_tasks(self.state, scan, **self.limits)
                 scan, splits = plan.scan, tuple(plan.encoded())
-        pinned = PinnedDataset(token=uuid.uuid4().hex, scan=scan, again=self.again, splits=splits)
+        pinned = PinnedFiles(token=uuid.uuid4().hex, scan=scan, again=self.again, splits=splits)
         if index is None or source.view is View.TABLE:
             return replace(self, pinned=pinned)
         if not isinstance(url, str):
@@ -457,7 +451,7 @@ _MOST_LOOKED_AT: Final = 32  # sampled files
 _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
 
 
-async def key_cost(session: Session, pinned: PinnedDataset, names: Sequence[str]) -> KeyCost:
+async def key_cost(session: Session, pinned: PinnedFiles, names: Sequence[str]) -> KeyCost:
     """Measure the average cost of a lookup of one key of the columns ``names``; cached for a snapshot of an index."""
     if pinned.index is None:
         return await _sampled(session, pinned, names)
@@ -470,7 +464,7 @@ async def key_cost(session: Session, pinned: PinnedDataset, names: Sequence[str]
     return known[question]
 
 
-async def _sampled(session: Session, pinned: PinnedDataset, names: Sequence[str]) -> KeyCost:
+async def _sampled(session: Session, pinned: PinnedFiles, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file occurs once for each of its splits
     state = dataset.state

@@ -391,7 +391,7 @@ def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -
     """Return the scan of the lake, or of the files found, without a condition."""
     opened = side.opened
     if found is not None:
-        opened = replace(opened, state=found.whole())
+        opened = replace(opened, state=found.whole(opened.state))
     plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
     parallelism = parallelism_of(spark)
     read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))
