@@ -61,7 +61,7 @@ _AGAIN: Final = "call plan_join() again."
 _SAMPLED: Final = 8  # files
 _UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a part of the files
 #: Seconds of a core for a file: to open it in a task, and to read the first pages of the keys.
-OPEN_S: Final = 0.0015
+_OPEN_S: Final = 0.0015
 _VISIT_S: Final = 0.002
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key in a file, and for one that a task looks up alone.
@@ -128,10 +128,10 @@ class FoundFiles:
         """Size of ``files``."""
         return sum(file.size or 0 for file in self.files)
 
-    def seconds(self, num_keys: int, processes: int, open_s: float = OPEN_S) -> float:
+    def seconds(self, num_keys: int, processes: int, open_s: float | None = None) -> float:
         """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:
-        of a core, to open a file."""
-        num_files = self.num_files
+        of a core, to open a file; None: as tasks do."""
+        num_files, open_s = self.num_files, _OPEN_S if open_s is None else open_s
         latency_s = 0.0 if self.is_local else self.prices.latency_s
         cpu = num_files * (open_s + self.share * _VISIT_S) + self.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * self.share) * latency_s / _AT_ONCE + num_keys * _KEY_S
@@ -329,7 +329,7 @@ class DatasetJoin:
         if not num_files or not num_bytes:
             return None
         with_keys = num_files * -math.expm1(-num_keys / num_files)
-        seconds = num_keys * _INDEX_KEY_S + with_keys * (OPEN_S + _VISIT_S) / processes
+        seconds = num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / processes
         return IndexEstimate(seconds, num_files, num_bytes, state.runtime.price_book.prices(split_url(state.url)[0]))
 
     def _request(self, predicate: KeyPredicate) -> ScanRequest:
