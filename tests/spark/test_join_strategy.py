@@ -254,8 +254,6 @@ def test_keys_that_cannot_be_looked_up_are_joined_by_spark(spark: SparkSession, 
 def test_the_cheaper_strategy_is_taken(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from asyncpq.spark import join_strategy
-
     left = spark.createDataFrame([(5,)], "id bigint")
     caplog.set_level("INFO", "asyncpq")
     monkeypatch.setattr(join_planning, "_VISIT_S", 100.0)
@@ -263,7 +261,7 @@ def test_the_cheaper_strategy_is_taken(
     assert dear.strategy == "spark"
     assert "lookups are not estimated at less time" in str(dear)
     monkeypatch.setattr(join_planning, "_VISIT_S", 0.0)
-    monkeypatch.setattr(join_strategy, "_OPEN_S", 0.0)
+    monkeypatch.setattr(join_planning, "_OPEN_S", 0.0)
     assert _chosen(left, lake, "id", "auto").strategy == "lookups"
     (said, *_) = [record.getMessage() for record in caplog.records if "join of" in record.getMessage()]
     assert said.startswith(f"join of {lake}: spark, since")
