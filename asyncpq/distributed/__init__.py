@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from asyncpq.distributed.engine_scans import EngineScan as EngineScan
     from asyncpq.distributed.footers import FooterFacts as FooterFacts
     from asyncpq.distributed.footers import SchemaNode as SchemaNode
-    from asyncpq.distributed.join_keys import JoinKey as JoinKey
     from asyncpq.distributed.join_planning import DatasetJoin as DatasetJoin
     from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
     from asyncpq.distributed.join_planning import plan_join as plan_join
     from asyncpq.distributed.join_tasks import JoinTask as JoinTask
+    from asyncpq.distributed.key_predicates import JoinKey as JoinKey
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
     from asyncpq.distributed.lake_writes import ZOrder as ZOrder
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
     from asyncpq.distributed.new_files import NewFiles as NewFiles
     from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
-    from asyncpq.distributed.rewrites import source_files as source_files
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -65,12 +64,12 @@ _NAMES: Final = {
     "engine_files": ("EngineDataset", "EngineFiles"),
     "engine_scans": ("EngineRules", "EngineScan"),
     "footers": ("FooterFacts", "SchemaNode"),
-    "join_keys": ("JoinKey",),
+    "key_predicates": ("JoinKey",),
     "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
     "join_tasks": ("JoinTask",),
     "lake_writes": ("LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
-    "rewrites": ("plan_optimize", "source_files"),
+    "rewrites": ("plan_optimize",),
     "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
     "scan_tasks": ("TaskScan", "read_task"),
     "worker_sessions": (

@@ -433,7 +433,7 @@ async def remove_folder(runtime: Runtime, folder: str) -> None:
         logger.warning("pieces of tasks could not be removed from %s: %s", safe_url(folder), error)
 
 
-class BuildKeywords(TargetKeywords, total=False):
+class TaskBuildKeywords(TargetKeywords, total=False):
     """The keyword arguments of :func:`build_index`, those of the dataset included."""
 
     at: IndexTarget | None
@@ -447,7 +447,7 @@ async def build_index(
     target: DatasetTarget,
     kinds: Sequence[IndexKind],
     run: TaskRunner,
-    **options: Unpack[BuildKeywords],
+    **options: Unpack[TaskBuildKeywords],
 ) -> Index:
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
@@ -467,7 +467,7 @@ async def build_index(
         InvalidOptionError: the index is in no folder, and there is no work folder.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
     """
-    check_keywords("build_index()", options, BuildKeywords, others=("kinds", "run"))
+    check_keywords("build_index()", options, TaskBuildKeywords, others=("kinds", "run"))
     given: Any = dict(options)
     at, building = given.pop("at", None), given.pop("building", _BUILDING)
     work_folder, worker = given.pop("work_folder", None), given.pop("worker", None)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from random import randrange
-from typing import Any, Final, Literal, NamedTuple, Unpack, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Unpack, cast, get_args
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -28,16 +28,9 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
-from asyncpq.distributed.join_keys import JoinKey, KeyPredicate, bounds_predicate, one_predicate
 from asyncpq.distributed.join_tasks import How, JoinTask, JoinTaskKeywords, LeftKeys
-from asyncpq.distributed.pinned_datasets import (
-    COMBINED_ROWS,
-    LOOKUP_ROWS,
-    FileWrapper,
-    KeyRequests,
-    PinnedDataset,
-    opened,
-)
+from asyncpq.distributed.key_predicates import JoinKey, KeyPredicate, bounds_predicate, one_predicate
+from asyncpq.distributed.pinned_files import COMBINED_ROWS, LOOKUP_ROWS, FileWrapper, KeyRequests, PinnedFiles, opened
 from asyncpq.distributed.scan_planning import TaskKeywords, plan_tasks, scan_of
 from asyncpq.distributed.scan_tasks import TaskScan
 from asyncpq.distributed.worker_sessions import (
@@ -61,13 +54,15 @@ from asyncpq.session import Session
 from asyncpq.storage.urls import absolute, split_url
 from asyncpq.typing import DatasetTarget, IndexChoice
 
+D = TypeVar("D", bound=DatasetState)
+
 #: Distinct keys of one lookup in a task.
 BATCH_KEYS: Final = 4096
 _AGAIN: Final = "call plan_join() again."
 _SAMPLED: Final = 8  # files
 _UNSEEN_SHARE: Final = 20  # a sample without keys stands for at most so small a part of the files
 #: Seconds of a core for a file: to open it in a task, and to read the first pages of the keys.
-OPEN_S: Final = 0.0015
+_OPEN_S: Final = 0.0015
 _VISIT_S: Final = 0.002
 _BYTES_S: Final = 200e6
 #: Seconds of a core for a key in a file, and for one that a task looks up alone.
@@ -134,19 +129,18 @@ class FoundFiles:
         """Size of ``files``."""
         return sum(file.size or 0 for file in self.files)
 
-    def seconds(self, num_keys: int, processes: int, open_s: float = OPEN_S) -> float:
+    def seconds(self, num_keys: int, processes: int, open_s: float | None = None) -> float:
         """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:
-        of a core, to open a file."""
-        num_files = self.num_files
+        of a core, to open a file; None: as tasks do."""
+        num_files, open_s = self.num_files, _OPEN_S if open_s is None else open_s
         latency_s = 0.0 if self.is_local else self.prices.latency_s
         cpu = num_files * (open_s + self.share * _VISIT_S) + self.num_bytes / _BYTES_S
         cpu += num_files * (1 + 2 * self.share) * latency_s / _AT_ONCE + num_keys * _KEY_S
         transfer_s = 0.0 if self.is_local else self.num_bytes / self.prices.bandwidth_bytes_s
         return max(cpu / processes, transfer_s)
 
-    def whole(self) -> DatasetState:
+    def whole(self, state: D) -> D:
         """Return the dataset with only these files, read whole. A table's files stay as its snapshot has them."""
-        state = self.join.state
         if state.source.view is View.TABLE:
             return state
         return given_state(state, [replace(file, entry=None) for file in self.files])
@@ -179,7 +173,7 @@ def can_ship(state: DatasetState, files: Sequence[DataFile]) -> bool:
     return all(file.validator is not None and file.validator.is_strong and file.unreadable is None for file in files)
 
 
-def given_state(state: DatasetState, files: Sequence[DataFile]) -> DatasetState:
+def given_state(state: D, files: Sequence[DataFile]) -> D:
     """Return the dataset with only these files."""
     source = GivenFiles(files, view=state.source.view, description=state.source.description)
     return replace(state, source=source)
@@ -250,7 +244,7 @@ class DatasetJoin:
     wrap: FileWrapper | None = None
     again: str = _AGAIN
     limits: TaskKeywords = field(default_factory=lambda: TaskKeywords())
-    pinned: PinnedDataset | None = None
+    pinned: PinnedFiles | None = None
     cost: KeyCost | None = None
 
     @property
@@ -336,7 +330,7 @@ class DatasetJoin:
         if not num_files or not num_bytes:
             return None
         with_keys = num_files * -math.expm1(-num_keys / num_files)
-        seconds = num_keys * _INDEX_KEY_S + with_keys * (OPEN_S + _VISIT_S) / processes
+        seconds = num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / processes
         return IndexEstimate(seconds, num_files, num_bytes, state.runtime.price_book.prices(split_url(state.url)[0]))
 
     def _request(self, predicate: KeyPredicate) -> ScanRequest:
@@ -372,7 +366,7 @@ class DatasetJoin:
             if index is None or not self.is_snapshot:
                 plan = await plan_tasks(self.state, scan, **self.limits)
                 scan, splits = plan.scan, tuple(plan.encoded())
-        pinned = PinnedDataset(token=uuid.uuid4().hex, scan=scan, again=self.again, splits=splits)
+        pinned = PinnedFiles(token=uuid.uuid4().hex, scan=scan, again=self.again, splits=splits)
         if index is None or source.view is View.TABLE:
             return replace(self, pinned=pinned)
         if not isinstance(url, str):
@@ -458,7 +452,7 @@ _MOST_LOOKED_AT: Final = 32  # sampled files
 _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
 
 
-async def key_cost(session: Session, pinned: PinnedDataset, names: Sequence[str]) -> KeyCost:
+async def key_cost(session: Session, pinned: PinnedFiles, names: Sequence[str]) -> KeyCost:
     """Measure the average cost of a lookup of one key of the columns ``names``; cached for a snapshot of an index."""
     if pinned.index is None:
         return await _sampled(session, pinned, names)
@@ -471,7 +465,7 @@ async def key_cost(session: Session, pinned: PinnedDataset, names: Sequence[str]
     return known[question]
 
 
-async def _sampled(session: Session, pinned: PinnedDataset, names: Sequence[str]) -> KeyCost:
+async def _sampled(session: Session, pinned: PinnedFiles, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file occurs once for each of its splits
     state = state_of(dataset)

@@ -16,8 +16,8 @@ from typing import Final, Literal, NamedTuple, Required, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.distributed.join_keys import JoinKey, predicates
-from asyncpq.distributed.pinned_datasets import PinnedDataset
+from asyncpq.distributed.key_predicates import JoinKey, predicates
+from asyncpq.distributed.pinned_files import PinnedFiles
 from asyncpq.distributed.worker_sessions import batches_on_worker, plan_again_hint
 
 
@@ -171,7 +171,7 @@ class JoinTask:
         batch_keys: maximum number of distinct keys in one lookup.
     """
 
-    pinned: PinnedDataset
+    pinned: PinnedFiles
     how: How
     keys: tuple[JoinKey, ...]
     left: tuple[int, ...]

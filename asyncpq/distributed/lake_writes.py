@@ -17,12 +17,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypedDict, Unpack
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from asyncpq import errors
+from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
 from asyncpq.indexing.build import adding
@@ -94,6 +95,18 @@ async def vacuum_lake(
         return vacuumed
     removed = await adding.vacuum_files(runtime_of(session), folder, older_than_s=adding.ORPHANS_S)
     return replace(vacuumed, files=tuple(removed))
+
+
+class SourceFiles(NamedTuple):
+    """The files of a dataset that is to be rewritten.
+
+    Attributes:
+        urls: of the files.
+        num_bytes: their total size; None if the listing lacks sizes.
+    """
+
+    urls: Sequence[str]
+    num_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -204,6 +217,17 @@ class LakeWrite:
                     " place, use its own engine: asyncpq does not commit to tables.)",
                 )
         await check_target(runtime_of(session), folder)
+
+    @classmethod
+    async def check_source(cls, session: Session, folder: str, dataset: Dataset) -> SourceFiles:
+        """Check a folder into which a dataset is to be rewritten, as :meth:`check_folder` does; return the dataset's
+        files."""
+        urls, state = await dataset.files(), state_of(dataset)
+        known, prefix = state.source.known, state.prefix
+        sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
+        num_bytes = sum(sizes) if known is not None and len(sizes) == len(known.files) else None
+        await cls.check_folder(session, folder, urls if prefix is None else [prefix, *urls])
+        return SourceFiles(urls, num_bytes)
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
         """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,

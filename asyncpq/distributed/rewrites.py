@@ -1,9 +1,9 @@
 """Rewrite a dataset, sorted, into a new lake of which lookups read little: in tasks, with one commit at the end.
 
-:func:`plan_optimize` checks the target and plans a scan of the source. One :class:`WriteTask` may read, sort and write
-all rows. Several share them: each :class:`SortTask` leaves sorted pieces in a work folder, which are cut into ranges of
-rows, and a :class:`WriteTask` writes each range. Rows are ordered by key, then by their place in the source, so ranges
-also divide the rows of a frequent key.
+:func:`plan_optimize` checks the target and plans a scan of the source. One :class:`RewriteTask` may read, sort and
+write all rows. Several share them: each :class:`SortTask` leaves sorted pieces in a work folder, which are cut into
+ranges of rows, and a :class:`RewriteTask` writes each range. Rows are ordered by key, then by their place in the
+source, so ranges also divide the rows of a frequent key.
 
 Each task reads back the files that it wrote: their digest must be that of the sorted rows. The numbers of the rows of
 all tasks show that each row was sorted and written once. An engine that sorts rows itself, as Spark does, checks the
@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.dataset import Dataset, state_of
+from asyncpq.dataset import state_of
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.distributed.build_tasks import remove_folder, worker_processes
@@ -106,7 +106,7 @@ class Piece(NamedTuple):
     last: Place
 
 
-class SortedRows(NamedTuple):
+class SortedPieces(NamedTuple):
     """What a :class:`SortTask` gives back."""
 
     tally: Tally
@@ -114,7 +114,7 @@ class SortedRows(NamedTuple):
 
 
 class RewrittenRows(NamedTuple):
-    """What a :class:`WriteTask` gives back: its files, whose rows were verified."""
+    """What a :class:`RewriteTask` gives back: its files, whose rows were verified."""
 
     tally: Tally
     part: WrittenPart
@@ -183,18 +183,18 @@ class SortTask:
     sorting: RowSorting = field(repr=False)
     folder: str  # url of the work folder, with a slash at its end
 
-    def run(self) -> SortedRows:
+    def run(self) -> SortedPieces:
         """Sort the rows. Returns descriptions of the pieces, for the planner. It may run again, or twice at once."""
         return run_on_worker(self.scan.scan.settings, self.run_in)
 
-    async def run_in(self, session: Session) -> SortedRows:
+    async def run_in(self, session: Session) -> SortedPieces:
         """Run in a session of this process."""
         url = f"{self.folder}{self.number}-{uuid.uuid4().hex}.pieces"
         runtime, pieces, stop = runtime_of(session), list[Piece](), 0
         with self.sorting.sort() as sort:
             tally = await self.sorting.add_scanned(runtime, [self.scan], sort, _unwatched)
             if not tally.rows:
-                return SortedRows(tally, ())
+                return SortedPieces(tally, ())
 
             async def encoded() -> AsyncGenerator[bytes]:
                 nonlocal stop
@@ -210,7 +210,7 @@ class SortTask:
             store = writable((await runtime.store(url))[0], safe_url(url))
             async with aclosing(encoded()) as data:
                 await store.create_stream(url, data, context=RequestContext(ReadMetrics(), purpose="write"))
-        return SortedRows(tally, tuple(pieces))
+        return SortedPieces(tally, tuple(pieces))
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -230,7 +230,7 @@ def _place(rows: pa.RecordBatch, at: int) -> Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteTask:
+class RewriteTask:
     """Writes a range of the sorted rows as files, and verifies them. Small, picklable, without a session.
 
     Attributes:
@@ -329,8 +329,6 @@ class WriteTask:
             raise differs("the written files", self.write.folder)
 
 
-#: A task of a rewrite: ``run()`` in any process gives what the planner needs of it.
-RewriteTask: TypeAlias = SortTask | WriteTask
 #: Runs one task on a worker, and returns what its ``run()`` returns.
 RewriteRunner: TypeAlias = Callable[[Any], Awaitable[Any]]
 
@@ -361,11 +359,11 @@ class LakeRewrite:
     bytes_before: int | None
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
 
-    def tasks(self) -> list[SortTask] | list[WriteTask]:
+    def tasks(self) -> list[SortTask] | list[RewriteTask]:
         """Return the first tasks: those that sort, or one that does all, if no others would run beside it."""
         if self.parallelism == 1 or len(self.scans) <= 1:
             size = sum(scan.num_bytes for scan in self.scans)
-            return [WriteTask(number=0, num_bytes=size, write=self.write, sorting=self.sorting, scans=self.scans)]
+            return [RewriteTask(number=0, num_bytes=size, write=self.write, sorting=self.sorting, scans=self.scans)]
         return [
             SortTask(
                 number=scan.number, num_bytes=scan.num_bytes, scan=scan, sorting=self.sorting, folder=self.work_folder
@@ -373,7 +371,7 @@ class LakeRewrite:
             for scan in self.scans
         ]
 
-    def write_tasks(self, results: Sequence[SortedRows]) -> list[WriteTask]:
+    def write_tasks(self, results: Sequence[SortedPieces]) -> list[RewriteTask]:
         """Return the tasks that write what the tasks that sort have left, in ranges of about equal size."""
         pieces = [piece for rows in results for piece in rows.pieces]
         size = sum(piece.stop - piece.start for piece in pieces)
@@ -382,11 +380,11 @@ class LakeRewrite:
         bounds = [None, *_cuts(pieces, count), None]
         return [self._write_task(number, pieces, begin, end) for number, (begin, end) in enumerate(pairwise(bounds))]
 
-    def _write_task(self, number: int, pieces: Sequence[Piece], begin: Place | None, end: Place | None) -> WriteTask:
+    def _write_task(self, number: int, pieces: Sequence[Piece], begin: Place | None, end: Place | None) -> RewriteTask:
         own = [
             piece for piece in pieces if (begin is None or piece.last >= begin) and (end is None or piece.first < end)
         ]
-        return WriteTask(
+        return RewriteTask(
             number=number,
             num_bytes=sum(piece.stop - piece.start for piece in own),
             write=self.write,
@@ -435,7 +433,7 @@ class LakeRewrite:
 
     async def _results(self, session: Session, run: RewriteRunner, operation: Operation) -> list[RewrittenRows]:
         first = self.tasks()
-        if len(first) == 1 and isinstance(first[0], WriteTask):
+        if len(first) == 1 and isinstance(first[0], RewriteTask):
             return [await run(first[0])]
         try:
             with timed(self.seconds, "read and sort"):
@@ -526,8 +524,7 @@ async def plan_optimize(
     one_of("publish", publish, ("index", "plain"))
     runtime, folder, seconds = runtime_of(session), _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
-    files = await source_files(dataset)
-    await LakeWrite.check_folder(session, folder, files.places)
+    files = await LakeWrite.check_source(session, folder, dataset)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
     names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     order = RowOrder(schema, names, tuple(zorder_by))
@@ -578,33 +575,6 @@ def _folder(target: object) -> str:
     return folder_url(target)
 
 
-class SourceFiles(NamedTuple):
-    """The files of a rewrite's source.
-
-    Attributes:
-        urls: of the files.
-        folder: that they are listed from; None if there is no such folder.
-        num_bytes: their total size; None if the listing lacks sizes.
-    """
-
-    urls: Sequence[str]
-    folder: str | None
-    num_bytes: int | None
-
-    @property
-    def places(self) -> list[str]:
-        """The urls that a target must not overlap."""
-        return [*self.urls] if self.folder is None else [self.folder, *self.urls]
-
-
-async def source_files(dataset: Dataset) -> SourceFiles:
-    """Return the files of a dataset that is to be rewritten."""
-    urls, known = await dataset.files(), state_of(dataset).source.known
-    sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
-    num_bytes = sum(sizes) if known is not None and len(sizes) == len(known.files) else None
-    return SourceFiles(urls, state_of(dataset).prefix, num_bytes)
-
-
 # -- on one host ----------------------------------------------------------------------------------
 
 
@@ -629,7 +599,7 @@ async def optimize_here(
             plan = await plan_optimize(
                 session, source, target, sort_by, parallelism=workers, work_folder=folder, **options
             )
-            if len(tasks := plan.tasks()) == 1 and isinstance(tasks[0], WriteTask):
+            if len(tasks := plan.tasks()) == 1 and isinstance(tasks[0], RewriteTask):
                 steps = _Steps(operation, plan.seconds)
                 return await plan.run_watched(session, lambda task: task.run_in(session, steps, plan.source), operation)
             async with worker_processes(workers) as run:

@@ -19,7 +19,7 @@ from asyncpq.errors import (
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import IndexSpec
-from asyncpq.indexing.build.index_builder import IndexBuild, Refreshed
+from asyncpq.indexing.build.index_builder import IndexBuilder, Refreshed
 from asyncpq.indexing.build.index_source import IndexSource, differences, is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
@@ -206,7 +206,7 @@ class Index(Unpicklable):
         with self._operation("refresh") as operation:
             base, index = await load(self._backend, operation), self.manifest.index
             source = await self._look(operation, base or self.manifest, urls)
-            building = IndexBuild(self._runtime, self._backend, source, None, operation, self._options, base, index)
+            building = IndexBuilder(self._runtime, self._backend, source, None, operation, self._options, base, index)
             done = await building.run(self._executor)
             self.refreshed = done.after(
                 await compact_if_due(self._runtime, self._backend, self._options, done.manifest, operation)
@@ -379,7 +379,7 @@ async def build_index(
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]
-    done = await IndexBuild(runtime, backend, source, index_tables, operation, options, base).run(executor)
+    done = await IndexBuilder(runtime, backend, source, index_tables, operation, options, base).run(executor)
     refreshed = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
     index = Index(runtime, backend, Head(backend, refreshed.manifest), look, options, executor)
     operation.metrics.add_to(index.metrics)

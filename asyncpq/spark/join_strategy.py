@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from asyncpq import Dataset
-from asyncpq.distributed import DatasetJoin, EngineDataset, FoundFiles, run_on_worker
+from asyncpq.distributed import DatasetJoin, FoundFiles, run_on_worker
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import described_jobs
 from asyncpq.spark.join_keys import KeyRule, candidate_columns, numbered
@@ -384,7 +383,7 @@ def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -
     """Return the scan of the lake, or of the files found, without a condition."""
     opened = side.opened
     if found is not None:
-        opened = replace(opened, state=EngineDataset.of(Dataset(found.whole())))
+        opened = replace(opened, state=found.whole(opened.state))
     plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
     parallelism = parallelism_of(spark)
     read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))

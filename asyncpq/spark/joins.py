@@ -209,14 +209,14 @@ def open_join(
     read = list(dict.fromkeys([*lake_places, *rest]))
     if how not in ("inner", "left"):  # no other column is part of the result
         right = StructType([opened.struct.fields[at] for at in dict.fromkeys(lake_places)])
-    source = opened.state.source
+    types = opened.state.source.types if isinstance(opened.state.source, SparkFiles) else None
     join = DatasetJoin(
         state=opened.state,
         scan=replace(lake_of(opened, read, frozen), partitioning=opened.partitioning),
         keys=_join_keys(opened, rules, lake_places, read, len(df.columns)),
         target=target.target,
         index=target.index,
-        wrap=partial(SparkFiles, conf=conf, types=source.types) if isinstance(source, SparkFiles) else None,
+        wrap=None if types is None else partial(SparkFiles, conf=conf, types=types),
         again=PLAN_AGAIN,
         limits={"task_bytes": frozen.split_bytes, "most_tasks": frozen.most_splits, "work_folder": frozen.work_folder},
     )

@@ -60,7 +60,7 @@ _FILL: Final = 0.8
 _SHOWN: Final = 5
 
 
-class OptimizeKeywords(SettingKeywords, total=False):
+class OptimizeLakeKeywords(SettingKeywords, total=False):
     """The keyword arguments of :func:`optimize`: which rows it writes and how, and settings."""
 
     zorder_by: Sequence[str]
@@ -83,7 +83,9 @@ class OptimizeKeywords(SettingKeywords, total=False):
     version: Any
 
 
-_OWN: Final = tuple(name for name in OptimizeKeywords.__annotations__ if name not in SettingKeywords.__annotations__)
+_OWN: Final = tuple(
+    name for name in OptimizeLakeKeywords.__annotations__ if name not in SettingKeywords.__annotations__
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ def optimize(
     source: Any,
     target: str,
     sort_by: Sequence[str] | str = (),
-    **options: Unpack[OptimizeKeywords],
+    **options: Unpack[OptimizeLakeKeywords],
 ) -> OptimizeResult:
     """Rewrite the rows of ``source``, sorted, into files of which lookups read little.
 
@@ -201,7 +203,7 @@ def _opened(
                 "format, version: are those of a table's url, and the source is a DataFrame",
                 hint="Pass them to asyncpq.spark.scan, which makes the DataFrame.",
             )
-        return open_source(spark, source, frozen, settings, options)
+        return open_source(spark, source, frozen, settings, options, folder)
     refuse_secrets("source", source)
     source = LakeTarget(target=source).target  # workers run in other folders
     is_url = isinstance(source, (str, os.PathLike))
@@ -210,7 +212,7 @@ def _opened(
     run_on_worker(frozen, lambda session: LakeWrite.check_folder(session, folder, urls))
     if is_table:
         return open_table(spark, source, settings, options)
-    return open_source(spark, source, frozen, settings, options)
+    return open_source(spark, source, frozen, settings, options, folder)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
 from asyncpq import BloomFilter, Session, View, WriteOptions
-from asyncpq.distributed import run_on_worker, source_files
+from asyncpq.distributed import LakeWrite, run_on_worker
 from asyncpq.engine.target_facts import safe_url, url_facts
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.options import one_of, require_whole
@@ -263,11 +263,17 @@ class _SourceFiles:
 
 
 def open_source(
-    spark: SparkSession, source: object, settings: SparkSettings, given: Mapping[str, Any], options: RewriteOptions
+    spark: SparkSession,
+    source: object,
+    settings: SparkSettings,
+    given: Mapping[str, Any],
+    options: RewriteOptions,
+    folder: str,
 ) -> RewriteSource:
     """Open the source of a rewrite: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
-    ``given``: the settings as the caller passed them, from which ``settings`` were made. Raises InvalidOptionError if
+    ``given``: the settings as the caller passed them, from which ``settings`` were made.
+    ``folder``: the target. Raises InvalidOptionError if
     Spark's reader lists other files than asyncpq, and UnsupportedFeatureError for a timestamp that is not whole
     microseconds, unless ``options.timestamp_loss`` is "truncate".
     """
@@ -275,7 +281,7 @@ def open_source(
         frame = _chosen(source, options)
         return RewriteSource(frame, tuple(source.inputFiles()))
     all_digits = replace(settings, int96_unit="ns")
-    files = run_on_worker(all_digits, lambda session: _look(session, source, options.version))
+    files = run_on_worker(all_digits, lambda session: _look(session, source, options.version, folder))
     wanted = {_FILTER_PUSHDOWN: "false"}
     if any(has_nanoseconds(field.type) for field in files.schema):
         wanted[NANOS_AS_LONG] = "true"
@@ -339,9 +345,9 @@ def _is_of(asked: str, name: str) -> bool:
     return asked == name or asked.startswith(f"{name}.")
 
 
-async def _look(session: Session, source: Any, version: Any) -> _SourceFiles:
+async def _look(session: Session, source: Any, version: Any, folder: str) -> _SourceFiles:
     dataset = await session.open_dataset(source, version=version)
-    files = await source_files(dataset)
+    files = await LakeWrite.check_source(session, folder, dataset)
     return _SourceFiles(dataset.schema, tuple(files.urls), files.num_bytes, dataset.view is View.LISTED)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import asyncpq
 from asyncpq.distributed import close_workers, plan_optimize, rewrites
-from asyncpq.distributed.rewrites import LakeRewrite, SortTask, Tally, WriteTask
+from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, SortTask, Tally
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError
 from asyncpq.writing.optimize import RowDigest
 
@@ -103,8 +103,8 @@ async def test_tasks_that_run_twice_write_each_row_once_in_order(
         found = await (await session.open_dataset(f"{target}/")).read()
     assert repr(rows_of(result)) == repr(sorted_rows(lake, sort_by))
     assert result.rows == found.num_rows == _FILES * _ROWS
-    assert {type(task) for task in engine.tasks} == {SortTask, WriteTask}
-    assert len([task for task in engine.tasks if isinstance(task, WriteTask)]) == 3
+    assert {type(task) for task in engine.tasks} == {SortTask, RewriteTask}
+    assert len([task for task in engine.tasks if isinstance(task, RewriteTask)]) == 3
     files = [path for path in below(target) if not path.startswith("_")]
     assert files == sorted(result.files), "those of second attempts, and pieces, are gone"
     assert (target / "_SUCCESS").exists()
@@ -175,9 +175,9 @@ async def test_a_target_that_others_write_to_is_not_committed(tmp_path: Path, la
     assert below(tmp_path / "fast") == ["other.txt"]
 
 
-@pytest.mark.parametrize("lost", [SortTask, WriteTask])
+@pytest.mark.parametrize("lost", [SortTask, RewriteTask])
 async def test_rows_that_get_lost_between_tasks_are_noticed(
-    tmp_path: Path, lake: str, lost: type[SortTask | WriteTask]
+    tmp_path: Path, lake: str, lost: type[SortTask | RewriteTask]
 ) -> None:
     async def losing(task: Any) -> Any:
         result = await here(task)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq.blocking
+from asyncpq.distributed import join_planning
 from asyncpq.distributed.join_planning import KeyedRead
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.join_strategy import ChosenJoin, How, choose_join
@@ -253,16 +254,14 @@ def test_keys_that_cannot_be_looked_up_are_joined_by_spark(spark: SparkSession, 
 def test_the_cheaper_strategy_is_taken(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from asyncpq.spark import join_strategy
-
     left = spark.createDataFrame([(5,)], "id bigint")
     caplog.set_level("INFO", "asyncpq")
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)
+    monkeypatch.setattr(join_planning, "_VISIT_S", 100.0)
     dear = _chosen(left, lake, "id", "auto")
     assert dear.strategy == "spark"
     assert "lookups are not estimated at less time" in str(dear)
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 0.0)
-    monkeypatch.setattr(join_strategy, "_OPEN_S", 0.0)
+    monkeypatch.setattr(join_planning, "_VISIT_S", 0.0)
+    monkeypatch.setattr(join_planning, "_OPEN_S", 0.0)
     assert _chosen(left, lake, "id", "auto").strategy == "lookups"
     (said, *_) = [record.getMessage() for record in caplog.records if "join of" in record.getMessage()]
     assert said.startswith(f"join of {lake}: spark, since")
@@ -271,14 +270,13 @@ def test_the_cheaper_strategy_is_taken(
 def test_an_index_that_would_take_longer_than_sparks_join_is_not_asked(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asyncpq.spark import join_strategy
 
     left = spark.createDataFrame([(17,), (4000,), (10**6,)], "r int")
     native = left.join(spark.read.parquet(lake), "r", "left")
     asked = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in asked.values()] == [2, 2, 2]
-    monkeypatch.setattr(join_strategy, "_INDEX_KEY_S", 100.0)
-    monkeypatch.setattr(join_strategy, "_VISIT_S", 100.0)  # else the small files are looked up without the index
+    monkeypatch.setattr(join_planning, "_INDEX_KEY_S", 100.0)
+    monkeypatch.setattr(join_planning, "_VISIT_S", 100.0)  # else the small files are looked up without the index
     slow = {strategy: _chosen(left, lake, "r", strategy, _index(lake, "keys"), "left") for strategy in STRATEGIES}
     assert [found.files for found in slow.values()] == [2, FILES, FILES]
     assert (slow["auto"].strategy, slow["auto"].reason) == ("spark", "asking the index would take longer")

@@ -136,7 +136,7 @@ def test_what_cannot_be_asked(left: DataFrame, lake: str) -> None:
 def test_without_an_index_of_the_keys_it_refuses(
     spark: SparkSession, left: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asyncpq.spark import join_lake as join_sample
+    from asyncpq.distributed import join_planning as join_sample
     from asyncpq.spark.joins import lookup_join
 
     url = _write(tmp_path)

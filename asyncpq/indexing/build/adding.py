@@ -15,7 +15,7 @@ from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.index_builder import IndexBuild, Refreshed
+from asyncpq.indexing.build.index_builder import IndexBuilder, Refreshed
 from asyncpq.indexing.build.index_source import IndexSource, described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
@@ -105,7 +105,7 @@ async def add_files(
             as_of=datetime.now(UTC),
         )
         index_tables = None if kept else lake_tables(schema, kinds)  # None: those that the index has
-        done = await IndexBuild(runtime, backend, source, index_tables, operation, options, base).run()
+        done = await IndexBuilder(runtime, backend, source, index_tables, operation, options, base).run()
         try:
             done = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
         except AsyncpqError as error:  # the files are committed

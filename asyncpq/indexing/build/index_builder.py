@@ -68,7 +68,7 @@ class Refreshed:
 
 
 @dataclass(slots=True)
-class IndexBuild:
+class IndexBuilder:
     """Builds an index, or updates it to the files of ``source``. Only files of versions that are not indexed are read.
 
     Attributes:

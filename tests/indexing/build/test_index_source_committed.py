@@ -338,7 +338,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
 ) -> None:
     """The numbers behind its base were vacuumed meanwhile, and are free."""
     monkeypatch.setattr("asyncpq.indexing.manifest.commits._OLD_S", 0.0)
-    finish = building.IndexBuild._finish
+    finish = building.IndexBuilder._finish
     waits, goes = asyncio.Event(), asyncio.Event()
 
     async def slow(self: Any, manifest: Manifest, segments: Any) -> Manifest:
@@ -349,7 +349,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
 
     async with asyncpq.Session() as session:
         await add(session, tmp_path, [write(tmp_path, 0)])
-        monkeypatch.setattr(building.IndexBuild, "_finish", slow)
+        monkeypatch.setattr(building.IndexBuilder, "_finish", slow)
         slow_one = asyncio.create_task(add(session, tmp_path, [write(tmp_path, 10)]))
         await waits.wait()
         for start in (20, 30):
@@ -367,7 +367,7 @@ async def test_a_compaction_during_an_overwrite_with_other_columns(
 ) -> None:
     """Of what a long overwrite finds nothing is committed on the way, which a compaction would merge into its own."""
     schema = SCHEMA.set(0, SCHEMA.field("id").with_type(pa.int32()))
-    finish = building.IndexBuild._finish
+    finish = building.IndexBuilder._finish
 
     async def compacted(self: Any, manifest: Manifest, segments: list[Segment]) -> Manifest:
         await index.compact()
@@ -377,7 +377,7 @@ async def test_a_compaction_during_an_overwrite_with_other_columns(
         for start in (0, 10, 20, 30):
             await add(session, tmp_path, [write(tmp_path, start)])
         index = await session.open_index(str(tmp_path / "_asyncpq"))
-        monkeypatch.setattr(building.IndexBuild, "_finish", compacted)
+        monkeypatch.setattr(building.IndexBuilder, "_finish", compacted)
         files = [write(tmp_path, start, schema=schema) for start in (40, 50, 60)]
         options = BuildOptions(checkpoint_files=1)
         await add_files(session._runtime, f"{tmp_path}/", files, schema, overwrite=True, options=options)

@@ -18,7 +18,7 @@ import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import FileCollector
-from asyncpq.indexing.build.index_builder import IndexBuild
+from asyncpq.indexing.build.index_builder import IndexBuilder
 from asyncpq.indexing.build.index_source import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
 from asyncpq.indexing.index_model import IndexTable, Segment
@@ -86,7 +86,7 @@ class _World:
             if kind == "build":
                 base = await load(backend)
                 self.seen[who] = dict(self.files)
-                await IndexBuild(self.runtime, backend, self.lake(), [SET], operation, _OPTIONS, base).run()
+                await IndexBuilder(self.runtime, backend, self.lake(), [SET], operation, _OPTIONS, base).run()
             elif kind == "compact":
                 await compact(self.runtime, backend, _OPTIONS, operation)
             else:

@@ -17,7 +17,7 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
-from asyncpq.distributed.join_keys import KeyPredicate
+from asyncpq.distributed.key_predicates import KeyPredicate
 from asyncpq.distributed.scan_tasks import TaskScan, task_data_files
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
@@ -46,7 +46,7 @@ class FileWrapper(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PinnedDataset:
+class PinnedFiles:
     """The file versions that a join reads: those of an index snapshot, or of ``splits``. Picklable.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Opened(NamedTuple):
 _datasets: WeakKeyDictionary[Session, OrderedDict[str, _Opened]] = WeakKeyDictionary()
 
 
-async def opened(session: Session, pinned: PinnedDataset) -> DatasetState:
+async def opened(session: Session, pinned: PinnedFiles) -> DatasetState:
     """Open the dataset of the pinned files, once in a session. StaleSnapshotError if the index snapshot was removed."""
     known = _datasets.setdefault(session, OrderedDict())
     dataset = known.get(pinned.token)
@@ -106,18 +106,18 @@ async def opened(session: Session, pinned: PinnedDataset) -> DatasetState:
     return dataset.state
 
 
-async def _from_index(session: Session, pinned: PinnedDataset) -> _Opened:
+async def _from_index(session: Session, pinned: PinnedFiles) -> _Opened:
     assert pinned.index is not None, "without splits, an index lists the files"
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot", **pinned.options)
     files, wrap = state_of(dataset).source, pinned.wrap
-    source = _PinnedFiles(files if wrap is None else wrap(files, typed=False))
+    source = _PinnedProvider(files if wrap is None else wrap(files, typed=False))
     columns, unifier = pinned.scan.dataset_columns(), pinned.scan.unifier
     return _Opened(replace(state_of(dataset), source=source, unifier=unifier, columns=columns), index)
 
 
-async def _from_files(session: Session, pinned: PinnedDataset) -> _Opened:
+async def _from_files(session: Session, pinned: PinnedFiles) -> _Opened:
     runtime, files, scan = runtime_of(session), list[DataFile](), pinned.scan
     for split in pinned.splits:
         # keys need the file's whole page index
@@ -133,11 +133,11 @@ async def _from_files(session: Session, pinned: PinnedDataset) -> _Opened:
         if pinned.wrap is not None:
             source = pinned.wrap(source, typed=True)
     columns, unifier = scan.dataset_columns(), scan.unifier
-    state = DatasetState(runtime, scan.url, _PinnedFiles(source), columns, skips=False, unifier=unifier)
+    state = DatasetState(runtime, scan.url, _PinnedProvider(source), columns, skips=False, unifier=unifier)
     return _Opened(state, handle)
 
 
-class _PinnedFiles:
+class _PinnedProvider:
     """A provider of the files of ``source`` with pinned versions: reads of replaced files fail."""
 
     known: FileSet | None = None
@@ -182,7 +182,7 @@ class KeyRequests:
     """
 
     def __init__(self, state: DatasetState, ask: ScanRequest, scan: TaskScan) -> None:
-        bounded = state.source.bounded if isinstance(state.source, _PinnedFiles) else frozenset()
+        bounded = state.source.bounded if isinstance(state.source, _PinnedProvider) else frozenset()
         self._ask = ask
         self._requests = scan.requests(state, ask)
         self._has_bounds = ask.where is not None and bounded.issuperset(columns(ask.where))

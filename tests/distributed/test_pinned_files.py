@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.distributed import pinned_datasets, plan_join
-from asyncpq.distributed.join_keys import KeyPredicate
-from asyncpq.distributed.pinned_datasets import PinnedDataset
+from asyncpq.distributed import pinned_files, plan_join
+from asyncpq.distributed.key_predicates import KeyPredicate
+from asyncpq.distributed.pinned_files import PinnedFiles
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.scan.request import ScanRequest
@@ -29,14 +29,14 @@ async def _pinned(
     *,
     view: Literal["snapshot", "listed"] | None = None,
     changed: Callable[[], None] = lambda: None,
-) -> PinnedDataset:
+) -> PinnedFiles:
     async with asyncpq.Session() as session:
         await session.build_index(lake, [Keys("id"), Footers()], at=index)
         changed()
         return (await plan_join(session, lake, "id", LEFT, index=index, view=view)).pinned
 
 
-async def _rows(session: asyncpq.Session, pinned: PinnedDataset) -> list[int]:
+async def _rows(session: asyncpq.Session, pinned: PinnedFiles) -> list[int]:
     found: list[int] = []
     async with await pinned.lookup(KeyPredicate(where=col("id") == 7, prune=None), session) as scan:
         async for batch in scan:
@@ -68,7 +68,7 @@ def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
         write(8, 7)  # after the join was planned
         async with asyncpq.Session() as session:
             assert await _rows(session, pinned) == rows
-            state = await pinned_datasets.opened(session, pinned)
+            state = await pinned_files.opened(session, pinned)
             assert "index at" in state.source.description
             operation = state.runtime.operation("files", state.url)
             found = await state.source.files(ScanRequest(where=col("id") == 7), operation)
@@ -88,10 +88,10 @@ def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
     async def joins() -> None:
         pinned = await _pinned(str(lake), index)
         async with asyncpq.Session() as session:
-            joined = [replace(pinned, token=str(number)) for number in range(3 * pinned_datasets._KEPT)]
+            joined = [replace(pinned, token=str(number)) for number in range(3 * pinned_files._KEPT)]
             for one in joined:
                 assert await _rows(session, one) == [7]
-            assert len(session._runtime._closers) <= pinned_datasets._KEPT
+            assert len(session._runtime._closers) <= pinned_files._KEPT
             # of one that was forgotten, too
             assert await asyncio.gather(*[_rows(session, one) for one in joined[:3]]) == [[7]] * 3
         async with asyncpq.Session() as session:
