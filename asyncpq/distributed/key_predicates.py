@@ -79,7 +79,7 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
     range, so that no row is returned twice.
 
     Args:
-        keys: for each column, values in Spark's type, without nulls; the values at one position form a key.
+        keys: for each column, values of :attr:`JoinKey.compared_type`, without nulls; the values at one position form a key.
     """
     literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(columns) == 1:
@@ -111,7 +111,7 @@ def one_predicate(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> KeyPr
 def bounds_predicate(columns: Sequence[JoinKey], bounds: Sequence[pa.Array]) -> KeyPredicate | None:
     """Return a predicate for the rows between bounds of the keys; None if no literal expresses any of the bounds.
 
-    ``bounds`` are for each column the lower bound and the upper one, in Spark's type.
+    ``bounds`` are for each column the lower bound and the upper one, of :attr:`JoinKey.compared_type`.
     """
     terms: list[Expression] = []
     for column, array in zip(columns, bounds, strict=True):
