@@ -32,7 +32,6 @@ def _call(function: str, *arguments: Node) -> FunctionCall:
         (_call("not", _call("or", _A, col("c") == 1)), "not ((a == True) or (c == 1))"),
         (_call("and", _A, _call("f", _A)), "(a == True) and (?)"),
     ],
-    ids=str,
 )
 def test_what_is_understood(node: Node, expected: str) -> None:
     assert str(predicate(node)) == expected
@@ -52,7 +51,6 @@ def test_what_is_understood(node: Node, expected: str) -> None:
         _call("like", _A, Value("%a_" * 200)),
         _call("=", _A, _call("f", _A)),
     ],
-    ids=str,
 )
 def test_what_is_not(node: Node) -> None:
     made: Expression = predicate(node)
