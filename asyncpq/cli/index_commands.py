@@ -44,6 +44,8 @@ _At = Annotated[
     str | None,
     Option("--at", metavar="URL", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False),
 ]
+#: Processes of a build or a rewrite.
+Workers = Annotated[int, Option("--workers", help="Processes of this machine that do the work.", min=1)]
 
 
 def parse_kind(text: str) -> IndexKind:
@@ -90,13 +92,16 @@ async def build(
         ),
     ] = None,
     at: _At = None,
+    workers: Workers = 1,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Read the files once, and write an index of them. Interrupted builds continue where they stopped."""
     kinds = [parse_kind(text) for text in kind or ["footers", "bounds"]]
     with interruptible("The same command continues the build where it stopped."):
         named = await target_of(session, url)
-        index = await session.build_index(named.target, kinds, at=at, progress=True, format=named.format)
+        index = await session.build_index(
+            named.target, kinds, at=at, progress=True, workers=workers, format=named.format
+        )
     _print_build(index, format_)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 
 from asyncpq import BloomFilter, Session, WriteOptions
 from asyncpq.cli.figures import console, count_text, print_facts
-from asyncpq.cli.index_commands import parse_kind
+from asyncpq.cli.index_commands import Workers, parse_kind
 from asyncpq.cli.output import Format, ReportFormat, write_document
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
@@ -72,10 +72,13 @@ class _Layout:
 class _Sorting:
     """What sorting may use."""
 
-    memory: Annotated[int, Option("--memory-mib", help="Memory for sorting; more goes to local files.", min=1)] = 256
+    memory: Annotated[int, Option("--memory-mib", help="Memory of each process; more goes to local files.", min=1)] = (
+        256
+    )
     folder: Annotated[
         str | None, Option("--temporary-folder", metavar="FOLDER", help="Folder of local files.", show_default=False)
     ] = None
+    workers: Workers = 1
 
     def options(self) -> BuildOptions:
         """Return the options for :meth:`asyncpq.Session.optimize`."""
@@ -120,6 +123,7 @@ async def optimize(
             publish=cast("Literal['plain', 'index']", publish),
             building=sorting.options(),
             progress=True,
+            workers=sorting.workers,
             format=named.format,
         )
     document: Optimization = {"document": "optimization", **asdict(done)}  # type: ignore[typeddict-item]

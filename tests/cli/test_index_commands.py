@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from asyncpq.cli.commands import app
 from asyncpq.cli.index_commands import parse_kind
+from asyncpq.distributed import build_tasks
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 
@@ -63,6 +64,23 @@ def test_an_index_from_build_to_drop(lake: Path) -> None:
     assert cleaned["segments_removed"] > 0
     assert run("index", "drop", f"{lake}/", "--yes").exit_code == 0
     assert run("index", "show", f"{lake}/").exit_code == 3
+
+
+def test_processes_build_as_one_does(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, processes = list[int](), build_tasks.worker_processes
+
+    def counted(count: int) -> Any:
+        counts.append(count)
+        return processes(count)
+
+    monkeypatch.setattr(build_tasks, "worker_processes", counted)
+    options = ["-k", "keys:user", "-k", "footers", "--at"]
+    document("index", "build", f"{lake}/", *options, tmp_path / "one")
+    assert not counts
+    built = document("index", "build", f"{lake}/", *options, tmp_path / "two", "--workers", 2)
+    assert (built["added"], built["problems"], counts) == (3, [], [2])
+    one, two = (document("index", "show", f"{lake}/", "--at", tmp_path / at)["tables"] for at in ("one", "two"))
+    assert [(table["kind"], table["rows"]) for table in one] == [(table["kind"], table["rows"]) for table in two]
 
 
 def test_the_text_of_show(lake: Path) -> None:

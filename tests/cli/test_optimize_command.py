@@ -43,6 +43,16 @@ def test_files_are_rewritten_in_order(lake: Path, tmp_path: Path) -> None:
     assert (chunk.compression, chunk.bloom_filter_offset is not None) == ("SNAPPY", True)
 
 
+def test_processes_rewrite_as_one_does(lake: Path, tmp_path: Path) -> None:
+    target = tmp_path / "fast"
+    done = run("optimize", f"{lake}/", target, "--sort-by", "id", "--workers", "2", "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    tables = [pq.read_table(target / path) for path in document["files"]]
+    assert pa.concat_tables(tables).equals(pq.read_table(lake).sort_by("id"))
+    assert "read and sort" in document["seconds"]  # a step of several processes
+
+
 def test_what_it_prints(lake: Path, tmp_path: Path) -> None:
     done = run("optimize", f"{lake}/", tmp_path / "fast", "--sort-by", "id")
     assert done.exit_code == 0
@@ -59,6 +69,7 @@ def test_what_it_prints(lake: Path, tmp_path: Path) -> None:
         (["--sort-by", "id", "--compression", "zip"], 2, "compression='zip'"),
         (["--sort-by", "id", "--page-rows", "0"], 2, "--page-rows"),
         (["--sort-by", "id", "--publish", "later"], 2, "publish"),
+        (["--sort-by", "id", "--workers", "0"], 2, "--workers"),
         (["--sort-by", "id", "--where", "id <"], 2, "id <"),
     ],
     ids=str,
