@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import functools
+import inspect
 import io
 import re
 import subprocess
@@ -379,6 +380,34 @@ def test_the_names_that_load_late_are_the_public_ones() -> None:
     late = [name for names in asyncpq._NAMES.values() for name in names]
     assert sorted([*late, "blocking"]) == sorted(asyncpq.__all__)
     assert len(asyncpq._MODULES) == len(late)
+
+
+@pytest.mark.parametrize("package", ["distributed", "indexing", "spark"])
+def test_the_reference_finds_the_public_names(package: str) -> None:
+    """The tool that writes the reference reads the sources without running them."""
+    tree = ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))
+    values = {
+        ast.unparse(target): node.value
+        for node in tree.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    shown = ast.literal_eval(values["__all__"])
+    late = ast.literal_eval(values["_MODULES" if "_MODULES" in values else "_NAMES"])
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert sorted(shown) == sorted(name for names in late.values() for name in names)
+    assert set(shown) <= imported
+
+
+def test_the_methods_of_distributed_are_explained() -> None:
+    for name in asyncpq.distributed.__all__:
+        public = getattr(asyncpq.distributed, name)
+        assert public.__doc__, name
+        for method in vars(public) if isinstance(public, type) else ():
+            member = getattr(public, method)
+            is_method = inspect.isroutine(member) or isinstance(member, (property, functools.cached_property))
+            if is_method and not method.startswith("_"):
+                assert inspect.getdoc(member), f"{name}.{method}"
 
 
 def test_submodules_need_no_import_of_their_own() -> None:

@@ -7,10 +7,10 @@ with rules of its own for names and types, such as Spark, gives :func:`plan_task
 
 The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
 ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them; ``engine_files``, ``engine_scans`` and
-``footers`` are for an engine's rules. :func:`build_index` runs the
-steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which
-tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``).
-:func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles` follows a folder in batches.
+``footers`` are for an engine's rules. :func:`build_index` runs the steps of ``build_steps`` as the tasks of
+``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which tasks write and the planner commits, and
+:func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``). :func:`plan_join` makes a :class:`JoinTask`
+that looks up keys; :class:`NewFiles` follows a folder in batches.
 """
 
 from __future__ import annotations
@@ -82,7 +82,46 @@ _NAMES: Final = {
     ),
 }
 
-__all__ = [name for names in _NAMES.values() for name in names]
+__all__ = [
+    "BuildStep",
+    "BuildSteps",
+    "BuildTask",
+    "DatasetJoin",
+    "EngineDataset",
+    "EngineFiles",
+    "EngineRules",
+    "EngineScan",
+    "FooterFacts",
+    "FoundFiles",
+    "JoinKey",
+    "JoinTask",
+    "LakeWrite",
+    "NewFiles",
+    "PlannedChunk",
+    "PlanningJobs",
+    "ScanTask",
+    "ScanTasks",
+    "SchemaNode",
+    "TaskScan",
+    "WorkerOptions",
+    "WorkerSettings",
+    "WrittenPart",
+    "ZOrder",
+    "build_in_steps",
+    "build_index",
+    "close_workers",
+    "plan_join",
+    "plan_optimize",
+    "plan_scan",
+    "plan_tasks",
+    "plan_write",
+    "read_task",
+    "refresh_hint",
+    "refresh_in_steps",
+    "run_on_worker",
+    "vacuum_lake",
+    "worker_counts",
+]
 
 
 def __getattr__(name: str) -> Any:

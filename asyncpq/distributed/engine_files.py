@@ -86,20 +86,24 @@ class EngineFiles:
 
     @property
     def description(self) -> str:
+        """What says where the files come from, as ``source`` does."""
         return self.source.description
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """Descriptions of the indexes that ``source`` asks, for plans."""
         return self.source.indexes
 
     @property
     def known(self) -> FileSet | None:
+        """The files of the last listing, without a request; None if there was none, or if columns are ``retyped``."""
         known = None if self._retyped else self.source.known
         return None if known is None else self._as_read(known)
 
     async def files(
         self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
+        """Return the files that may have rows for ``request``, without those that the engine does not read."""
         may_be_stale = allow_stale and not self._retyped and self._reads is None  # the renewal would be unchanged
         found = await self.source.files(self._request(request), operation, scan=scan, allow_stale=may_be_stale)
         return self._as_read(found)

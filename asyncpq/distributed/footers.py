@@ -87,6 +87,7 @@ class FooterFacts:
 
     @property
     def num_rows(self) -> int:
+        """Number of rows of the file."""
         return self._metadata.num_rows
 
     @property
@@ -136,6 +137,7 @@ class FooterFacts:
 
     @cached_property
     def calendars(self) -> FileCalendars:
+        """The calendars of dates and timestamps, see :class:`asyncpq.distributed.footers.FileCalendars`."""
         schema = self._metadata.schema
         names: dict[bool, set[str]] = {True: set(), False: set()}  # of fields with timestamps, by whether of INT96
         for leaf in schema.leaves:

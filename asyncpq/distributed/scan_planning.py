@@ -333,6 +333,8 @@ async def plan_tasks(
     Without a predicate, files are not opened if the listing identifies their versions.
 
     Args:
+        state: the dataset, such as :meth:`asyncpq.distributed.EngineDataset.of`.
+        scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`asyncpq.distributed.EngineScan`.
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
         limits: as in :func:`plan_scan`.

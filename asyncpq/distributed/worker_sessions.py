@@ -83,18 +83,22 @@ class WorkerOptions:
 
     @property
     def identity(self) -> Hashable:
+        """The options and the storage options, pickled."""
         return pickle.dumps((self.storage_options, self.options))
 
     def resolved_storage(self) -> dict[str, Any]:
+        """Return ``storage_options``."""
         return dict(self.storage_options)
 
     def session(self, storage: Mapping[str, Any]) -> Session:
+        """Return a new session with ``options``, not entered."""
         return Session(storage, **{item.name: getattr(self.options, item.name) for item in fields(SessionOptions)})
 
     def local_folder(self) -> None:
         """Return None: the system's."""
 
     def refusal_hint(self) -> str:
+        """Return the hint to give workers credentials."""
         return "Put the credentials into storage_options, or into the environment of the workers."
 
     def task_ended(self) -> None:

@@ -62,7 +62,29 @@ _NAMES: Final = {
     "asyncpq": ("WriteOptions", "BloomFilter", "SortedBy"),
 }
 
-__all__ = [name for names in _NAMES.values() for name in names]
+__all__ = [
+    "BloomFilter",
+    "BuiltIndex",
+    "FileProblem",
+    "JoinEstimate",
+    "OptimizeResult",
+    "SortedBy",
+    "SparkScanPlan",
+    "SparkSettings",
+    "WriteOptions",
+    "add_to",
+    "build_index",
+    "explain_lookup_join",
+    "explain_scan",
+    "lookup_join",
+    "optimize",
+    "predicate_option",
+    "refresh_index",
+    "register",
+    "scan",
+    "vacuum",
+    "verify_index",
+]
 
 
 def __getattr__(name: str) -> Any:
