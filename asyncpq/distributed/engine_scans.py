@@ -244,7 +244,8 @@ def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
 
 def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
     if pa.types.is_float64(asked):
-        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))  # Spark reads them as signed integers
+        # some engines, such as Spark, read unsigned integers as signed ones
+        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))
     if pa.types.is_decimal(asked):
         return bool(asked.precision - asked.scale >= _DIGITS[have.bit_width])
     if not pa.types.is_integer(asked) or have.bit_width > asked.bit_width:

@@ -377,8 +377,7 @@ def _missing(missing: int, expected: int, url: str) -> ObjectChangedError:
     return ObjectChangedError(
         f"{missing} of the {expected} files of this batch were replaced or deleted before they were read",
         url=safe_url(url),
-        hint="Let the stream skip missing files (in Spark ignoreMissingFiles=true); a later batch reads their"
-        " replacements.",
+        hint="Pass skip_missing=True (in Spark ignoreMissingFiles=true); a later batch reads their replacements.",
     )
 
 
