@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from asyncpq.errors import InvalidOptionError, nearest
-from asyncpq.spark.settings import SETTING_NAMES, SettingKeywords
+from asyncpq.spark.settings import SETTING_NAMES, SettingKeywords, check_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,14 +44,6 @@ class ScanKeywords(FilesKeywords, total=False):
 def split_settings(options: Mapping[str, Any], known: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split keyword arguments into those of the dataset and the settings. ``known``: the TypedDict of all of them.
     Raises InvalidOptionError, with the nearest name, for others."""
-    names = [*known.__annotations__]
-    unknown = sorted(options.keys() - set(names))
-    if unknown:
-        raise InvalidOptionError(
-            f"the function has no argument {unknown[0]!r}, and asyncpq has no such setting",
-            hint=nearest(
-                unknown[0], names, f"Check the spelling of the argument. The settings are {', '.join(SETTING_NAMES)}."
-            ),
-        )
+    check_arguments(options, known.__annotations__)
     settings = {name: value for name, value in options.items() if name in SETTING_NAMES}
     return {name: value for name, value in options.items() if name not in settings}, settings

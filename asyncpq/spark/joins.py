@@ -8,7 +8,7 @@ the driver planned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
@@ -19,13 +19,14 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.options import RequestOptions, one_of, whole_number
+from asyncpq.spark.call_keywords import FilesKeywords, split_settings
 from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
 from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.reads.file_reads import SparkFiles
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
@@ -39,17 +40,12 @@ DEFAULT_BATCH_KEYS: Final = 4096
 _KEPT: Final = 8  # empty DataFrames of a session
 
 
-class OpenKeywords(SettingKeywords, total=False):
+class OpenKeywords(FilesKeywords, total=False):
     """The keyword arguments that open the lake of a join: options of the dataset, and settings."""
 
     index: Any
     batch_keys: int
     view: Literal["snapshot", "listed", "table"] | None
-    format: Literal["parquet", "delta", "iceberg"] | None
-    version: Any
-    schema_policy: Literal["strict", "permissive"]
-    partitioning: Literal["hive"] | Sequence[str] | None
-    partition_types: Any
 
 
 def lookup_join(
@@ -183,7 +179,7 @@ def open_join(
     keys_at_once = whole_number("batch_keys", options.get("batch_keys"), 1) or DEFAULT_BATCH_KEYS
     spark = df.sparkSession
     target, own = _target(lake, options)
-    frozen, conf = SparkSettings.of(spark, own, others=[*OpenKeywords.__annotations__]), ReadConf.of(spark)
+    frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
     opened = run_on_worker(frozen, lambda session: open_lake(session, target, conf))
 
     right = _right(opened, names, wanted)
@@ -310,10 +306,9 @@ def _target(lake: Any, options: OpenKeywords) -> tuple[LakeTarget, dict[str, Any
     """Return the lake to open and the settings. Raises InvalidOptionError for a url with credentials."""
     refuse_secrets("lake", lake)
     refuse_secrets("index", options.get("index"))
-    names = {field.name for field in fields(LakeTarget)} - {"schema", "on_bad_file"}
-    of_lake: dict[str, Any] = {name: value for name, value in options.items() if name in names}
-    others = {name: value for name, value in options.items() if name not in {*names, "batch_keys"}}
-    return LakeTarget(target=lake, **of_lake), others
+    of_lake, settings = split_settings(options, OpenKeywords)
+    of_lake.pop("batch_keys", None)
+    return LakeTarget(target=lake, **of_lake), settings
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -> StructType:

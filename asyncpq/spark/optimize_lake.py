@@ -20,6 +20,7 @@ from asyncpq import BloomFilter, RewriteResult, WriteOptions
 from asyncpq.distributed import LakeWrite, WrittenPart, run_on_worker
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import CorruptFileError, InvalidOptionError
+from asyncpq.spark.call_keywords import split_settings
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
 from asyncpq.spark.optimize_source import (
@@ -83,11 +84,6 @@ class OptimizeLakeKeywords(SettingKeywords, total=False):
     version: Any
 
 
-_OWN: Final = tuple(
-    name for name in OptimizeLakeKeywords.__annotations__ if name not in SettingKeywords.__annotations__
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class OptimizeResult(RewriteResult):
     """Result of :func:`optimize`, with the checksums of the source's rows, which are those of the written rows."""
@@ -133,9 +129,8 @@ def optimize(
         CorruptFileError: the files differ from the source; nothing is committed, and the files are deleted.
         AsyncpqError: a store failed; written files are deleted if possible.
     """
-    settings: dict[str, Any] = {name: value for name, value in options.items() if name not in _OWN}
-    given = RewriteOptions.of({name: value for name, value in options.items() if name in _OWN})
-    frozen = SparkSettings.of(spark, settings, others=_OWN)
+    own, settings = split_settings(options, OptimizeLakeKeywords)
+    given, frozen = RewriteOptions.of(own), SparkSettings.of(spark, settings)
     folder = lake_folder("target", target)
     seconds: dict[str, float] = {}
     with _timed(seconds, "look"):

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
@@ -139,6 +139,18 @@ class SettingKeywords(TypedDict, total=False):
     most_splits: int | None
 
 
+def check_arguments(given: Collection[str], names: Collection[str]) -> None:
+    """Check that a function has the keyword arguments ``given``: ``names``, settings among them. Raises
+    InvalidOptionError, with the nearest name, for another."""
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        hint = f"Check the spelling of the argument. The settings are {', '.join(SETTING_NAMES)}."
+        raise InvalidOptionError(
+            f"the function has no argument {unknown[0]!r}, and asyncpq has no such setting",
+            hint=nearest(unknown[0], [*names], hint),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """Settings of asyncpq on the driver and its workers. Picklable; without secrets.
@@ -200,9 +212,8 @@ class SparkSettings:
             raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
 
     @classmethod
-    def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None, *, others: Sequence[str] = ()) -> Self:
+    def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
         """Make settings from ``spark.asyncpq.*``; values in ``given``, keyed by attribute name, take precedence.
-        ``others``: further arguments of the call, for the hint at what an unknown one means.
 
         ``given["storage_options"]`` is a mapping that is merged over the setting, protocol by protocol.
 
@@ -215,7 +226,7 @@ class SparkSettings:
             if value is not None:
                 found[name] = value
         _check_settings(spark)
-        return cls._made(found, given or {}, others)
+        return cls._made(found, given or {})
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -232,16 +243,10 @@ class SparkSettings:
         return cls._made({names[name]: value for name, value in lowered.items() if name in names}, {})
 
     @classmethod
-    def _made(cls, found: Mapping[str, str], given: Mapping[str, Any], others: Sequence[str] = ()) -> Self:
+    def _made(cls, found: Mapping[str, str], given: Mapping[str, Any]) -> Self:
         types = {item.name: str(item.type) for item in fields(cls)}
         values = {name: _typed(name, text, types[name]) for name, text in found.items()}
-        unknown = given.keys() - set(SETTING_NAMES)
-        if unknown:
-            hint = f"Check the spelling of the argument. The settings are {', '.join(SETTING_NAMES)}."
-            raise InvalidOptionError(
-                f"the function has no argument {min(unknown)!r}, and asyncpq has no such setting",
-                hint=nearest(min(unknown), [*SETTING_NAMES, *others], hint),
-            )
+        check_arguments(given, SETTING_NAMES)
         for name, value in given.items():
             if value is not None:
                 values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value

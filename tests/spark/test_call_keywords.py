@@ -8,6 +8,8 @@ pytest.importorskip("pyspark")
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.spark.call_keywords import LakeBuildKeywords, ScanKeywords, TableKeywords, split_settings
+from asyncpq.spark.joins import OpenKeywords
+from asyncpq.spark.optimize_lake import OptimizeLakeKeywords
 from asyncpq.spark.reads.opened_lake import LakeTarget
 from asyncpq.spark.settings import SETTING_NAMES, SettingKeywords
 
@@ -33,6 +35,8 @@ def test_settings_and_arguments_of_the_dataset() -> None:
         (ScanKeywords, "split_byte", "split_bytes"),
         (TableKeywords, "schema", "The settings are"),
         (LakeBuildKeywords, "partition_type", "partition_types"),
+        (OpenKeywords, "batch_key", "batch_keys"),
+        (OptimizeLakeKeywords, "bloom_filter", "bloom_filters"),
     ],
 )
 def test_unknown_arguments_are_refused_with_the_nearest_name(known: type, name: str, meant: str) -> None:
