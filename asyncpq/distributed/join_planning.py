@@ -28,6 +28,7 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
+from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.distributed.join_tasks import How, JoinTask, JoinTaskKeywords, LeftKeys
 from asyncpq.distributed.key_predicates import JoinKey, KeyPredicate, bounds_predicate, one_predicate
 from asyncpq.distributed.pinned_files import COMBINED_ROWS, LOOKUP_ROWS, FileWrapper, KeyRequests, PinnedFiles, opened
@@ -40,7 +41,13 @@ from asyncpq.distributed.worker_sessions import (
     plan_again_hint,
     refresh_hint,
 )
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError, nearest_column
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    ColumnNotFoundError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    nearest_column,
+)
 from asyncpq.expressions import col, conjunction
 from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
@@ -541,8 +548,8 @@ async def plan_join(
         worker: the session of the workers. None: the options of ``session``, storage options included.
 
     Raises:
-        ColumnNotFoundError: a side has no such column.
-        SchemaMismatchError: the keys of the left have another type.
+        ColumnNotFoundError, AmbiguousColumnError: a side has no such column, or several.
+        SchemaMismatchError: the keys of the left have another type, or one whose values are not looked up.
         InvalidOptionError: an option is invalid, or the index has no url with which tasks can open it.
     """
     check_keywords("plan_join()", options, JoinKeywords, others=("on", "left"))
@@ -553,12 +560,16 @@ async def plan_join(
     one_of("how", how, get_args(How))
     require_whole("batch_keys", batch_keys)
     names = [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise InvalidOptionError("on: must name at least one key column")
     dataset = await session.open_dataset(target, index=index, view=view, **given)
     schema = dataset.schema
     for name in names:
         if name not in left.names:
             hint = nearest_column(name, left.names)
             raise ColumnNotFoundError("the left side has no such key column", column=name, hint=hint)
+        if left.names.count(name) > 1:
+            raise AmbiguousColumnError("the left side has several such key columns", column=name)
     rest = [name for name in (schema.names if wanted is None else wanted) if name not in names]
     rest = rest if how in ("inner", "left") else []
     scan = await scan_of(dataset, [*names, *dict.fromkeys(rest)], worker=worker)
@@ -581,13 +592,16 @@ async def plan_join(
 def _key(name: str, left: pa.Schema, output: pa.Schema, place: int) -> JoinKey:
     stored, own = output.field(name).type, left.field(name).type
     plain = stored.value_type if isinstance(stored, pa.DictionaryType) else stored
+    if pa.types.is_float16(plain):
+        raise SchemaMismatchError("keys of the type halffloat cannot be looked up", column=name)
     if pa.types.is_nested(plain) or not _has_values_of(plain, own):
         raise SchemaMismatchError(
             f"the key has the type {own} on the left and {stored} in the dataset",
             column=name,
             hint="Cast the keys of the left to the dataset's type.",
         )
-    return JoinKey(name=name, stored=stored, candidates=(left.get_field_index(name),), place=place, type=plain)
+    at = left.get_field_index(name)
+    return JoinKey(name=name, stored=stored, candidates=(at,), place=place, type=storage_type(plain))
 
 
 def _has_values_of(wide: pa.DataType, own: pa.DataType) -> bool:

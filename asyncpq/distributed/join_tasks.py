@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple, Required, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.arrow import take
 from asyncpq.distributed.key_predicates import JoinKey, predicates
 from asyncpq.distributed.pinned_files import PinnedFiles
 from asyncpq.distributed.worker_sessions import batches_on_worker, plan_again_hint
@@ -212,7 +213,7 @@ class JoinTask:
             yield _one(held)
 
     def _distinct(self, batch: pa.RecordBatch, known: pa.Table | None) -> pa.Table:
-        columns = [batch.column(place) for key in self.keys for place in key.candidates]
+        columns = [batch.column(place).cast(key.compared_type) for key in self.keys for place in key.candidates]
         names = [str(number) for number in range(len(columns))]
         keys = pa.Table.from_arrays(columns, names)
         if known is not None:
@@ -224,22 +225,17 @@ class JoinTask:
         keys = LeftKeys(candidates, left.num_rows)
         with_pairs = self.how in ("inner", "left")
         for positions, lake in self._dataset_rows(keys):
-            columns = [
-                lake.column(key.place).cast(pa.float64(), safe=False)
-                if key.form == "rounded"
-                else lake.column(key.place)
-                for key in self.keys
-            ]
+            columns = [lake.column(key.place).cast(key.compared_type, safe=key.form != "rounded") for key in self.keys]
             if not with_pairs:
                 keys.meet(columns)
                 continue
             for pairs in keys.pairs(columns, positions, _most_rows(left, lake)):
-                yield self._rows(left.take(pairs.left), [lake.column(at).take(pairs.lake) for at, _ in self.right])
+                yield self._rows(left, pairs.left, [take(lake.column(at), pairs.lake) for at, _ in self.right])
         if self.how != "inner":
             rows = keys.rows(met=self.how == "semi")
             for at in range(0, len(rows), OUTPUT_ROWS):
-                portion = left.take(rows.slice(at, OUTPUT_ROWS))
-                yield self._rows(portion, [pa.nulls(portion.num_rows, type_) for _, type_ in self.right])
+                portion = rows.slice(at, OUTPUT_ROWS)
+                yield self._rows(left, portion, [pa.nulls(len(portion), type_) for _, type_ in self.right])
 
     def _dataset_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
         """Yield ranges of positions in ``keys.distinct``, each with a batch of rows of the lake.
@@ -255,8 +251,8 @@ class JoinTask:
                 if self.how in ("semi", "anti") and keys.all_met:
                     return
 
-    def _rows(self, left: pa.RecordBatch, right: Sequence[pa.Array]) -> pa.RecordBatch:
-        arrays = [*(left.column(at) for at in self.left), *right]
+    def _rows(self, left: pa.RecordBatch, rows: pa.Array, right: Sequence[pa.Array]) -> pa.RecordBatch:
+        arrays = [*(take(left.column(at), rows) for at in self.left), *right]
         names = self.names or [str(at) for at in range(len(arrays))]
         return pa.RecordBatch.from_arrays(arrays, names)
 

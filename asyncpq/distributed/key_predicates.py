@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, col, simplify
-from asyncpq.expressions.scalars import Scalar, as_scalar
+from asyncpq.expressions.scalars import NANOSECONDS, Scalar, Timestamp, as_scalar, as_scalars
 
 #: How keys come: as values of the dataset's type, or as doubles to which the dataset's integers are rounded.
 KeyForm: TypeAlias = Literal["value", "rounded"]
@@ -145,16 +145,24 @@ def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
     if pa.types.is_timestamp(dtype):
         zone = None if dtype.tz is None else dt.UTC
         epoch, first, last = (time.replace(tzinfo=zone) for time in (_EPOCH, column.first_time, _LAST_TIME))
-        return _times(column.name, keys.view(pa.int64()), epoch, dt.timedelta(microseconds=1), first, last)
+        each = NANOSECONDS[keys.type.unit]
+        times = [divmod(key * each, 1000) for key in keys.view(pa.int64()).to_pylist()]
+        micros = [number for number, _ in times]
+        literals = _times(column.name, micros, epoch, dt.timedelta(microseconds=1), first, last)
+        return [
+            Timestamp(number * 1000 + rest, dtype.tz) if rest and not isinstance(literal, Expression) else literal
+            for literal, (number, rest) in zip(literals, times, strict=True)
+        ]
     if pa.types.is_date32(dtype):
-        days = keys.view(pa.int32())
+        days = keys.view(pa.int32()).to_pylist()
         return _times(column.name, days, _EPOCH.date(), dt.timedelta(days=1), column.first_day, _LAST_TIME.date())
-    values = (keys.cast(pa.binary()) if _is_bytes(dtype) else keys).to_pylist()
-    return [as_scalar(int(value) if pa.types.is_integer(dtype) else value) for value in values]
+    if pa.types.is_integer(dtype):
+        return [as_scalar(int(value)) for value in keys.to_pylist()]
+    return list(as_scalars(keys.cast(pa.binary()) if _is_bytes(dtype) else keys))
 
 
 def _times(
-    name: str, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any
+    name: str, keys: Sequence[int], epoch: Any, unit: dt.timedelta, first: Any, last: Any
 ) -> list[Scalar | Expression]:
     """Return literals of dates or timestamps from numbers of ``unit`` since ``epoch``.
 
@@ -162,7 +170,7 @@ def _times(
     """
     least, most = (first - epoch) // unit, (last - epoch) // unit
     early, late = col(name) < first, col(name) > last
-    return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys.to_pylist()]
+    return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys]
 
 
 def _rounded_to(name: str, key: float) -> Scalar | Expression:

@@ -368,4 +368,9 @@ def _ends(stored: pa.DataType) -> tuple[int | Decimal, int | Decimal] | None:
 
 def _nearest(stored: pa.DataType, number: float) -> float:
     """Return the value of the column's float type that is nearest to ``number``."""
-    return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
+    if pa.types.is_float64(stored):
+        return number
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf

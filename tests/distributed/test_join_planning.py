@@ -24,7 +24,13 @@ from asyncpq.distributed import DatasetJoin, FoundFiles, JoinKey, JoinTask, clos
 from asyncpq.distributed.join_planning import can_ship
 from asyncpq.distributed.key_predicates import KeyPredicate
 from asyncpq.distributed.scan_planning import scan_of
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, SchemaMismatchError
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    ColumnNotFoundError,
+    InvalidOptionError,
+    ObjectChangedError,
+    SchemaMismatchError,
+)
 from asyncpq.expressions import col
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.objects.prices import Prices
@@ -123,6 +129,47 @@ async def test_floats_and_narrower_keys_match_as_numbers(lake: str) -> None:
     assert sorted(found.column("v").to_pylist()) == ["v5", "v6"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("ms"), [-1, 0, 1_600_000_000_123]),
+        (pa.timestamp("ms", "Europe/Berlin"), [-1, 0, 1_600_000_000_123]),
+        (pa.timestamp("ns"), [-1, 0, 1_600_000_000_123_456_789]),
+        (pa.timestamp("ns", "UTC"), [-1000, 0, 1]),
+        (pa.time64("ns"), [0, 1, 86_399_999_999_999]),
+        (pa.duration("ns"), [-1, 0, 1]),
+        (pa.string_view(), ["", "a", "ab"]),
+        (pa.binary_view(), [b"", b"a", b"\xff"]),
+        (pa.dictionary(pa.int32(), pa.string()), ["a", "b", "c"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+async def test_keys_of_each_type_find_their_rows(
+    kind: pa.DataType, values: list[Any], how: Any, tmp_path: Path
+) -> None:
+    def table(name: str, some: list[Any]) -> pa.Table:
+        plain = pa.array(some, pa.int64()).view(kind) if isinstance(values[0], int) else pa.array(some, kind)
+        return pa.table({"k": plain, name: range(len(some))})
+
+    pq.write_table(table("v", [*values, None]), tmp_path / "a.parquet")
+    parts = [table("w", [values[2], None]), table("w", [values[1], values[2]])]  # of dictionaries that differ
+    parts = [part.to_batches()[0] for part in parts]
+    async with asyncpq.Session() as session:
+        task = await plan_join(session, f"{tmp_path}/", "k", parts[0].schema, how=how)
+        found = pa.Table.from_batches(await asyncio.to_thread(run, task, parts))
+    assert found.schema.field("k").type == kind
+    pairs = found.select(["w", "v"] if how in ("inner", "left") else ["w"]).to_pylist()
+    met = [{"w": 0, "v": 2}, {"w": 0, "v": 1}, {"w": 1, "v": 2}]
+    expected = {
+        "inner": met,
+        "left": [*met, {"w": 1, "v": None}],
+        "semi": [{"w": pair["w"]} for pair in met],
+        "anti": [{"w": 1}],
+    }
+    assert sorted(map(repr, pairs)) == sorted(map(repr, expected[how]))
+
+
 async def test_versions_that_change_under_the_plan(tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(pa.table({"id": [number], "v": [number]}), tmp_path / f"{number}.parquet")
@@ -145,6 +192,8 @@ async def test_versions_that_change_under_the_plan(tmp_path: Path) -> None:
         ({"on": "none"}, ColumnNotFoundError, "left side"),
         ({"on": "w"}, ColumnNotFoundError, "w"),
         ({"on": "user"}, SchemaMismatchError, "type int64 on the left and string"),
+        ({"on": []}, InvalidOptionError, "on"),
+        ({"on": "twice"}, AmbiguousColumnError, "several"),
         ({"how": "outer"}, InvalidOptionError, "how"),
         ({"batch_keys": 0}, InvalidOptionError, "batch_keys"),
         ({"column": ["v"]}, InvalidOptionError, "no argument column"),
@@ -154,11 +203,20 @@ async def test_versions_that_change_under_the_plan(tmp_path: Path) -> None:
 async def test_what_cannot_be_is_refused(
     lake: str, given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    left = pa.schema({"id": pa.int64(), "user": pa.int64(), "w": pa.int64()})
+    names = ["id", "user", "w", "twice", "twice"]
+    left = pa.schema([(name, pa.int64()) for name in names])
     arguments = {"on": "id", **given}
     async with asyncpq.Session() as session:
         with pytest.raises(error, match=message):
             await plan_join(session, lake, arguments.pop("on"), left, **arguments)
+
+
+async def test_keys_of_half_floats_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"k": pa.array([1.0], pa.float16())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    async with asyncpq.Session() as session:
+        with pytest.raises(SchemaMismatchError, match="halffloat"):
+            await plan_join(session, f"{tmp_path}/", "k", table.schema)
 
 
 # -- keys that are known first --------------------------------------------------------------------

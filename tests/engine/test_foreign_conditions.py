@@ -153,3 +153,23 @@ def test_times_as_numbers() -> None:
     assert since_epoch(late.values[0]) == SinceEpoch(10**7)
     for other in (5, "1970-01-01", None, Decimal(1)):
         assert since_epoch(other) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "pruning"),
+    [
+        (col("y") > 1e300, "not (y < inf)"),
+        (col("y") < 1e300, "y < inf"),
+        (col("y") >= -1e300, "not (y <= -inf)"),
+        (col("y") < -1e300, "y <= -inf"),
+        (col("y") == 1e300, "None"),
+    ],
+    ids=str,
+)
+def test_literals_beyond_narrow_floats(condition: Expression, pruning: str) -> None:
+    schema = pa.schema([("y", pa.float32())])
+
+    def column(test: ForeignTest) -> ForeignColumn:
+        return ForeignColumn("y", pa.float32(), lambda value: value, is_float=True)
+
+    assert str(ForeignCondition(condition).pruning(schema, column)) == pruning
