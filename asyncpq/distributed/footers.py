@@ -87,6 +87,7 @@ class FooterFacts:
 
     @property
     def num_rows(self) -> int:
+        """Number of rows of the file."""
         return self._metadata.num_rows
 
     @property

@@ -249,7 +249,7 @@ class DatasetJoin:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether an index lists the files."""
+        """Whether the files are those of an index's snapshot (``view="snapshot"``), and not of a listing or a table."""
         return self.state.source.view is View.SNAPSHOT
 
     @property

@@ -328,11 +328,14 @@ async def plan_tasks(
     may_sample: bool = False,
     **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[S]:
-    """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks.
+    """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks. Engines without rules of their
+    own call :func:`plan_scan`.
 
     Without a predicate, files are not opened if the listing identifies their versions.
 
     Args:
+        state: the open dataset: an :class:`EngineDataset`.
+        scan: what each task reads, by the engine's rules; the tasks carry it.
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
         limits: as in :func:`plan_scan`.
