@@ -40,7 +40,7 @@ from asyncpq.distributed.worker_sessions import (
     plan_again_hint,
     refresh_hint,
 )
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError, nearest_column
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError, UsageError, nearest_column
 from asyncpq.expressions import col, conjunction
 from asyncpq.indexing.backends.folder import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
@@ -552,6 +552,11 @@ async def plan_join(
     worker = given.pop("worker", None)
     one_of("how", how, get_args(How))
     require_whole("batch_keys", batch_keys)
+    if not isinstance(left, pa.Schema):
+        raise UsageError(
+            f"left= is the schema of the left rows, a pyarrow.Schema, not {type(left).__name__}",
+            hint="Pass the schema here, as in left=table.schema, and the rows to the task.",
+        )
     names = [on] if isinstance(on, str) else list(on)
     dataset = await session.open_dataset(target, index=index, view=view, **given)
     schema = dataset.schema

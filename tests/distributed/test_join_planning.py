@@ -24,7 +24,7 @@ from asyncpq.distributed import DatasetJoin, FoundFiles, JoinKey, JoinTask, clos
 from asyncpq.distributed.join_planning import can_ship
 from asyncpq.distributed.key_predicates import KeyPredicate
 from asyncpq.distributed.scan_planning import scan_of
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, SchemaMismatchError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, SchemaMismatchError, UsageError
 from asyncpq.expressions import col
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.objects.prices import Prices
@@ -159,6 +159,14 @@ async def test_what_cannot_be_is_refused(
     async with asyncpq.Session() as session:
         with pytest.raises(error, match=message):
             await plan_join(session, lake, arguments.pop("on"), left, **arguments)
+
+
+async def test_the_left_is_given_by_its_schema(lake: str) -> None:
+    async with asyncpq.Session() as session:
+        with pytest.raises(UsageError, match="not Table") as caught:
+            await plan_join(session, lake, "id", pa.table({"id": [1]}))
+        assert caught.value.hint is not None
+        assert "table.schema" in caught.value.hint
 
 
 # -- keys that are known first --------------------------------------------------------------------
