@@ -235,7 +235,8 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
     ) -> pa.Table:
-        """Return all matching rows in one table, in the order of the files."""
+        """Return all matching rows in one table, in the order of the files. Arguments and errors are those of
+        :meth:`scan`."""
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             ask = await self._asked(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)

@@ -272,7 +272,7 @@ class File(Unpicklable):
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Return all matching rows in one table, in file order."""
+        """Return all matching rows in one table, in file order. Arguments and errors are those of :meth:`scan`."""
         whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
         where = await self._parsed(where)
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)

@@ -430,7 +430,7 @@ class Session(Unpicklable):
             source: as ``target`` of :meth:`open_dataset`.
             target: url of an empty folder that does not overlap the source.
             sort_by: columns, or dotted paths in structs. Nulls come first, NaN last.
-            zorder_by: 2 to 8 columns of ranges.
+            zorder_by: 2 to 8 columns that conditions bound by ranges, such as coordinates.
             columns: columns to write; None for all.
             where: condition of the rows to write, as in :meth:`asyncpq.Dataset.scan`.
             layout: sizes of pages, row groups and files, compression and Bloom filters; ``sorted_by`` is set here.

@@ -48,7 +48,7 @@ async def file_sets(
 
 class EngineFiles:
     """The files of another provider, ``source``, as an engine has them: a
-    :class:`asyncpq.datasets.providers.FileProvider`.
+    :class:`asyncpq.datasets.providers.FileProvider`, whose methods it has.
 
     Attributes:
         source: the other provider.

@@ -368,6 +368,7 @@ class EngineScan(TaskScan):
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
+        """Equal for scans for which what is known of a file is the same."""
         return *super().cache_key, self.conf
 
     def converter(

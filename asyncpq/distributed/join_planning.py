@@ -46,6 +46,7 @@ from asyncpq.errors import (
     ColumnNotFoundError,
     InvalidOptionError,
     SchemaMismatchError,
+    UsageError,
     nearest_column,
 )
 from asyncpq.expressions import col, conjunction
@@ -256,7 +257,7 @@ class DatasetJoin:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether an index lists the files."""
+        """Whether the files are those of an index's snapshot (``view="snapshot"``), and not of a listing or a table."""
         return self.state.source.view is View.SNAPSHOT
 
     @property
@@ -559,6 +560,11 @@ async def plan_join(
     worker = given.pop("worker", None)
     one_of("how", how, get_args(How))
     require_whole("batch_keys", batch_keys)
+    if not isinstance(left, pa.Schema):
+        raise UsageError(
+            f"left= is the schema of the left rows, a pyarrow.Schema, not {type(left).__name__}",
+            hint="Pass the schema here, as in left=table.schema, and the rows to the task.",
+        )
     names = [on] if isinstance(on, str) else list(on)
     if not names:
         raise InvalidOptionError("on: must name at least one key column")

@@ -30,7 +30,7 @@ from asyncpq.distributed.engine_scans import STORED_OTHERWISE
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
-from asyncpq.errors import ObjectChangedError
+from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns as columns_in
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
@@ -301,6 +301,11 @@ async def scan_of(
 ) -> TaskScan:
     """Return what all tasks of a scan of the dataset share; the arguments are those of :func:`plan_scan`."""
     require_whole("batch_size", batch_size, 1)
+    if not isinstance(dataset, Dataset):
+        raise UsageError(
+            f"a scan is planned of an open asyncpq.Dataset, not of {type(dataset).__name__}",
+            hint="Open it: dataset = await session.open_dataset(url).",
+        )
     state, source = state_of(dataset), state_of(dataset).source
     request, output = await dataset.scan_request(columns, where)
     return TaskScan(
@@ -328,7 +333,8 @@ async def plan_tasks(
     may_sample: bool = False,
     **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[S]:
-    """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks.
+    """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks. Engines without rules of their
+    own call :func:`plan_scan`.
 
     Without a predicate, files are not opened if the listing identifies their versions.
 

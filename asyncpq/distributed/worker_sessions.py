@@ -37,7 +37,7 @@ _KEPT: Final = 4  # idle sessions that stay open
 class WorkerSettings(Protocol):
     """How a process that runs tasks opens the session that they share. Picklable; tasks carry it.
 
-    :class:`WorkerOptions` is the one of ``asyncpq.distributed``; an engine with settings of its own has another.
+    :class:`WorkerOptions` implements it. An engine with settings of its own, such as Spark, has a class of its own.
     """
 
     @property
@@ -64,6 +64,8 @@ class WorkerSettings(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
     """The session of a process that runs tasks: that of the session that planned them, without caches beyond memory.
+
+    Its methods are those of :class:`WorkerSettings`.
 
     Attributes:
         storage_options: as of :class:`asyncpq.Session`. They are pickled with each task, secrets included; leave

@@ -127,6 +127,7 @@ class IndexTable:
 
     @property
     def schema(self) -> pa.Schema:
+        """Columns of the rows that segments of this table hold."""
         return TABLE_SCHEMAS[self.kind]
 
     def __str__(self) -> str:
@@ -266,7 +267,8 @@ class IndexBackend(Protocol):
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
         """
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None: ...
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
+        """Delete the manifests. A manifest that does not exist is ignored."""
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """Return the ages of all manifests by number, in seconds according to the backend's clock."""
@@ -277,9 +279,11 @@ class IndexBackend(Protocol):
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Return the seconds since the last heartbeat of each build that has not ended, by the build's id."""
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None: ...
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
+        """Remove the build with the id ``build``, which has ended, from :meth:`builds`."""
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         """Remove the index, with all its manifests and segments."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close connections and files that the backend has opened. The index stays."""

@@ -119,6 +119,7 @@ class ObjectVersion:
         self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
+        """Return the cache key of the part of this version in the bytes ``start`` to ``stop``."""
         return ContentKey(self.digest, kind, start, stop)
 
 

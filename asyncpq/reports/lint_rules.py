@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from asyncpq.errors import plural
 from asyncpq.options import KIB, MIB
 from asyncpq.parquet.column_chunk import Codec, ColumnChunk
 from asyncpq.parquet.logical_types import PhysicalType
@@ -289,8 +290,9 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
             yield from findings
             return
     detail = (
-        f"Of {len(subject.shape.groups)} row groups, statistics leave {subject.before.row_groups:.1f} to a lookup of "
-        f"one key, and data of {subject.before.groups:.1f} are read{', Bloom filters included' if has_blooms else ''}."
+        f"Of {plural(len(subject.shape.groups), 'row group')}, statistics leave {subject.before.row_groups:.1f} to a "
+        f"lookup of one key, and data of {subject.before.groups:.1f} are read"
+        f"{', Bloom filters included' if has_blooms else ''}."
     )
     yield from subject.finding(
         "random-order",

@@ -272,8 +272,6 @@ def _dataset(name: str, section: _Section) -> DatasetConfiguration:
             f"[datasets] the name {name!r} cannot stand in a url", hint="Use letters, digits, '_', '.' and '-'."
         )
     url, urls = section.take("url", str), section.texts("urls")
-    if (url is None) == (urls is None):
-        raise InvalidOptionError(f"[{section.name}] needs either url or urls")
     options: dict[str, Any] = {}
     for key in ("format", "view", "partitioning", "schema_policy", "on_bad_file"):
         if (text := section.take(key, str)) is not None:
@@ -285,6 +283,8 @@ def _dataset(name: str, section: _Section) -> DatasetConfiguration:
     described = section.take("description", str, "")
     reopen_s = section.take("reopen_s", float, 300.0)
     section.end()
+    if (url is None) == (urls is None):
+        raise InvalidOptionError(f"[{section.name}] needs either url or urls")
     return DatasetConfiguration(
         name=name, target=url if urls is None else urls, description=described, options=options, reopen_s=reopen_s
     )

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column, plural
 from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
 from asyncpq.typing import Predicate
 from asyncpq.writing.file_layout import SortedBy, leaf_places
@@ -58,8 +58,9 @@ class RewriteResult:
     def __str__(self) -> str:
         before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
         steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        files = plural(len(self.files), "file")
         return (
-            f"{self.rows:,} rows in {len(self.files):,} files, {self.bytes_after:,} bytes{before}, at {self.target}\n"
+            f"{self.rows:,} rows in {files}, {self.bytes_after:,} bytes{before}, at {self.target}\n"
             f"verified: the files hold the rows of the source\n{steps}"
         )
 

@@ -30,6 +30,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectChangedError,
     SchemaMismatchError,
+    UsageError,
 )
 from asyncpq.expressions import col
 from asyncpq.indexing import Bounds, Footers, Keys
@@ -217,6 +218,14 @@ async def test_keys_of_half_floats_are_refused(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(SchemaMismatchError, match="halffloat"):
             await plan_join(session, f"{tmp_path}/", "k", table.schema)
+
+
+async def test_the_left_is_given_by_its_schema(lake: str) -> None:
+    async with asyncpq.Session() as session:
+        with pytest.raises(UsageError, match="not Table") as caught:
+            await plan_join(session, lake, "id", pa.table({"id": [1]}))
+        assert caught.value.hint is not None
+        assert "table.schema" in caught.value.hint
 
 
 # -- keys that are known first --------------------------------------------------------------------

@@ -25,6 +25,7 @@ from asyncpq.errors import (
     ObjectChangedError,
     PredicateTypeError,
     SchemaMismatchError,
+    UsageError,
 )
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.scan.executor import one_table
@@ -221,6 +222,13 @@ async def test_arguments_are_checked_before_anything_is_planned(
         dataset = await session.open_dataset("s3://bucket/lake/")
         with pytest.raises(error):
             await plan_scan(dataset, **request_)
+
+
+async def test_a_url_is_no_open_dataset() -> None:
+    with pytest.raises(UsageError, match="not of str") as caught:
+        await plan_scan("s3://bucket/lake/")  # type: ignore[arg-type]  # a url
+    assert caught.value.hint is not None
+    assert "open_dataset" in caught.value.hint
 
 
 async def test_many_tasks_are_made_fewer_and_larger(server: ObjectServer, workers: ProcessPoolExecutor) -> None:

@@ -90,6 +90,7 @@ def test_session_and_datasets() -> None:
         ({"session": {"limits": {"max_connection": 1}}}, "limits is wrong"),
         ({"datasets": {"a/b": {"url": "x"}}}, "cannot stand in a url"),
         ({"datasets": {"a": {}}}, "needs either url or urls"),
+        ({"datasets": {"a": {"urll": "x"}}}, "Did you mean 'url'"),
         ({"datasets": {"a": {"url": "x", "urls": ["y"]}}}, "needs either url or urls"),
         ({"datasets": {"a": {"urls": []}}}, "list of texts"),
         ({"datasets": {"a": {"url": "x", "formt": "delta"}}}, "Did you mean 'format'"),

@@ -259,7 +259,7 @@ def test_the_blocking_session_has_it(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", rows=100)
     with asyncpq.blocking.Session() as session:
         done = session.optimize(f"{tmp_path}/lake/", f"{tmp_path}/fast/", "id")
-    assert str(done).startswith("100 rows in 1 files, ")
+    assert str(done).startswith("100 rows in 1 file, ")
 
 
 @pytest.mark.parametrize(

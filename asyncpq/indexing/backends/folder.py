@@ -441,6 +441,8 @@ _HINT = "Free disk space, or set BuildOptions.folder to another folder for local
 class FolderBackend(ObjectBackend):
     """An index in a folder; each segment is a Parquet file.
 
+    Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
+
     The first lookup in a segment of at most ``RequestOptions.whole_segment_bytes`` fetches the whole segment in one
     request, and keeps its decoded rows in the session's memory. Of a larger segment the session keeps the footer; a
     lookup takes one round, with one request for each run of row groups. A read with an empty list of ranges only fills
@@ -619,7 +621,8 @@ _JSON_HINT = "Put the index into a folder: use a url that does not end in .json.
 class JsonBackend(ObjectBackend):
     """A small index in the folder ``<url>/``; each segment is one JSON object, with byte strings in base64.
 
-    Segments are fetched whole and kept in the session's memory.
+    Segments are fetched whole and kept in the session's memory. Its methods are those of
+    :class:`asyncpq.indexing.IndexBackend`.
 
     Args:
         session, single_writer: see :class:`asyncpq.indexing.backends.folder.ObjectBackend`.

@@ -15,7 +15,10 @@ from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 
 
 class MemoryBackend:
-    """An index in memory. All sessions and threads of a process may share it."""
+    """An index in memory. All sessions and threads of a process may share it.
+
+    Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
+    """
 
     description = "memory"
 

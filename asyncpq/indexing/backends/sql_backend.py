@@ -47,6 +47,8 @@ _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 class SqlBackend:
     """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds.
 
+    Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
+
     Args:
         database: url of SQLAlchemy; or an engine, which the caller disposes of.
         name: prefix of the tables' names.

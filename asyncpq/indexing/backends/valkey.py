@@ -81,6 +81,8 @@ class _Directory(NamedTuple):
 class ValkeyBackend:
     """An index in a Valkey or Redis server. Belongs to one event loop.
 
+    Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
+
     The server must not evict keys (``maxmemory-policy noeviction``); the first request checks this, if the server
     lets its users read the policy. Keys have no expiry.
 
