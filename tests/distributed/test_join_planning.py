@@ -161,7 +161,7 @@ async def test_keys_of_each_type_find_their_rows(
         found = pa.Table.from_batches(await asyncio.to_thread(run, task, parts))
     assert found.schema.field("k").type == kind
     pairs = found.select(["w", "v"] if how in ("inner", "left") else ["w"]).to_pylist()
-    met = [{"w": 0, "v": 2}, {"w": 0, "v": 1}, {"w": 1, "v": 2}]
+    met: list[dict[str, int | None]] = [{"w": 0, "v": 2}, {"w": 0, "v": 1}, {"w": 1, "v": 2}]
     expected = {
         "inner": met,
         "left": [*met, {"w": 1, "v": None}],
