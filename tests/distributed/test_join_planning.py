@@ -162,7 +162,7 @@ async def test_keys_of_each_type_find_their_rows(
     assert found.schema.field("k").type == kind
     pairs = found.select(["w", "v"] if how in ("inner", "left") else ["w"]).to_pylist()
     met: list[dict[str, int | None]] = [{"w": 0, "v": 2}, {"w": 0, "v": 1}, {"w": 1, "v": 2}]
-    expected = {
+    expected: dict[str, list[dict[str, int | None]]] = {
         "inner": met,
         "left": [*met, {"w": 1, "v": None}],
         "semi": [{"w": pair["w"]} for pair in met],
