@@ -329,7 +329,8 @@ class RewriteTask:
             raise differs("the written files", self.write.folder)
 
 
-#: Runs one task on a worker, and returns what its ``run()`` returns.
+#: Runs one task on a worker, and returns what its ``run()`` returns. A runner that is cancelled should end the task, or
+#: wait for its end, before it raises: what a task writes later is left for a vacuum.
 RewriteRunner: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
@@ -398,7 +399,8 @@ class LakeRewrite:
         """Let tasks do the rewrite, and commit it.
 
         Args:
-            run: awaits the result of ``task.run()`` on a worker. It is called for all tasks of a step at once.
+            run: awaits the result of ``task.run()`` on a worker. It is called for all tasks of a step at once. The first
+                error cancels the others; what these write after their ``run`` has raised is left for a vacuum.
 
         Raises:
             CorruptFileError: the files differ from the source.

@@ -89,7 +89,13 @@ def run(task: Any) -> Any:
 
 
 async def here(task: Any) -> Any:
-    return await asyncio.to_thread(pickle.loads(pickle.dumps(task)).run)
+    """Run a task in a thread. Nothing stops a thread, so a cancelled call waits for its end."""
+    thread = asyncio.ensure_future(asyncio.to_thread(pickle.loads(pickle.dumps(task)).run))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.gather(thread, return_exceptions=True)
+        raise
 
 
 @pytest.mark.parametrize("sort_by", ["id", "real", "heavy"])
