@@ -399,8 +399,8 @@ class LakeRewrite:
         """Let tasks do the rewrite, and commit it.
 
         Args:
-            run: awaits the result of ``task.run()`` on a worker. It is called for all tasks of a step at once. The first
-                error cancels the others; what these write after their ``run`` has raised is left for a vacuum.
+            run: awaits the result of ``task.run()`` on a worker. It is called for all tasks of a step at once. The
+                first error cancels the others; what these write after their ``run`` has raised is left for a vacuum.
 
         Raises:
             CorruptFileError: the files differ from the source.
