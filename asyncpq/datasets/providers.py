@@ -245,6 +245,26 @@ class FileProvider(Protocol):
         """
 
 
+class WrappedFiles:
+    """What a :class:`FileProvider` that changes the files of another one, ``source``, takes from it unchanged."""
+
+    def __init__(self, source: FileProvider) -> None:
+        self.view: View = source.view
+        self.source = source
+
+    @property
+    def description(self) -> str:
+        return self.source.description
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        return self.source.indexes
+
+    @property
+    def index(self) -> Any:
+        return self.source.index
+
+
 class GivenFiles:
     """A :class:`FileProvider` of the files that the caller listed: the same ones for each read."""
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.providers import FileProvider, FileSet, ListedFiles
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.providers import FileProvider, FileSet, ListedFiles, WrappedFiles
 from asyncpq.distributed.engine_scans import EngineRules
 from asyncpq.distributed.footers import ReadFooter, read_footers
 from asyncpq.events import Operation
@@ -46,7 +46,7 @@ async def file_sets(
             yield found
 
 
-class EngineFiles:
+class EngineFiles(WrappedFiles):
     """The files of another provider, ``source``, as an engine has them: a
     :class:`asyncpq.datasets.providers.FileProvider`, whose methods it has.
 
@@ -70,8 +70,7 @@ class EngineFiles:
         retyped: Collection[str] = (),
         schemas: tuple[pa.Schema, pa.Schema] | None = None,
     ) -> None:
-        self.view: View = source.view
-        self.source = source
+        super().__init__(source)
         self._rules = rules
         self._reads = reads
         self._values = values
@@ -83,16 +82,6 @@ class EngineFiles:
         """The index that prunes files before they are opened. None if there is no index, or if its columns have other
         types than the dataset's."""
         return self.source.index if self._schemas is None else None
-
-    @property
-    def description(self) -> str:
-        """What says where the files come from, as ``source`` does."""
-        return self.source.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """Descriptions of the indexes that ``source`` asks, for plans."""
-        return self.source.indexes
 
     @property
     def known(self) -> FileSet | None:

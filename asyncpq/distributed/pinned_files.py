@@ -16,7 +16,7 @@ from asyncpq.dataset import state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles, WrappedFiles
 from asyncpq.distributed.key_predicates import KeyPredicate
 from asyncpq.distributed.scan_tasks import TaskScan, task_data_files
 from asyncpq.errors import RowIndexError
@@ -137,25 +137,15 @@ async def _from_files(session: Session, pinned: PinnedFiles) -> _Opened:
     return _Opened(state, handle)
 
 
-class _PinnedProvider:
+class _PinnedProvider(WrappedFiles):
     """A provider of the files of ``source`` with pinned versions: reads of replaced files fail."""
 
     known: FileSet | None = None
 
     def __init__(self, source: FileProvider) -> None:
-        self.view = source.view
-        self.index: Any = source.index
-        self._source = source
+        super().__init__(source)
         self._given: Sequence[DataFile] = ()
         self._files: Sequence[DataFile] = ()
-
-    @property
-    def description(self) -> str:
-        return self._source.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        return self._source.indexes
 
     @property
     def bounded(self) -> frozenset[str]:
@@ -167,7 +157,7 @@ class _PinnedProvider:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        listing = await self._source.files(ask, operation, scan=scan)
+        listing = await self.source.files(ask, operation, scan=scan)
         if listing.files is not self._given:  # keeps the identity of the list, by which results are cached
             self._given = listing.files
             self._files = [replace(file, pinned=True) for file in listing.files]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from asyncpq.dataset import Dataset, state_of
-from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.providers import FileProvider, FileSet, WrappedFiles
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
@@ -83,34 +83,18 @@ class _Pinned(NamedTuple):
     digest: str  # of all versions
 
 
-class _PinnedFiles:
+class _PinnedFiles(WrappedFiles):
     """A :class:`FileProvider` for one read. It gives the files of the provider that it wraps, each fixed to one
     version."""
 
     known: FileSet | None = None
 
     def __init__(self, runtime: Runtime, source: FileProvider, is_known: Callable[[str], bool]) -> None:
-        self.view: View = source.view
+        super().__init__(source)
         self.digest: str | None = None
         self.metrics: ReadMetrics = ReadMetrics()
         self._runtime = runtime
-        self._source = source
         self._is_known = is_known
-
-    @property
-    def description(self) -> str:
-        """The description of the wrapped provider, for messages."""
-        return self._source.description
-
-    @property
-    def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """The indexes with which the wrapped provider rules out files."""
-        return self._source.indexes
-
-    @property
-    def index(self) -> Any:
-        """The open index of the wrapped provider."""
-        return self._source.index
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
@@ -118,7 +102,7 @@ class _PinnedFiles:
         """Return the files with their versions fixed. Raises NotModifiedError if the caller knows the rows of these
         versions."""
         self.metrics = operation.metrics
-        found = await self._source.files(ask, operation, scan=scan)
+        found = await self.source.files(ask, operation, scan=scan)
         files = found.files
         unknown = [at for at, file in enumerate(files) if not _tells(file)]
         if len(unknown) > _MAX_ASKED:
