@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeGuard
 
 import pyarrow as pa
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState, SameRequest
+from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import TableField
 from asyncpq.datasets.opened_file import OpenedFile
@@ -25,11 +25,9 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.distributed.footers import FooterFacts
 from asyncpq.distributed.scan_tasks import TaskScan, check_planned_rows
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, located
-from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied, simplify
-from asyncpq.scan.executor import ScanExecutor, UnitRows
+from asyncpq.scan.executor import UnitRows
 from asyncpq.scan.request import ScanRequest
-from asyncpq.scan.stream import RecordBatchStream
 
 _TEXT: Final = frozenset({pa.string(), pa.large_string()})
 _BYTES: Final = frozenset({pa.binary(), pa.large_binary()})
@@ -387,29 +385,13 @@ class EngineScan(TaskScan):
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
         return self.conf.requests(state, request, are_planned=are_planned)
 
-    def stream(
-        self,
-        state: DatasetState,
-        operation: Operation,
-        files: DatasetFiles,
-        *,
-        batch_size: int = 0,
-        combine_rows: int = 0,
-    ) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``, in batches of the engine's types.
+    def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
+        """Return the function that converts the rows that are read at once to the engine's types."""
+        return _ConvertedTables(self).of
 
-        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
-        tables of about this number of rows; 0 leaves them as they are.
-        """
-        return RecordBatchStream(
-            operation,
-            ScanExecutor(state.runtime, self.url, files),
-            lambda: pa.schema([]),
-            _ConvertedTables(self).of,
-            batch_size=batch_size or self.batch_size,
-            limit=None,
-            combine_rows=combine_rows,
-        )
+    def batch_schema(self) -> pa.Schema:
+        """Return an empty schema: only a file tells the types of its batches."""
+        return pa.schema([])
 
 
 class _ConvertedTables:

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mappin
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.executor import ScanExecutor
+from asyncpq.scan.executor import ScanExecutor, UnitRows
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
@@ -130,7 +131,8 @@ class TaskScan:
     """The part of a plan that all tasks of a scan share: columns, condition and settings. Picklable, and free of
     secrets but those of ``settings``.
 
-    An engine that reads files by rules of its own has a subclass with other :meth:`requests` and :meth:`stream`.
+    An engine that reads files by rules of its own has a subclass with other :meth:`requests`, :meth:`tables` and
+    :meth:`batch_schema`.
     """
 
     #: How to plan again, for hints of errors.
@@ -160,6 +162,15 @@ class TaskScan:
         """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
         return TaskRequests(state, request, are_planned=are_planned)
 
+    def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
+        """Return the function that gives the tables of a :meth:`stream` for the rows that it reads at once."""
+        return attrgetter("tables")
+
+    def batch_schema(self) -> pa.Schema:
+        """Return the schema of the batches, for a stream without any."""
+        assert self.output is not None, "it is the dataset's own"
+        return self.output
+
     def stream(
         self,
         state: DatasetState,
@@ -174,12 +185,12 @@ class TaskScan:
         ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
         tables of about this number of rows; 0 leaves them as they are.
         """
-        output, executor = self.output, ScanExecutor(state.runtime, self.url, files)
-        assert output is not None, "it is the dataset's own"
+        schema = self.batch_schema()
         return RecordBatchStream(
             operation,
-            executor,
-            lambda: output,
+            ScanExecutor(state.runtime, self.url, files),
+            lambda: schema,
+            self.tables(),
             batch_size=batch_size or self.batch_size,
             limit=None,
             combine_rows=combine_rows,
