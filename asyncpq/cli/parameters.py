@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
@@ -73,9 +74,25 @@ class Group:
 
 def load(name: str) -> Callable[..., None] | Group:
     """Import the module of a command of the table; return the command, or the group of that name."""
+    _load_pyarrow_without_numpy()
     module = import_module(f"asyncpq.cli.{_MODULES[name]}")
     command: Callable[..., None] | Group = getattr(module, "GROUP", None) or getattr(module, name)
     return command
+
+
+def _load_pyarrow_without_numpy() -> None:
+    """Load pyarrow as it is where numpy is not installed, unless one of the two is loaded.
+
+    pyarrow loads numpy for conversions that no command makes, and that takes longer than all else of a short command.
+    A later import of numpy, such as that of the decoder of ALP, loads it.
+    """
+    if "numpy" in sys.modules or "pyarrow" in sys.modules:
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # an import of it now raises ModuleNotFoundError
+    try:
+        from asyncpq import File  # noqa: F401  # with the parts of pyarrow that its reads need
+    finally:
+        del sys.modules["numpy"]
 
 
 def signature_of(command: Callable[..., None]) -> inspect.Signature:

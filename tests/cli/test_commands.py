@@ -234,10 +234,13 @@ LOADS: dict[str, tuple[list[str], set[str]]] = {
     # arguments of a command, and what it does not load
     "version": (["--version"], {"asyncio", "pyarrow", "re", "typer", "typing"}),
     "help": (["--help"], {"asyncio", "pyarrow", "re", "typer", "typing"}),
-    "count": (["count", "x.parquet"], {"rich", "pandas", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"}),
+    "count": (
+        ["count", "x.parquet"],
+        {"rich", "numpy", "pandas", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"},
+    ),
     "lookup": (
         ["lookup", "x.parquet", "--key", "id=1"],
-        {"rich", "pandas", "pyarrow.compute", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"},
+        {"rich", "numpy", "pandas", "pyarrow.compute", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.page_map"},
     ),
 }
 
