@@ -165,7 +165,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
         (["index", "frobnicate"], "no such command 'frobnicate'"),
         (["query"], "missing argument 'URL'"),
         (["query", "x.parquet", "--nope"], "no such option: --nope"),
-        (["query", "x.parquet", "--limit", "abc"], "invalid value for '--limit'"),
+        (["query", "x.parquet", "--limit", "abc"], "invalid value for '-n' / '--limit'"),
         (["query", "x.parquet", "--format", "xml"], "invalid value for '--format': 'xml' is not one of"),
         (["query", "x.parquet", "--columns", ""], "--columns has no column name"),
         (["take", "x.parquet"], "missing argument 'ROW...'"),
