@@ -111,8 +111,7 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 BY_VALUE: Final = frozenset({"bounds", "set", "ngram", "keys", "text"})
 
 
-@dataclass(frozen=True, slots=True)
-class IndexTable:
+class IndexTable(NamedTuple):
     """One sorted table of an index.
 
     Attributes:

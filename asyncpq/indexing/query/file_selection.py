@@ -167,12 +167,14 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
         return TableRows(table.schema.empty_table(), unknown)
     rows = filled[0] if len(filled) == 1 else pa.concat_tables(filled)
     live, files = manifest.live, rows.column("file")
-    least, greatest = pc.min_max(files).values()
-    if (least.as_py() or 0) < 0:
-        raise CorruptIndexError(
-            f"a row of the index's table {table} has the file id {least.as_py()}, expected at least 0"
-        )
-    if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
+    if rows.num_rows <= _SMALL_TABLE and not files.null_count:
+        ids = files.to_pylist()
+        least, greatest = min(ids), max(ids)
+    else:
+        least, greatest = (end.as_py() or 0 for end in pc.min_max(files).values())
+    if least < 0:
+        raise CorruptIndexError(f"a row of the index's table {table} has the file id {least}, expected at least 0")
+    if len(live.starts) != 1 or live.starts[0] or greatest >= live.stops[0]:
         rows = rows.filter(_are_in(files, live))
     if has_unknown:
         is_unknown = pc.equal(rows.column("key"), plain_scalar(UNKNOWN_KEY, pa.binary()))
