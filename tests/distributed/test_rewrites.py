@@ -17,9 +17,8 @@ import pytest
 
 import asyncpq
 from asyncpq.distributed import close_workers, plan_optimize, rewrites
-from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, SortTask, Tally
+from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, RowDigest, SortTask, Tally
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError
-from asyncpq.writing.optimize import RowDigest
 
 _FILES, _ROWS = 6, 700
 
@@ -66,7 +65,10 @@ def rows_of(result: asyncpq.RewriteResult) -> list[dict[str, Any]]:
 
 
 def below(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Files, and folders of writes that have none."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    left = [path for path in [*folder.glob("data/*"), *folder.rglob("pieces-*")] if not [*path.iterdir()]]
+    return sorted(str(path.relative_to(folder)) for path in [*files, *left])
 
 
 class Engine:

@@ -30,7 +30,7 @@ class LakeScan(EngineScan):
 
     columns: tuple[str, ...]  # those of the predicate included, in the order of `spark_schema`
     spark_schema: str  # JSON of the StructType of `columns`
-    conf: ReadConf
+    rules: ReadConf
     partitioning: str = ""  # how values in paths are read
     settings: SparkSettings
 
@@ -41,7 +41,7 @@ class LakeScan(EngineScan):
     def converter(
         self, schema: pa.Schema, of_file: FileDates, names: Mapping[str, str]
     ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        return converter(schema, spark_struct(self.spark_schema), self.conf, of_file.renamed(names))
+        return converter(schema, spark_struct(self.spark_schema), self.rules, of_file.renamed(names))
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
@@ -57,7 +57,7 @@ def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) ->
         columns=tuple([opened.names[place] for place in places]),
         skips_missing=opened.conf.ignore_missing_files,
         spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
-        conf=opened.conf,
+        rules=opened.conf,
         settings=settings.of_table(opened.storage),
     )
 
