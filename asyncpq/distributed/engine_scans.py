@@ -390,8 +390,8 @@ class EngineScan(TaskScan):
         return _ConvertedTables(self).of
 
     def batch_schema(self) -> pa.Schema:
-        """Return an empty schema: only a file tells the types of its batches."""
-        return pa.schema([])
+        """Return the schema of the converted batches, ``output``; an empty one if the engine has not said it."""
+        return pa.schema([]) if self.output is None else self.output
 
 
 class _ConvertedTables:

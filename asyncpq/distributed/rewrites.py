@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.dataset import state_of
+from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.distributed.build_tasks import remove_folder, worker_processes
@@ -38,7 +39,7 @@ from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart,
 from asyncpq.distributed.row_order import RowOrder, ZOrder, sampled_z_order, writable_schema
 from asyncpq.distributed.scan_planning import ScanTask, plan_scan
 from asyncpq.distributed.scan_tasks import open_task
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, plan_again_hint, run_on_worker
 from asyncpq.errors import CorruptFileError, InvalidOptionError, plural
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
@@ -189,13 +190,14 @@ class RowSorting:
         tally = Tally()
         for scan in scans:
             first = scan.number << _NUMBER_BITS
-            async with await open_task(scan.scan, scan.data, runtime) as batches:
-                async for batch in batches:
-                    numbers = pa.array(range(first, first + len(batch)), pa.int64())
-                    first += len(batch)
-                    await runtime.in_thread(partial(self.add, batch, numbers, sort))
-                    tally = tally.plus(numbers)
-                    watch("read and sort", tally.rows, None)
+            with plan_again_hint("call optimize() or plan_optimize() again.", scan.scan.view == View.SNAPSHOT):
+                async with await open_task(scan.scan, scan.data, runtime) as batches:
+                    async for batch in batches:
+                        numbers = pa.array(range(first, first + len(batch)), pa.int64())
+                        first += len(batch)
+                        await runtime.in_thread(partial(self.add, batch, numbers, sort))
+                        tally = tally.plus(numbers)
+                        watch("read and sort", tally.rows, None)
         return tally
 
 

@@ -47,13 +47,10 @@ class LakeScan(EngineScan):
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
     """Return the scan of the columns at the positions ``places``. Its tasks read a loaded table with the table's own
     storage options, but for credentials, which a plan does not carry."""
-    state = opened.state
-    return LakeScan(
-        url=state.url,
-        description=state.source.description,
-        view=str(state.source.view),
+    return LakeScan.of(
+        opened.state,
         schema=opened.schema,
-        fields=state.columns.fields,
+        skips=False,  # the planner has left them out
         columns=tuple([opened.names[place] for place in places]),
         skips_missing=opened.conf.ignore_missing_files,
         spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
