@@ -39,7 +39,15 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import MAX_SNAPSHOT, IndexTable, KeyRange, Segment, comes_whole
+from asyncpq.indexing.index_model import (
+    EVERY_ROW,
+    MAX_SNAPSHOT,
+    IndexTable,
+    KeyRange,
+    Segment,
+    SegmentQuery,
+    comes_whole,
+)
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import HasRuntime, Runtime, runtime_of
@@ -497,31 +505,24 @@ class FolderBackend(ObjectBackend):
         return written
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         digest = segment.extra.get("whole")
         held = None if digest is None else await self._held(operation, segment, digest)
-        if held is None and digest is not None and await self._comes_whole(segment, ranges):
+        if held is None and digest is not None and await self._comes_whole(segment, query.ranges):
             held = await self._loaded(segment, digest, partial(self._load_whole, operation, segment))
         if held is not None:
-            return held.select(ranges, columns, at_least=at_least, limit=limit)
+            return held.select(query)
         async with self._opened(operation, segment) as segment_file:
-            ordinals = segment_file.groups.touched(ranges, at_least)
-            if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
+            ordinals = segment_file.groups.touched(query)
+            if ordinals is None:
                 return None
-            schema = segment.table.schema
-            wanted = schema.names if columns is None else [name for name in schema.names if name in columns]
-            asked = dict.fromkeys(["key", *wanted, *([at_least[0]] if at_least is not None else [])])
-            table = await segment_file.read(ordinals, [name for name in schema.names if name in asked])
-        rows = SortedRows(table)
-        return rows.select(ranges, schema.names if columns is None else columns, at_least=at_least, limit=limit)
+            names = segment.table.schema.names
+            asked = {"key", *(names if query.columns is None else query.columns)}
+            if query.at_least is not None:
+                asked.add(query.at_least[0])
+            table = await segment_file.read(ordinals, [name for name in names if name in asked])
+        return SortedRows(table).select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
@@ -691,19 +692,12 @@ class JsonBackend(ObjectBackend):
         return len(data), {"digest": digest_of(data)}
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         rows = await self._kept(
             operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
         )
-        return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        return rows.select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None

@@ -21,7 +21,7 @@ from asyncpq.decoding.arrow import plain_array, plain_scalar
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -91,46 +91,26 @@ class SnapshotRead:
     ask: ScanRequest
     operation: Operation
 
-    def segments(
-        self,
-        table: IndexTable,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        tolerant: bool = False,
-    ) -> Reads:
-        """Return one read for each segment of ``table`` that may hold keys in ``ranges``. ``columns``, ``at_least`` and
-        ``limit`` are those of :meth:`IndexBackend.read_segment`.
+    def segments(self, table: IndexTable, query: SegmentQuery, *, tolerant: bool = False) -> Reads:
+        """Return one read for each segment of ``table`` that may have rows that ``query`` selects.
 
-        ``ranges`` ascend and do not overlap; None for all rows. With ``tolerant``, a read of a damaged segment returns
-        None instead of raising an error: pruning then does without this segment.
+        With ``tolerant``, a read of a damaged segment returns None instead of raising an error: pruning then does
+        without this segment.
         """
         reads: Reads = []
         for segment in self.manifest.segments_of(table):
-            within = None if ranges is None else _ranges_in(segment, ranges)
-            if within is None or within:
-                reads.append(self.segment(segment, within, columns, at_least=at_least, limit=limit, tolerant=tolerant))
+            if query.ranges is None:
+                reads.append(self.segment(segment, query, tolerant=tolerant))
+            elif within := _ranges_in(segment, query.ranges):
+                reads.append(self.segment(segment, query._replace(ranges=within), tolerant=tolerant))
         return reads
 
-    def segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        tolerant: bool = False,
-    ) -> Read:
+    def segment(self, segment: Segment, query: SegmentQuery, *, tolerant: bool = False) -> Read:
         """Return the read of one segment; the arguments are those of :meth:`segments`."""
 
         async def read(operation: Operation) -> pa.Table | None:
             try:
-                return await self.backend.read_segment(
-                    segment, ranges, columns, at_least=at_least, limit=limit, operation=operation
-                )
+                return await self.backend.read_segment(segment, query, operation=operation)
             except CorruptIndexError as error:
                 if not tolerant:
                     raise
