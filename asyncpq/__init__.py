@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         View,
     )
     from asyncpq.datasets.providers import SkippedFile
+    from asyncpq.distributed.rewrites import RewriteResult
     from asyncpq.errors import (
         AccessDeniedError,
         AmbiguousColumnError,
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
     from asyncpq.storage.base import Validator
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
     from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
-    from asyncpq.writing.optimize import RewriteResult
 
 __version__ = "0.2.0"
 
@@ -251,7 +251,7 @@ _NAMES = {
     "asyncpq.storage.base": ("Validator",),
     "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
     "asyncpq.writing.file_layout": ("BloomFilter", "SortedBy", "WriteOptions"),
-    "asyncpq.writing.optimize": ("RewriteResult",),
+    "asyncpq.distributed.rewrites": ("RewriteResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 # Modules that need no import of their own: `asyncpq.errors` is there after `import asyncpq`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState, search_steps
+from asyncpq.datasets.dataset_files import FILES_A_STEP, DatasetFiles, DatasetScan, DatasetState
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
@@ -38,6 +38,7 @@ from asyncpq.scan.request import (
     dictionary_names,
     finish_lookup,
     lookup_keys,
+    predicate_steps,
     row_places,
     where_steps,
 )
@@ -130,8 +131,9 @@ class Dataset(Unpicklable):
             ask = await self._asked((), where)
             with self._operation("files") as operation:
                 found = (await state.source.files(ask, operation)).files
-                search = state.known.search(found, ask, state.columns)
-                numbers = await runtime.off_loop(search, search_steps(ask.where, len(found)))
+                search = state.known.search(found, ask.simple_pruning, state.columns.schema)
+                steps = predicate_steps(ask.where) + len(found) // FILES_A_STEP
+                numbers = await runtime.off_loop(search, steps)
         urls = urls_of(found)
         return [urls[number] for number in numbers]
 
@@ -464,8 +466,8 @@ class Dataset(Unpicklable):
             columns=column_names(columns),
             where=where,
             bound=bound,
-            limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
+            limit=whole_number("limit", limit, 0),
             by_file=_access(access),
         )
         self._output(ask)
@@ -551,16 +553,16 @@ class Dataset(Unpicklable):
     async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
         """Run the request, and return the result tables of each file, in the order of the files, and the number of
         matching rows. ``name``: name of the operation in events and metrics."""
-        self._runtime.check()
         operation = self._operation(name)
+        self._runtime.check()
         return await self._run(operation, DatasetFiles(self._state, ask, operation, scan=False))
 
     async def _run(self, operation: Operation, files: DatasetFiles) -> tuple[list[UnitRows[OpenedFile]], int]:
         runtime, url = self._runtime, self._state.url
         executor = ScanExecutor(runtime, url, files)
-        runtime.register(executor, executor.close)
         try:
             with operation:
+                runtime.register(executor, executor.close)
                 try:
                     async with runtime.deadline(url):
                         rows = await executor.collect()

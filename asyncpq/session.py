@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from asyncpq.caching.disk import DiskCache
     from asyncpq.caching.shared import SharedCache
     from asyncpq.dataset import Dataset
+    from asyncpq.distributed.rewrites import RewriteResult
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.reports.documents import Diagnosis
     from asyncpq.tables import Format
     from asyncpq.typing import DatasetTarget, DecryptionProperties, IndexChoice, IndexTarget, TableVersion
-    from asyncpq.writing.optimize import RewriteResult
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.build_executor import write_segments
-from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, file_key
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, SegmentQuery, file_key
 from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import runtime_of
@@ -147,7 +147,7 @@ async def further(
             yield from_columns(part, columns)  # in order: a file's zones begin where those of the last one end
         return
     last = KeyRange.prefix(file_key(real - 1))
-    found = [await backend.read_segment(segment, [last]) for segment in manifest.segments_of(part)]
+    found = [await backend.read_segment(segment, SegmentQuery([last])) for segment in manifest.segments_of(part)]
     sample = pa.concat_tables([table for table in found if table is not None]).combine_chunks()
     rest = [key[8:] for key in sample["key"].to_pylist()]
     for first in range(real, min(number, real + FOOTERS) if part.kind == "footers" else number, _BATCH // len(rest)):

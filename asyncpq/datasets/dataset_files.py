@@ -93,9 +93,13 @@ class SameRequest:
     statistics for later reads."""
 
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
+        #: The predicate to prune by, simplified, and how long it takes to be searched in statistics, in steps of
+        #: :meth:`asyncpq.objects.runtime.Runtime.off_loop`.
+        self.where: Expression | None = ask.simple_pruning
+        self.steps: int = predicate_steps(self.where)
+        self.matches_nothing: bool = ask.matches_nothing
         self._state = state
         self._ask = ask
-        self._steps = predicate_steps(ask.pruning)
         self._learn: Callable[[OpenedFile], Callable[[], bool]] | None = None
 
     def accept(self, opened: OpenedFile) -> None:
@@ -110,19 +114,13 @@ class SameRequest:
 
     async def may_match(self, opened: OpenedFile) -> bool:
         if self._learn is None:
-            self._learn = self._state.known.learning(self._ask, self._state.columns)
+            self._learn = self._state.known.learning(self.where, self._state.columns)
         search = self._learn(opened)
-        return search() if self._steps <= INLINE_STEPS else await self._state.runtime.in_thread(search)
+        return search() if self.steps <= INLINE_STEPS else await self._state.runtime.in_thread(search)
 
 
-_FILES_A_STEP: Final = 100  # whose statistics are searched
+FILES_A_STEP: Final = 100  # whose statistics are searched
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
-
-
-def search_steps(where: Expression | None, num_files: int) -> int:
-    """Return how long a predicate takes to be searched in what is known of so many files, in steps of
-    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
-    return predicate_steps(where) + num_files // _FILES_A_STEP
 
 
 class DatasetFiles:
@@ -154,7 +152,8 @@ class DatasetFiles:
         self._state = state
         self._runtime = state.runtime
         self._ask = ask
-        self._requests: FileRequests = SameRequest(state, ask) if requests is None else requests
+        self._same = SameRequest(state, ask)
+        self._own_requests = requests
         self._operation = operation
         self._metrics = operation.metrics
         self._scan = scan
@@ -173,7 +172,7 @@ class DatasetFiles:
         """Find the files of the read; without a request if the predicate is never true."""
         source = self._state.source
         await self._simplify()
-        if self._ask.matches_nothing:
+        if self._same.matches_nothing:
             await self._find(source.known or FileSet(()))
             return
         files = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
@@ -185,8 +184,7 @@ class DatasetFiles:
         """Simplify the predicate once for all files."""
         if self._ask.where is not None and self._ask.bound is None:
             self._ask = await self._runtime.off_loop(self._ask.simplified, predicate_steps(self._ask.where))
-            if isinstance(self._requests, SameRequest):
-                self._requests = SameRequest(self._state, self._ask)
+            self._same = SameRequest(self._state, self._ask)
 
     def _check_access(self, found: FileSet) -> None:
         """Raise RowIndexError if the request names rows of a file that the dataset does not have."""
@@ -208,12 +206,15 @@ class DatasetFiles:
     async def _pruned(self, files: Sequence[DataFile]) -> tuple[list[int], dict[str, str]]:
         """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
         has a trace, what rules out the others, by url."""
-        state, ask, runtime = self._state, self._ask, self._runtime
-        steps = search_steps(ask.pruning, len(files))
-        numbers = await runtime.off_loop(state.known.search(files, ask, state.columns), steps)
+        state, where, by_file, runtime = self._state, self._same.where, self._ask.by_file, self._runtime
+        known, schema = state.known, state.columns.schema
+        steps = self._same.steps + len(files) // FILES_A_STEP
+        numbers: list[int] = []
+        if self._ask.limit != 0:
+            numbers = await runtime.off_loop(known.search(files, where, schema, by_file), steps)
         if self._metrics.trace is None:
             return numbers, {}
-        return numbers, await runtime.off_loop(state.known.fates(files, ask, state.columns), steps)
+        return numbers, await runtime.off_loop(known.fates(files, where, schema, by_file), steps)
 
     def _use(self, found: FileSet, numbers: Sequence[int], fates: dict[str, str]) -> None:
         """Set the files to read: those of ``found`` with the given numbers. ``fates``: what ruled out the others."""
@@ -311,7 +312,7 @@ class DatasetFiles:
         """Return what reads small files together; None if each file is planned by itself: there are few, or the read
         needs rows of each apart, perhaps of the first ones only."""
         ask = self._ask
-        if num_files < FEWEST or not isinstance(self._requests, SameRequest) or self._metrics.trace is not None:
+        if num_files < FEWEST or self._own_requests is not None or self._metrics.trace is not None:
             return None
         if ask.by_file is not None or ask.limit is not None or ask.read_dictionary or ask.unresolved is not None:
             return None
@@ -377,11 +378,12 @@ class DatasetFiles:
         relocated = self._relocated.get(opened.number)
         if relocated is not None and relocated.digest == opened.version.digest:
             opened.version = relocated  # the version from the cache may still have the page indexes
-        requests, columns = self._requests, self._state.columns
+        requests: FileRequests = self._own_requests or self._same
+        columns = self._state.columns
         requests.accept(opened)
         self._num_opened += 1
         # a report shows the plan of each file
-        plain = self._metrics.trace is None and isinstance(requests, SameRequest)
+        plain = self._metrics.trace is None and self._own_requests is None
         if plain and _counts_all(self._ask) and opened.counts_all_rows:
             self._check_fit(opened)
             await opened.finish()
@@ -451,7 +453,7 @@ class DatasetFiles:
         """Find the files, those of a listing that is made now."""
         found = FileSet(())
         await self._simplify()
-        if not self._ask.matches_nothing:
+        if not self._same.matches_nothing:
             async with self._runtime.deadline(self._state.url):
                 found = await self._state.source.files(self._ask, self._operation, scan=self._scan)
             self._check_access(found)

@@ -12,7 +12,7 @@ covering columns, or of GEOMETRY and GEOGRAPHY columns. Different files may have
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
@@ -50,7 +50,6 @@ from asyncpq.pruning.shredded import shredded_condition
 from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, rows_where
 from asyncpq.scan.page_planner import row_group_zone
-from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
 
@@ -281,6 +280,7 @@ class FileStatistics:
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+        self._last_tested: _Tested | None = None
         self._num_replaced = 0  # statistics of files that took the place of those of another version
         self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
@@ -321,16 +321,16 @@ class FileStatistics:
                 known.update(by_url)
                 self._learnt_zones.pop(name, None)
 
-    def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
-        """Return the ascending positions in ``files`` of those that may have rows matching the request ``ask``."""
-        return self.search(files, ask, dataset)()
-
-    def search(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> Callable[[], list[int]]:
-        """Return a function, for any thread, that returns what :meth:`candidates` does."""
-        if ask.limit == 0:
-            return list
-        where, by_file = ask.simple_pruning, ask.by_file
-        prune = None if where is None else self.searching(files, where, dataset.schema)
+    def search(
+        self,
+        files: Sequence[DataFile],
+        where: Expression | None,
+        schema: pa.Schema,
+        by_file: Container[str] | None = None,
+    ) -> Callable[[], list[int]]:
+        """Return a function, for any thread, that returns the ascending positions in ``files`` of those that may have
+        rows for which ``where``, simplified, is true. ``by_file``: urls of the files asked for; None for all."""
+        prune = None if where is None else self.searching(files, where, schema)
 
         def found() -> list[int]:
             numbers = list((RowRanges.all(len(files)) if prune is None else prune()).rows())
@@ -339,20 +339,21 @@ class FileStatistics:
         return found
 
     def fates(
-        self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns
+        self,
+        files: Sequence[DataFile],
+        where: Expression | None,
+        schema: pa.Schema,
+        by_file: Container[str] | None = None,
     ) -> Callable[[], dict[str, str]]:
-        """Return a function, for any thread, that returns what rules out each file that :meth:`candidates` leaves out,
+        """Return a function, for any thread, that returns what rules out each file that :meth:`search` leaves out,
         keyed by url: its partition, a table's metadata ("table"), the footer of an earlier read ("statistics"), or the
         files asked for ("access")."""
-        where, by_file = ask.simple_pruning, ask.by_file
         known: dict[str, FileStatistics] = {
             "partition": FileStatistics(trust_statistics=False),
             "table": FileStatistics(trust_statistics=self._trust_statistics),
             "statistics": self,
         }
-        searches = (
-            {} if where is None else {fate: of.searching(files, where, dataset.schema) for fate, of in known.items()}
-        )
+        searches = {} if where is None else {fate: of.searching(files, where, schema) for fate, of in known.items()}
 
         def found() -> dict[str, str]:
             fates: dict[str, str] = {}
@@ -375,17 +376,11 @@ class FileStatistics:
             if isinstance(files, DataFiles)
             else next((True for file in files if file.partition or file.bounds), False)
         )
-        parts: Mapping[str, TestedPart] = {}
-        if self._learnt:
-            where, parts = _with_parts(where, schema)
-        types: dict[str, pa.DataType] = {}
-        for name in columns(where) if is_described or self._learnt else ():
-            type_ = parts[name].type if name in parts else type_of(schema, name)
-            if type_ is not None:
-                types[name] = type_
-        described = [name for name in types if name not in parts] if is_described else []
+        tested = self._tested(where, schema)
+        types = tested.types
+        described = [name for name in types if name not in tested.parts] if is_described else []
         kept = self._zones  # of these files, whichever come before the function is called
-        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()]
+        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()] if self._learnt else []
 
         def prune() -> RowRanges:
             known: dict[str, Zones] = {}
@@ -393,13 +388,13 @@ class FileStatistics:
                 if name not in kept:
                     kept[name] = _zones(files, name, types[name], self._trust_statistics)
                 known[name] = kept[name]
-            found = zip(types, [find() for find in learnt_zones], strict=True)
+            found = zip(types, [find() for find in learnt_zones], strict=False)
             learnt = {name: zones for name, zones in found if zones is not None}
             rows = RowRanges.all(len(files))
             if known or (isinstance(where, Constant) and not learnt):
-                rows = rows_where(where, Truth.TRUE, len(files), known)
+                rows = rows_where(where, Truth.TRUE, len(files), known, tested.values)
             if learnt and rows:
-                rows &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
+                rows &= rows_where(tested.where, Truth.TRUE, len(files), {**known, **learnt}, tested.values)
             return rows
 
         return prune
@@ -430,39 +425,38 @@ class FileStatistics:
 
         return zones_of_all
 
-    def learning(self, ask: ScanRequest, dataset: DatasetColumns) -> Callable[[OpenedFile], Callable[[], bool]]:
-        """Return a function that remembers the statistics that a file's footer has of the predicate's columns. It
-        returns a function, for any thread, that returns whether the file may have matching rows."""
-        where = ask.pruning
+    def learning(self, where: Expression | None, dataset: DatasetColumns) -> Callable[[OpenedFile], Callable[[], bool]]:
+        """Return a function that remembers the statistics that a file's footer has of the columns of ``where``,
+        simplified. It returns a function, for any thread, that returns whether the file may have matching rows."""
         if where is None:
             return lambda opened: lambda: True
-        where, parts = _with_parts(where, dataset.schema)
-        simplified = simplify(where) if parts else ask.simple_pruning
-        typed = [
-            (name, type_of(dataset.schema, name) if name not in parts else parts[name].type) for name in columns(where)
-        ]
-        wanted: KnownValues = {}  # of all files, whose bounds are searched for the same values
+        tested = self._tested(where, dataset.schema)
 
         def learn(opened: OpenedFile) -> Callable[[], bool]:
             file, zones = opened.file, dict[str, Zones]()
-            for name, type_ in typed:
-                if type_ is None:
-                    continue
+            for name, type_ in tested.types.items():
                 if name in file.partition:
                     zones[name] = value_zones(kind_of(type_), [file.partition[name]])
                 elif self._trust_statistics:
-                    known = self._learn(opened, name, parts.get(name), type_, dataset)
+                    known = self._learn(opened, name, tested.parts.get(name), type_, dataset)
                     if known is not None:
                         zones[name] = self._zones_of(name, type_, file.url, known)
 
             def may_match() -> bool:
-                if not zones and not isinstance(simplified, Constant):
+                if not zones and not isinstance(tested.where, Constant):
                     return True
-                return simplified is None or bool(rows_where(simplified, Truth.TRUE, 1, zones, wanted))
+                return bool(rows_where(tested.where, Truth.TRUE, 1, zones, tested.values))
 
             return may_match
 
         return learn
+
+    def _tested(self, where: Expression, schema: pa.Schema) -> _Tested:
+        """Return what :func:`_tested_by` does, once for the searches of one read."""
+        tested = self._last_tested
+        if tested is None or tested.asked is not where or tested.schema is not schema:
+            tested = self._last_tested = _tested_by(where, schema)
+        return tested
 
     def learn_num_rows(self, opened: OpenedFile) -> int:
         """Remember and return how many rows the file has."""
@@ -496,7 +490,8 @@ class FileStatistics:
         version, url = opened.version, opened.file.url
         by_url = self._learnt.setdefault(name, {})
         last = by_url.get(url)
-        if last is not None and version.can_validate and last.validator == version.validator:
+        known, own = None if last is None else last.validator, version.validator
+        if version.can_validate and (known is own or known == own):
             return last
         if part is not None:
             field = _own_name(opened, part.column, dataset)
@@ -516,6 +511,29 @@ class FileStatistics:
 def _num_bytes(by_url: Mapping[str, Learnt]) -> int:
     """Return about how many bytes of memory the statistics of a column take."""
     return len(by_url) * (_LEARNT_BYTES + max(map(len, islice(by_url, 16)), default=0))
+
+
+class _Tested(NamedTuple):
+    """The columns that a predicate tests, and what all searches for it share."""
+
+    asked: Expression  # the predicate, simplified
+    schema: pa.Schema  # the columns that it names
+    where: Expression  # the predicate with conditions on the parts of variants and geometries
+    types: Mapping[str, pa.DataType]  # of the columns and parts that ``where`` tests and the schema has
+    parts: Mapping[str, TestedPart]  # those of ``types`` that are parts
+    values: KnownValues  # the values that ``asked`` and ``where`` search for
+
+
+def _tested_by(where: Expression, schema: pa.Schema) -> _Tested:
+    with_conditions, parts = _with_parts(where, schema)
+    if parts:
+        with_conditions = simplify(with_conditions)
+    types: dict[str, pa.DataType] = {}
+    for name in columns(with_conditions):
+        type_ = parts[name].type if name in parts else type_of(schema, name)
+        if type_ is not None:
+            types[name] = type_
+    return _Tested(where, schema, with_conditions, types, parts, {})
 
 
 def _with_parts(where: Expression, schema: pa.Schema) -> tuple[Expression, Mapping[str, TestedPart]]:

@@ -40,7 +40,7 @@ from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.scan.file_planner import ScanPlan, ScanPlanner, row_group_layout
+from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
@@ -231,14 +231,14 @@ class OpenedFile:
         self._preparation.files = files
         self.plan = await self._preparation.prepare(scan=scan)
         self.plan.file_scan.read.current |= self._is_current
-        return self.plan.fetch_plan.num_bytes()
+        return self.plan.num_bytes
 
     def _rows_by_index(self) -> AccessPlan | None:
         """Return the rows that may match according to the file's index entry; None if the entry excludes no row."""
         if self._entry is None or self._entry.access.is_all:
             return None
         try:
-            self._entry.access.resolve(row_group_layout(self.version))
+            self._entry.access.resolve(self.version.row_group_layout)
         except RowIndexError as error:
             self.operation.metrics.fall_back(f"an index's rows do not fit the file, so it is not used: {error.message}")
             return None
@@ -267,7 +267,7 @@ class OpenedFile:
     @property
     def has_rows(self) -> bool:
         """Whether the plan reads any row group; False before the file is planned."""
-        return self.plan is not None and self.plan.has_rows
+        return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     @property
     def is_settled(self) -> bool:

@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from asyncpq.distributed.join_tasks import JoinTask as JoinTask
     from asyncpq.distributed.key_predicates import JoinKey as JoinKey
     from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
+    from asyncpq.distributed.lake_writes import SourceFiles as SourceFiles
     from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
-    from asyncpq.distributed.lake_writes import ZOrder as ZOrder
     from asyncpq.distributed.lake_writes import plan_write as plan_write
     from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
     from asyncpq.distributed.new_files import NewFiles as NewFiles
     from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
+    from asyncpq.distributed.row_order import ZOrder as ZOrder
     from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
     from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
     from asyncpq.distributed.scan_planning import ScanTask as ScanTask
@@ -67,9 +68,10 @@ _NAMES: Final = {
     "key_predicates": ("JoinKey",),
     "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
     "join_tasks": ("JoinTask",),
-    "lake_writes": ("LakeWrite", "WrittenPart", "ZOrder", "plan_write", "vacuum_lake"),
+    "lake_writes": ("LakeWrite", "SourceFiles", "WrittenPart", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
     "rewrites": ("plan_optimize",),
+    "row_order": ("ZOrder",),
     "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
     "scan_tasks": ("TaskScan", "read_task"),
     "worker_sessions": (
@@ -102,6 +104,7 @@ __all__ = [
     "ScanTask",
     "ScanTasks",
     "SchemaNode",
+    "SourceFiles",
     "TaskScan",
     "WorkerOptions",
     "WorkerSettings",

@@ -61,6 +61,7 @@ from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
+from asyncpq.storage.local import remove_empty_folders
 from asyncpq.storage.threads import call_each, results_of
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import catalog_of
@@ -429,6 +430,7 @@ async def remove_folder(runtime: Runtime, folder: str) -> None:
         store = writable((await runtime.store(folder))[0], folder)
         urls = [item.url for item in await store.list_objects(folder, context=context)]
         await store.delete_objects(urls, context=context.step("write", context.round + 1))
+        await runtime.in_thread(partial(remove_empty_folders, folder))
     except StoreError as error:
         logger.warning("pieces of tasks could not be removed from %s: %s", safe_url(folder), error)
 
@@ -484,7 +486,7 @@ async def build_index(
                     hint="Pass the url of a folder that the workers reach: work_folder='s3://bucket/work/'.",
                 )
             folder = url
-        steps = partial(StoredSteps, run, runtime_of(session), f"{folder.rstrip('/')}/pieces/{uuid.uuid4().hex}/")
+        steps = partial(StoredSteps, run, runtime_of(session), f"{folder.rstrip('/')}/pieces-{uuid.uuid4().hex}/")
         # `runtime` may have a table's own storage options
         own = {**runtime.storage_options, **runtime_of(session).storage_options}
         settings = replace(WorkerOptions.of(runtime), storage_options=own) if worker is None else worker

@@ -362,12 +362,12 @@ class EngineScan(TaskScan):
     """A :class:`asyncpq.distributed.TaskScan` whose engine converts the values. Engines have subclasses with
     :meth:`converter`, and perhaps with a subclass of :class:`EngineRules`."""
 
-    conf: EngineRules
+    rules: EngineRules
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
         """Equal for scans for which what is known of a file is the same."""
-        return *super().cache_key, self.conf
+        return *super().cache_key, self.rules
 
     def converter(
         self, schema: pa.Schema, of_file: Any, names: Mapping[str, str]
@@ -383,15 +383,15 @@ class EngineScan(TaskScan):
         raise NotImplementedError
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
-        return self.conf.requests(state, request, are_planned=are_planned)
+        return self.rules.requests(state, request, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
         """Return the function that converts the rows that are read at once to the engine's types."""
         return _ConvertedTables(self).of
 
     def batch_schema(self) -> pa.Schema:
-        """Return an empty schema: only a file tells the types of its batches."""
-        return pa.schema([])
+        """Return the schema of the converted batches, ``output``; an empty one if the engine has not said it."""
+        return pa.schema([]) if self.output is None else self.output
 
 
 class _ConvertedTables:
@@ -399,19 +399,23 @@ class _ConvertedTables:
 
     def __init__(self, scan: EngineScan) -> None:
         self._scan = scan
+        self._fields: Sequence[TableField] = ()  # of the last file, and the dataset's columns by the names that it has
+        self._names: Mapping[str, str] = {}
         # usually serves the next file, too
         self._last: tuple[pa.Schema, Any, Mapping[str, str], Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
 
     def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
         """Return the tables of ``rows``, converted, without empty ones. Errors name the file."""
-        version, rules = rows.file.version, self._scan.conf
+        version, rules = rows.file.version, self._scan.rules
         with located(url=version.url):
             of_file = version.derived(("engine rules", rules), lambda: (rules.of_file(FooterFacts(version.metadata)),))[
                 0
             ]
             fields = rows.file.file.fields or ()
-            names = {known.names[0]: known.name for known in fields if known.names}
-            return [self._converted(table, of_file, names) for table in rows.tables if table.num_rows]
+            if fields is not self._fields:
+                self._fields = fields
+                self._names = {known.names[0]: known.name for known in fields if known.names}
+            return [self._converted(table, of_file, self._names) for table in rows.tables if table.num_rows]
 
     def _converted(self, table: pa.Table, of_file: Any, names: Mapping[str, str]) -> pa.Table:
         last = self._last

@@ -304,7 +304,7 @@ class DatasetJoin:
         with refresh_hint(self.is_snapshot), operation:
             asked = request if asks_index else request._replace(where=None, prune=None)
             found = await state.source.files(asked, operation)
-            numbers = state.known.candidates(found.files, request, state.columns)
+            numbers = state.known.search(found.files, request.simple_pruning, state.columns.schema)()
             files = [found.files[number] for number in numbers]
             step = max(1, len(files) // _SAMPLED)
             # other files each time: those of an earlier sample are cached, and would stand for files that are not

@@ -17,14 +17,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from asyncpq import errors
 from asyncpq.dataset import Dataset, state_of
-from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, SUCCESS, WRITTEN, is_file_of, parse_target
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
 from asyncpq.indexing.build import adding
 from asyncpq.indexing.build.adding import DATA_FOLDER
@@ -34,7 +34,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import runtime_of
+from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening.keywords import check_keywords
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
@@ -43,21 +43,19 @@ from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
 from asyncpq.writing.file_layout import WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, WKB_KEY, folder_url, write_files
-from asyncpq.writing.lake_commit import (
-    BEGUN,
-    Publish,
-    check_target,
-    discard_job,
-    is_uncommitted,
-    job_folder,
-    publish_plain,
-)
-from asyncpq.writing.z_order import ZOrder as ZOrder
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _LAYOUT = WriteOptions()
 _BUILDING = BuildOptions()
+
+#: Path of an empty object that a folder's first write on Spark makes when it is planned. Data files without an index
+#: and without this object have lost their index; with it, the first write may have failed.
+BEGUN: Final = f"{INDEX_FOLDER}begun"
+
+#: How readers learn which files are live. "index": from the index alone. "plain": the folder was empty, and its last
+#: file ``_SUCCESS`` follows the commit, so that readers may also list it.
+Publish: TypeAlias = Literal["index", "plain"]
 
 #: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0
@@ -102,11 +100,27 @@ class SourceFiles(NamedTuple):
 
     Attributes:
         urls: of the files.
+        prefix: url of the folder that was listed for them; None if there is none.
         num_bytes: their total size; None if the listing lacks sizes.
     """
 
     urls: Sequence[str]
+    prefix: str | None
     num_bytes: int | None
+
+    @classmethod
+    async def of(cls, dataset: Dataset) -> Self:
+        """Return the files of a dataset."""
+        urls, state = await dataset.files(), state_of(dataset)
+        known = state.source.known
+        sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
+        num_bytes = sum(sizes) if known is not None and len(sizes) == len(known.files) else None
+        return cls(urls, state.prefix, num_bytes)
+
+    @property
+    def places(self) -> list[str]:
+        """The urls of the files and of the folder, which a rewrite must not write into."""
+        return [*self.urls] if self.prefix is None else [self.prefix, *self.urls]
 
 
 @dataclass(frozen=True)
@@ -197,15 +211,21 @@ class LakeWrite:
         store a column's type."""
         check_options(self.schema, self.options)
 
-    @staticmethod
-    async def check_folder(session: Session, folder: str, urls: Iterable[str]) -> None:
-        """Check that a folder is empty and can be written, and that it does not overlap the source of the rows, whose
-        files and folders are ``urls``.
+    @classmethod
+    async def check_folder(cls, session: Session, folder: str, urls: Iterable[str]) -> None:
+        """Check that a folder is empty and can be written, and :meth:`check_apart` from the source of the rows.
 
         Raises:
-            InvalidOptionError: the folder has files, or equals or contains one of the urls, or is inside one of them.
+            InvalidOptionError: the folder has files, or overlaps one of ``urls``.
             UnsupportedStoreError: the store cannot be written.
         """
+        cls.check_apart(folder, urls)
+        await check_target(runtime_of(session), folder)
+
+    @staticmethod
+    def check_apart(folder: str, urls: Iterable[str]) -> None:
+        """Check, without a request, that a folder does not overlap the source of the rows, whose files and folders are
+        ``urls``. Raises InvalidOptionError if it equals or contains one of the urls, or is inside one of them."""
         targets = _places(folder)
         for url in urls:
             sources = _places(url)
@@ -216,18 +236,6 @@ class LakeWrite:
                     hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
                     " place, use its own engine: asyncpq does not commit to tables.)",
                 )
-        await check_target(runtime_of(session), folder)
-
-    @classmethod
-    async def check_source(cls, session: Session, folder: str, dataset: Dataset) -> SourceFiles:
-        """Check a folder into which a dataset is to be rewritten, as :meth:`check_folder` does; return the dataset's
-        files."""
-        urls, state = await dataset.files(), state_of(dataset)
-        known, prefix = state.source.known, state.prefix
-        sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
-        num_bytes = sum(sizes) if known is not None and len(sizes) == len(known.files) else None
-        await cls.check_folder(session, folder, urls if prefix is None else [prefix, *urls])
-        return SourceFiles(urls, num_bytes)
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
         """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
@@ -273,6 +281,52 @@ class LakeWrite:
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         await discard_job(runtime_of(session), self.folder, self.job)
+
+
+def job_folder(job: str) -> str:
+    """Return the folder, relative to the lake's, for the files of the write with the id ``job``."""
+    return f"{DATA_FOLDER}{job}/"
+
+
+def is_uncommitted(error: errors.AsyncpqError) -> bool:
+    """Return whether a commit that failed with ``error`` certainly committed nothing. After other errors of a store,
+    readers may see the files."""
+    return not isinstance(error, errors.StoreError) or isinstance(
+        error, (errors.StaleSnapshotError, errors.ConcurrentCommitUnsupported)
+    )
+
+
+async def publish_plain(runtime: Runtime, folder: str, job: str) -> None:
+    """Delete the uncommitted files of the write ``job``, and then write ``_SUCCESS``, so that readers may list the
+    folder. Before, a listing may contain uncommitted files."""
+    await adding.discard_files(runtime, folder, job_folder(job))
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
+    await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
+
+
+async def discard_job(runtime: Runtime, folder: str, job: str) -> None:
+    """Delete the files of the write ``job`` that were not committed. Errors are logged and not raised."""
+    try:
+        await adding.discard_files(runtime, folder, job_folder(job))
+    except errors.AsyncpqError as error:  # the caller raises the error that came first
+        logger.warning("unused files could not be deleted below %s: %s", safe_url(folder), error)
+
+
+async def check_target(runtime: Runtime, folder: str, job: str | None = None) -> None:
+    """Check that files can be written to the folder and committed. Raises InvalidOptionError if it has files other
+    than those of the write ``job``, and UnsupportedStoreError if the store cannot be written."""
+    store, _ = await runtime.store(folder)
+    listed = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
+    paths = [path for item in listed if (path := item.url[len(folder) :]) != BEGUN]
+    others = [path for path in paths if job is None or not path.startswith(job_folder(job))]
+    if others:
+        raise errors.InvalidOptionError(
+            f"the target is not empty: the folder contains {others[0]!r}",
+            url=safe_url(folder),
+            hint="Write to another folder. If all files are below data/, an interrupted run may have left them: delete"
+            " them.",
+        )
+    await adding.lake_backend(runtime, folder, create=True)
 
 
 def _places(url: str) -> set[str]:

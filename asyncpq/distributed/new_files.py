@@ -228,7 +228,9 @@ class NewFiles:
     """Finds the files of a folder, a pattern or an index that are new since an offset, for reads in batches.
 
     A version of a file is in one batch. Each call gets the session of the moment. :attr:`first_offset` is the offset
-    before all files; an engine stores the later ones, which are JSON, and continues from there in another process::
+    before all files; an engine stores the later ones, which are JSON, and continues from there in another process. A
+    folder without files, and one that does not exist, has nothing new: object stores cannot tell them apart, and a
+    stream may start before its first file is written::
 
         files = NewFiles("s3://bucket/lake/")
         end = await files.advance(session, start, max_files=100)

@@ -5,14 +5,15 @@ write all rows. Several share them: each :class:`SortTask` leaves sorted pieces 
 ranges of rows, and a :class:`RewriteTask` writes each range. Rows are ordered by key, then by their place in the
 source, so ranges also divide the rows of a frequent key.
 
-Each task reads back the files that it wrote: their digest must be that of the sorted rows. The numbers of the rows of
-all tasks show that each row was sorted and written once. An engine that sorts rows itself, as Spark does, checks the
-target with :meth:`asyncpq.distributed.LakeWrite.check_folder`, and writes with that class.
+Each task reads back the files that it wrote: their :class:`RowDigest` must be that of the sorted rows. The numbers of
+the rows of all tasks show that each row was sorted and written once. An engine that sorts rows itself, as Spark does,
+checks the target with :meth:`asyncpq.distributed.LakeWrite.check_folder`, and writes with that class.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import tempfile
 import time
@@ -30,14 +31,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.dataset import state_of
+from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.distributed.build_tasks import remove_folder, worker_processes
-from asyncpq.distributed.lake_writes import LakeWrite, WrittenPart
+from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart, discard_job, job_folder
+from asyncpq.distributed.row_order import RowOrder, ZOrder, sampled_z_order, writable_schema
 from asyncpq.distributed.scan_planning import ScanTask, plan_scan
 from asyncpq.distributed.scan_tasks import open_task
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
-from asyncpq.errors import CorruptFileError, InvalidOptionError
+from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, plan_again_hint, run_on_worker
+from asyncpq.errors import CorruptFileError, InvalidOptionError, plural
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
 from asyncpq.indexing.build.sorting import ExternalSort
@@ -54,9 +57,6 @@ from asyncpq.storage.urls import safe_url
 from asyncpq.typing import DatasetTarget
 from asyncpq.writing.file_layout import WriteOptions
 from asyncpq.writing.file_writer import folder_url
-from asyncpq.writing.lake_commit import discard_job, job_folder
-from asyncpq.writing.optimize import RewriteResult, RowDigest, RowOrder, sampled_z_order, writable_schema
-from asyncpq.writing.z_order import ZOrder
 
 _BATCH_ROWS: Final = 1 << 16
 #: Bytes of a sorted piece, in memory: what a range reads for nothing at each of its ends.
@@ -78,6 +78,38 @@ Watcher: TypeAlias = Callable[[str, int, int | None], None]
 
 def _unwatched(step: str, done: int, total: int | None) -> None:
     """Ignore the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteResult:
+    """Result of :meth:`asyncpq.Session.optimize`.
+
+    Attributes:
+        target: url of the folder with the written files.
+        files: paths of the written files, relative to ``target``.
+        rows: number of rows in all files.
+        bytes_before: size of the source's files; None if the store does not tell it.
+        bytes_after: size of the written files.
+        snapshot: number of the snapshot of the index that lists the files.
+        seconds: duration of each step.
+    """
+
+    target: str
+    files: tuple[str, ...] = field(repr=False)
+    rows: int
+    bytes_before: int | None
+    bytes_after: int
+    snapshot: int
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
+        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        files = plural(len(self.files), "file")
+        return (
+            f"{self.rows:,} rows in {files}, {self.bytes_after:,} bytes{before}, at {self.target}\n"
+            f"verified: the files hold the rows of the source\n{steps}"
+        )
 
 
 class Tally(NamedTuple):
@@ -158,13 +190,14 @@ class RowSorting:
         tally = Tally()
         for scan in scans:
             first = scan.number << _NUMBER_BITS
-            async with await open_task(scan.scan, scan.data, runtime) as batches:
-                async for batch in batches:
-                    numbers = pa.array(range(first, first + len(batch)), pa.int64())
-                    first += len(batch)
-                    await runtime.in_thread(partial(self.add, batch, numbers, sort))
-                    tally = tally.plus(numbers)
-                    watch("read and sort", tally.rows, None)
+            with plan_again_hint("call optimize() or plan_optimize() again.", scan.scan.view == View.SNAPSHOT):
+                async with await open_task(scan.scan, scan.data, runtime) as batches:
+                    async for batch in batches:
+                        numbers = pa.array(range(first, first + len(batch)), pa.int64())
+                        first += len(batch)
+                        await runtime.in_thread(partial(self.add, batch, numbers, sort))
+                        tally = tally.plus(numbers)
+                        watch("read and sort", tally.rows, None)
         return tally
 
 
@@ -486,6 +519,106 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = time.monotonic() - begin
 
 
+# -- verifying ------------------------------------------------------------------------------------
+
+
+_BLOCK_ROWS: Final = 1 << 16
+
+
+class RowDigest:
+    """Hashes rows as they come; :meth:`hexdigest` is the same for the same rows in the same order.
+
+    Rows are hashed in blocks of equal length, so how they are divided into batches does not matter. Values are hashed
+    as Arrow stores them; for nulls, the bytes in their slots are ignored.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+        self.rows: int = 0  # number of all rows
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add the next rows, whose columns must be those of the schema."""
+        batch = batch.cast(self._schema)
+        self.rows += batch.num_rows
+        while batch.num_rows:
+            taken = batch.slice(0, _BLOCK_ROWS - self._held_rows)
+            batch = batch.slice(taken.num_rows)
+            self._held.append(taken)
+            self._held_rows += taken.num_rows
+            if self._held_rows == _BLOCK_ROWS:
+                self._end_block()
+
+    def hexdigest(self) -> str:
+        """Return the digest of all rows added so far, in hexadecimal digits."""
+        if self._held:
+            self._end_block()
+        return self._hash.hexdigest()
+
+    def _end_block(self) -> None:
+        table = pa.Table.from_batches(self._held, self._schema).combine_chunks()
+        for column in table.columns:
+            for chunk in column.chunks:  # more than one where text exceeds 2 GiB
+                for data in _canonical(chunk):
+                    self._hash.update(len(data).to_bytes(8, "little"))
+                    self._hash.update(data)
+        self._held, self._held_rows = [], 0
+
+
+def _canonical(array: pa.Array) -> Iterator[Any]:
+    """Yield buffers with the content of ``array`` that are the same for equal arrays, whatever their offsets and
+    null slots."""
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        yield from _canonical(array.storage)
+        return
+    if pa.types.is_dictionary(dtype):
+        yield from _canonical(array.dictionary_decode())
+        return
+    if pa.types.is_map(dtype):
+        array = array.cast(pa.list_(pa.struct([("key", dtype.key_type), ("value", dtype.item_type)])))
+        dtype = array.type
+    yield _bytes(array.is_valid().cast(pa.uint8()))
+    if pa.types.is_null(dtype):
+        return
+    if pa.types.is_struct(dtype):
+        for child in array.flatten():
+            yield from _canonical(child)
+    elif pa.types.is_nested(dtype):
+        yield _bytes(pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0))
+        yield from _canonical(array.flatten())
+    elif pa.types.is_boolean(dtype):
+        yield _bytes(pc.fill_null(array, False).cast(pa.uint8()))
+    elif _is_bytes(dtype):
+        values = pc.fill_null(array.cast(pa.large_binary()), b"")
+        yield _bytes(pc.binary_length(values))
+        start, stop = values.buffers()[1][values.offset * 8 :], len(values)
+        ends = memoryview(start).cast("q")
+        data = values.buffers()[2]
+        yield b"" if data is None else memoryview(data)[ends[0] : ends[stop]]
+    else:
+        yield _bytes(array if not array.null_count else pc.if_else(array.is_valid(), array, _zero(dtype)))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
+    more = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(dtype) for test in (*tests, *more)) and not pa.types.is_decimal(dtype)
+
+
+def _zero(dtype: pa.DataType) -> pa.Scalar:
+    return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bytes(dtype.bit_width // 8))])[0]
+
+
+def _bytes(array: pa.Array) -> memoryview:
+    """Return the bytes of an array of fixed width."""
+    width = array.type.bit_width // 8
+    data = array.buffers()[1]
+    return memoryview(b"" if data is None else data)[array.offset * width : (array.offset + len(array)) * width]
+
+
 # -- planning -------------------------------------------------------------------------------------
 
 
@@ -526,7 +659,8 @@ async def plan_optimize(
     one_of("publish", publish, ("index", "plain"))
     runtime, folder, seconds = runtime_of(session), _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
-    files = await LakeWrite.check_source(session, folder, dataset)
+    files = await SourceFiles.of(dataset)
+    await LakeWrite.check_folder(session, folder, files.places)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
     names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     order = RowOrder(schema, names, tuple(zorder_by))

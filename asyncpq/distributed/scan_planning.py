@@ -90,14 +90,15 @@ class ScanTask:
         """Yield the rows in batches. Tasks of one process share a session, its caches and its event loop.
 
         Raises:
-            ObjectChangedError: a file was replaced or deleted after it was planned.
+            ObjectChangedError, ObjectNotFoundError: a file was replaced or deleted after it was planned.
             AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
         """
         return read_task(self.scan, self.data)
 
     def to_table(self) -> pa.Table:
         """Return the rows as one table. Raises the errors of :meth:`read`."""
-        return one_table([*self.read()], self.scan.output)
+        batches = [*self.read()]
+        return one_table(batches, batches[0].schema if batches else self.scan.batch_schema())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +141,8 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the batches that tasks read."""
-        return self.scan.output
+        """The Arrow schema of the batches that tasks read; empty if an engine's scan does not say its ``output``."""
+        return self.scan.batch_schema()
 
     @property
     def num_bytes(self) -> int:
@@ -306,21 +307,14 @@ async def scan_of(
             f"a scan is planned of an open asyncpq.Dataset, not of {type(dataset).__name__}",
             hint="Open it: dataset = await session.open_dataset(url).",
         )
-    state, source = state_of(dataset), state_of(dataset).source
+    state = state_of(dataset)
     request, output = await dataset.scan_request(columns, where)
-    return TaskScan(
-        url=state.url,
-        description=source.description,
-        view=str(source.view),
-        schema=state.columns.schema,
-        fields=state.columns.fields,
+    return TaskScan.of(
+        state,
         columns=None if request.columns is None else tuple(request.columns),
         output=output,
         batch_size=batch_size,
         where=request.where,
-        unifier=state.unifier,
-        skips=state.skips,
-        skips_missing=state.skips_missing,
         settings=WorkerOptions.of(state.runtime) if worker is None else worker,
     )
 

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -145,13 +145,29 @@ class TaskScan:
     fields: tuple[TableField, ...] | None  # the table's; None if columns are matched by name
     variants: tuple[tuple[TableField, ...], ...] = ()  # other ways in which files have the columns
     columns: tuple[str | int, ...] | None  # columns to read; None for all
-    output: pa.Schema | None = None  # of the batches; unknown to an engine that converts them
+    output: pa.Schema | None = None  # of the batches; None if an engine that converts them does not say it
     batch_size: int = DEFAULT_BATCH_SIZE
     where: Expression | None = None  # rows for which it is not true may be left out; times are absolute
     unifier: SchemaUnifier | None = None  # checks the files' schemas; None if they may differ
     skips: bool = False  # leave out bad files, instead of failing
     skips_missing: bool = False  # leave out files that do not exist
     settings: workers.WorkerSettings
+
+    @classmethod
+    def of(cls, state: DatasetState, **own: Any) -> Self:
+        """Return the scan of an open dataset, such as an :class:`asyncpq.distributed.EngineDataset`. ``own``: the other
+        attributes, ``columns`` and ``settings`` at least, and those that differ from the dataset's."""
+        known: dict[str, Any] = {
+            "url": state.url,
+            "description": state.source.description,
+            "view": str(state.source.view),
+            "schema": state.columns.schema,
+            "fields": state.columns.fields,
+            "unifier": state.unifier,
+            "skips": state.skips,
+            "skips_missing": state.skips_missing,
+        }
+        return cls(**known | own)
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
@@ -409,8 +425,8 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError if a
-    file was replaced or deleted after planning."""
+    """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError or
+    ObjectNotFoundError if a file was replaced or deleted after planning."""
     with scan.hinted():
         yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, runtime_of(session)))
 

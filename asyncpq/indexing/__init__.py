@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
     from asyncpq.indexing.build.maintenance import Vacuumed, Verified
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
-    from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
+    from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery
     from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
     from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
@@ -48,6 +48,7 @@ __all__ = [
     "TableReport",
     "IndexBackend",
     "Segment",
+    "SegmentQuery",
     "SqlBackend",
     "Staleness",
     "Text",
@@ -65,7 +66,7 @@ _MODULES = {
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
     "asyncpq.indexing.build.maintenance": ("Vacuumed", "Verified"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
-    "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),
+    "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment", "SegmentQuery"),
     "asyncpq.indexing.kinds": (
         "Bloom",
         "Bounds",

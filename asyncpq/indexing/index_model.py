@@ -111,8 +111,26 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 BY_VALUE: Final = frozenset({"bounds", "set", "ngram", "keys", "text"})
 
 
-@dataclass(frozen=True, slots=True)
-class IndexTable:
+class SegmentQuery(NamedTuple):
+    """The rows of a segment that a read wants, and what of them.
+
+    Attributes:
+        ranges: ranges of their keys, which ascend and do not overlap; None for all rows.
+        columns: names of the columns to return; None for all.
+        at_least: a binary column and a value; rows with a lesser value in that column may be left out.
+        limit: number of rows above which none are wanted; None for no limit.
+    """
+
+    ranges: Sequence[KeyRange] | None = None
+    columns: Sequence[str] | None = None
+    at_least: tuple[str, bytes] | None = None
+    limit: int | None = None
+
+
+EVERY_ROW: Final = SegmentQuery()
+
+
+class IndexTable(NamedTuple):
     """One sorted table of an index.
 
     Attributes:
@@ -221,22 +239,10 @@ class IndexBackend(Protocol):
         """
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        """Return the rows with keys in one of ``ranges``, sorted by key.
-
-        Args:
-            ranges: key ranges, which ascend and do not overlap; None for all rows.
-            columns: names of the columns to return; None for all.
-            at_least: a binary column and a value; rows with a lesser value in that column may be left out.
-            limit: number of rows above which the result is None; the backend then reads as little as possible.
+        """Return the rows that ``query`` selects, sorted by key; None if they are more than its limit: the backend then
+        reads as little as possible.
 
         Raises:
             StaleSnapshotError: the segment is gone.

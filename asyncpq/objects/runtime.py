@@ -272,7 +272,7 @@ class Deadline:
 
 
 def _store_key(protocol: str, place: Mapping[str, Any]) -> str:
-    return repr((protocol, sorted(place.items()))) if place else protocol
+    return repr((protocol, sorted(place.items())))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -549,34 +549,29 @@ class Runtime:
             module = client_module(protocol, options_for(protocol, self.storage_options))
             if module is not None:
                 await self.load(module)
-        return self._store(url)
-
-    def _store(self, url: str) -> tuple[Store, str]:
-        protocol, _ = split_url(url)
         place = place_of(protocol, url, self.storage_options)
-        key = _store_key(protocol, place)
-        store = self._stores.get(key)
-        if store is None:
-            options = options_for(protocol, self.storage_options)
-            limits = self.options.limits
-            store = open_store(
-                protocol,
-                options,
-                retry=self.options.retry,
-                limits=StoreLimits(
-                    limits.max_connections,
-                    limits.max_connections - limits.lookup_connections,
-                    limits.max_listed_objects,
-                ),
-                place=place,
-            )
-            self._stores[key] = store
-            shared = self.options.cache_namespace
-            if self.scope:
-                self._namespaces[key] = f"{shared}:{self.scope}" if shared else self.scope
-            else:
-                self._namespaces[key] = shared or storage_namespace(protocol, {**options, **place})
-        return store, self._namespaces[key]
+        key = _store_key(protocol, place) if place else protocol
+        if key not in self._stores:
+            self._open_store(key, protocol, place)
+        return self._stores[key], self._namespaces[key]
+
+    def _open_store(self, key: str, protocol: str, place: Mapping[str, Any]) -> None:
+        options = options_for(protocol, self.storage_options)
+        limits = self.options.limits
+        self._stores[key] = open_store(
+            protocol,
+            options,
+            retry=self.options.retry,
+            limits=StoreLimits(
+                limits.max_connections, limits.max_connections - limits.lookup_connections, limits.max_listed_objects
+            ),
+            place=place,
+        )
+        shared = self.options.cache_namespace
+        if self.scope:
+            self._namespaces[key] = f"{shared}:{self.scope}" if shared else self.scope
+        else:
+            self._namespaces[key] = shared or storage_namespace(protocol, {**options, **place})
 
     async def load(self, module: str) -> None:
         """Import a module in a thread, as that may take some tenths of a second. Raises UsageError if the session
@@ -588,9 +583,12 @@ class Runtime:
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
-        store, _ = self._store(url)
         protocol, _ = split_url(url)
-        self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
+        place = place_of(protocol, url, self.storage_options)
+        key = _store_key(protocol, place) if place else protocol
+        if key not in self._stores:
+            self._open_store(key, protocol, place)
+        self._stores[key] = wrap(self._stores[key])
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its

@@ -7,6 +7,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from asyncpq.caching.entry_format import ContentKey, PartKind, version_digest
@@ -16,7 +17,7 @@ from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
-from asyncpq.pruning.access_plan import ResolvedAccess
+from asyncpq.pruning.access_plan import ResolvedAccess, RowGroupLayout
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import Validator
 
@@ -265,6 +266,15 @@ class FileVersion(ObjectVersion):
             self._derived_weight += weight if isinstance(weight, int) else weight(value)
             self.has_grown = True
         return cast("T", value)
+
+    @property
+    def row_group_layout(self) -> RowGroupLayout:
+        """The first row and the number of rows of each row group."""
+        groups = self.metadata.row_groups
+        layout: RowGroupLayout = self.derived(
+            ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), attrgetter("weight")
+        )
+        return layout
 
     def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
         """Store ``chunk``, of about ``weight`` bytes, in :attr:`chunks` for a row group and leaf column; return it."""

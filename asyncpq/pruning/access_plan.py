@@ -349,12 +349,12 @@ class AccessPlan:
     @property
     def is_all(self) -> bool:
         """Whether the plan allows every row of any file."""
-        return self == _ALL
+        return not self._either and not self._nested and self._rows == ALL_ROWS and self._groups == ALL_GROUPS
 
     @property
     def is_none(self) -> bool:
         """Whether the plan allows no row of any file."""
-        return self == _NONE
+        return not self._either and not self._nested and self._rows == NO_ROWS and self._groups == ALL_GROUPS
 
     @property
     def is_positional(self) -> bool:

@@ -158,10 +158,8 @@ class Resolved(NamedTuple):
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
-        """Return these columns for predicates with new literals. A column does not prune if pyarrow rounds a literal
-        that it is compared with (``inexact``)."""
-        if not self.inexact:
-            return self
+        """Return these columns, some of which are ``inexact``, for predicates with new literals. A column does not
+        prune if pyarrow rounds a literal that it is compared with."""
         blind = {
             name
             for expr in (where, prune)

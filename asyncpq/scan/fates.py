@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from asyncpq.objects.read_plan import ColumnPlan, FetchPlan, RowGroupPlan
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.file_planner import row_group_layout
 from asyncpq.scan.request import ScanRequest
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class _Access(NamedTuple):
 
     @classmethod
     def of(cls, file: PlannedVersion) -> _Access:
-        layout = row_group_layout(file.version)
+        layout = file.version.row_group_layout
         access = file.request.access
         asked = (AccessPlan.all() if access is None else access).resolve(layout)
         return cls(asked, None if file.indexed is None else file.indexed.resolve(layout))

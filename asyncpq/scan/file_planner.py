@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -49,7 +48,7 @@ from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
-from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
+from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
@@ -61,8 +60,6 @@ from asyncpq.storage.base import RequestContext
 if TYPE_CHECKING:
     from asyncpq.metrics import ReadMetrics
     from asyncpq.objects.read_plan import FetchPlan
-
-_WEIGHT: Final = attrgetter("weight")
 
 
 @dataclass(slots=True)
@@ -177,7 +174,7 @@ class ScanPlanner:
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
-                rows = request.access.resolve(row_group_layout(version))
+                rows = request.access.resolve(version.row_group_layout)
             columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
                 columns, prune = self._covered(version, columns, self._where)
@@ -287,11 +284,11 @@ class ScanPlanner:
         filter_ = None if bound is None else bound.filter
         self._where = self._simplified
         if bound is not None:
-            self._where = fold_constants(bound.simple, lambda name: view.constant(version, name))
+            self._where = fold_constants(bound.simple, partial(view.constant, version))
             if self._where is not bound.simple and not isinstance(self._where, Constant):
                 filter_ = compile_filter(self._where, view.types(columns(self._where)))
         if self._prune is not None:
-            self._prune = fold_constants(self._prune, lambda name: view.constant(version, name))
+            self._prune = fold_constants(self._prune, partial(view.constant, version))
         resolved = self._resolved(version)
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
             filter_ = self._narrowed(version, resolved, filter_, view)
@@ -404,7 +401,7 @@ class ScanPlanner:
             resolved = version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
         except ColumnNotFoundError as error:
             raise hint_at_text(error, where) from error.__cause__
-        return resolved.for_literals(self._where, self._prune)
+        return resolved.for_literals(self._where, self._prune) if resolved.inexact else resolved
 
     def _check_types(self, before: pa.Schema, schema: pa.Schema) -> None:
         """Check that a new version still has the columns of the plan before it. Raises ObjectChangedError if a
@@ -439,16 +436,7 @@ class ScanPlanner:
         self._relocated.add(error.column)
 
 
-def row_group_layout(version: FileVersion) -> RowGroupLayout:
-    """Return the first row and the number of rows of each row group."""
-    groups = version.metadata.row_groups
-    layout: RowGroupLayout = version.derived(
-        ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), _WEIGHT
-    )
-    return layout
-
-
 def _all_rows(version: FileVersion) -> ResolvedAccess:
     """Return the access (see ``pruning.access_plan``) to all rows of the file."""
-    rows = version.all_rows = AccessPlan.all().resolve(row_group_layout(version))
+    rows = version.all_rows = AccessPlan.all().resolve(version.row_group_layout)
     return rows

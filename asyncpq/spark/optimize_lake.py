@@ -135,7 +135,7 @@ def optimize(
     seconds: dict[str, float] = {}
     with _timed(seconds, "look"):
         rows = _opened(spark, source, given, frozen, settings, folder)
-        run_on_worker(frozen, lambda session: LakeWrite.check_folder(session, folder, rows.urls))
+        LakeWrite.check_apart(folder, rows.urls)
     with held_settings(spark, rows.settings), described_jobs(spark, f"asyncpq: optimize into {safe_url(folder)}"):
         conf = ReadConf.of(spark)
         schema = rows.frame.schema
@@ -193,6 +193,7 @@ def _opened(
 ) -> RewriteSource:
     """Open the source, once the target is empty and does not overlap its urls."""
     if isinstance(source, DataFrame):
+        run_on_worker(frozen, lambda session: LakeWrite.check_folder(session, folder, ()))
         if options.format is not None or options.version is not None:
             raise InvalidOptionError(
                 "format, version: are those of a table's url, and the source is a DataFrame",

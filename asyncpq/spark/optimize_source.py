@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
 from asyncpq import BloomFilter, Session, View, WriteOptions
-from asyncpq.distributed import LakeWrite, run_on_worker
+from asyncpq.distributed import LakeWrite, SourceFiles, run_on_worker
 from asyncpq.engine.target_facts import safe_url, url_facts
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.options import one_of, require_whole
@@ -347,7 +347,8 @@ def _is_of(asked: str, name: str) -> bool:
 
 async def _look(session: Session, source: Any, version: Any, folder: str) -> _SourceFiles:
     dataset = await session.open_dataset(source, version=version)
-    files = await LakeWrite.check_source(session, folder, dataset)
+    files = await SourceFiles.of(dataset)
+    LakeWrite.check_apart(folder, files.places)
     return _SourceFiles(dataset.schema, tuple(files.urls), files.num_bytes, dataset.view is View.LISTED)
 
 

@@ -48,7 +48,7 @@ from asyncpq.storage.base import (
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
-from asyncpq.storage.urls import local_path, safe_url, unknown_option
+from asyncpq.storage.urls import local_path, safe_url, split_url, unknown_option
 
 _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -137,6 +137,15 @@ def delete_file(path: str) -> None:
     """Delete a file, if it exists."""
     with _write_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         os.unlink(path)
+
+
+def remove_empty_folders(url: str) -> None:
+    """Remove a local folder, and those inside of it, unless they have files; do nothing for a url of another store. The
+    call blocks."""
+    if split_url(url)[0] == "file":
+        for folder, _, _ in os.walk(local_path(url), topdown=False):
+            with contextlib.suppress(OSError):  # it has files
+                os.rmdir(folder)
 
 
 def _make_folder(folder: str) -> None:

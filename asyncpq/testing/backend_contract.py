@@ -35,6 +35,7 @@ from asyncpq.indexing.index_model import (
     IndexTable,
     KeyRange,
     Segment,
+    SegmentQuery,
 )
 from asyncpq.testing.assertions import checks_of, equal
 
@@ -94,7 +95,7 @@ async def check_large(make: BackendMaker) -> None:
         segment = await write(backend, "large", "keys", rows)
         async with _opened(make) as other:
             await _compare(other, segment, rows, numbers, 2)
-        found = await backend.read_segment(segment, [KeyRange(VALUE_TAG, AFTER_ALL)], limit=100)
+        found = await backend.read_segment(segment, SegmentQuery([KeyRange(VALUE_TAG, AFTER_ALL)], limit=100))
         assert found is None, "a read that finds more rows than the limit must return None"
 
 
@@ -136,7 +137,7 @@ async def check_missing(make: BackendMaker) -> None:
         await backend.delete_segments([])
         for missing in (segment, replace(segment, name="never")):
             with _raises(StaleSnapshotError, "a segment that is not there"):
-                await other.read_segment(missing, None)
+                await other.read_segment(missing)
             with _raises(StaleSnapshotError, "a segment that is not there, batch by batch"):
                 async for _ in other.iterate_segment(missing):
                     pass
@@ -150,7 +151,7 @@ async def check_incomplete(make: BackendMaker) -> None:
         segment = await write(backend, "less", "set", rows)
         for num_rows in (899, 901):
             with _raises(CorruptIndexError, "a segment of another number of rows"):
-                await backend.read_segment(replace(segment, num_rows=num_rows), None)
+                await backend.read_segment(replace(segment, num_rows=num_rows))
 
 
 async def check_listing(make: BackendMaker) -> None:
@@ -243,10 +244,18 @@ async def check_reading_while_writing(make: BackendMaker) -> None:
             while not written.is_set() or not count:
                 low = numbers.randrange(1, 200)
                 wanted = KeyRange(VALUE_TAG + bytes([low]), VALUE_TAG + bytes([low + 40]))
-                _same(await other.read_segment(segment, [wanted]), _within(rows, [wanted], keys), "rows of the first")
+                _same(
+                    await other.read_segment(segment, SegmentQuery([wanted])),
+                    _within(rows, [wanted], keys),
+                    "rows of the first",
+                )
                 with contextlib.suppress(StaleSnapshotError):
                     later = replace(segment, name="later-2")
-                    _same(await other.read_segment(later, [wanted]), _within(rows, [wanted], keys), "rows of a new one")
+                    _same(
+                        await other.read_segment(later, SegmentQuery([wanted])),
+                        _within(rows, [wanted], keys),
+                        "rows of a new one",
+                    )
                 count += 1
                 await asyncio.sleep(0)
             return count
@@ -279,7 +288,7 @@ async def check_drop(make: BackendMaker) -> None:
             for left in (await other.list_segments(), await other.list_manifests(), await other.builds()):
                 equal(dict(left), {}, "the listing after drop()")
             with _raises(StaleSnapshotError, "a segment of an index that was dropped"):
-                await other.read_segment(segment, None)
+                await other.read_segment(segment)
             await other.drop()
 
 
@@ -364,31 +373,31 @@ async def _compare(
     """Check that reads of a segment return what its ``rows`` say: read whole, and ``questions`` times by random
     ranges, columns, limits and least values."""
     schema = segment.table.schema
-    _same(await backend.read_segment(segment, None), rows, "all rows")
+    _same(await backend.read_segment(segment), rows, "all rows")
     keys: list[bytes] = rows.column("key").to_pylist()
     given = [batch async for batch in backend.iterate_segment(segment)]
     _same(pa.Table.from_batches(given, schema=schema), rows, "all rows, batch by batch")
-    empty = await backend.read_segment(segment, [])
+    empty = await backend.read_segment(segment, SegmentQuery([]))
     _same(empty, schema.empty_table(), "of no range nothing")
     for _ in range(questions):
         ranges = random_ranges(keys, numbers)
         expected = _within(rows, ranges, keys)
         what = f"rows of {segment.table} in {ranges}"
-        _same(await backend.read_segment(segment, ranges), expected, what)
+        _same(await backend.read_segment(segment, SegmentQuery(ranges)), expected, what)
         columns = numbers.sample(schema.names, numbers.randrange(1, len(schema.names) + 1))
-        found = await backend.read_segment(segment, ranges, columns)
+        found = await backend.read_segment(segment, SegmentQuery(ranges, columns=columns))
         assert found is not None, f"without a limit there is always an answer: {what}"
         equal(found.column_names, columns, "the columns that were asked for, in that order")
         _same(found.combine_chunks(), expected.select(columns), f"some columns of {what}")
         for limit in {max(0, expected.num_rows - 1), expected.num_rows}:
-            found = await backend.read_segment(segment, ranges, limit=limit)
+            found = await backend.read_segment(segment, SegmentQuery(ranges, limit=limit))
             if expected.num_rows > limit:
                 equal(found, None, f"more than {limit} {what}")
             else:
                 _same(found, expected, what)
         if "max" in schema.names:
             least = numbers.choice([*keys, b""])
-            found = await backend.read_segment(segment, ranges, at_least=("max", least))
+            found = await backend.read_segment(segment, SegmentQuery(ranges, at_least=("max", least)))
             assert found is not None, f"without a limit there is always an answer: {what}"
             _between(found, expected, "max", least)
 
@@ -458,7 +467,7 @@ async def _opened(make: BackendMaker) -> AsyncIterator[IndexBackend]:
 async def _nothing_left(backend: IndexBackend, name: str) -> None:
     segment = Segment(name=name, table=_part("set"), num_rows=1, size=1, low=b"", high=b"", files=())
     with _raises((StaleSnapshotError, CorruptIndexError), "a segment that could not be written"):
-        await backend.read_segment(segment, None)
+        await backend.read_segment(segment)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,6 @@
 
 A lake is a folder of files that asyncpq wrote, with an index in it that lists them. Rows and a layout come in; written
 files go out, which readers see once a commit to the lake's index lists them. The way through:
-``file_layout.py`` has the options, ``file_writer.py`` encodes rows and streams them to the store, ``z_order.py`` orders
-them by several columns, ``optimize.py`` rewrites a lake on one machine. Spark's writers use the same modules.
+``file_layout.py`` has the options, ``file_writer.py`` encodes rows and streams them to the store. ``distributed`` plans
+and commits writes, and rewrites lakes with their rows in another order.
 """

@@ -13,19 +13,15 @@ import asyncpq
 from asyncpq import col
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets import file_statistics
-from asyncpq.datasets.dataset_files import search_steps
+from asyncpq.datasets.dataset_files import FILES_A_STEP
 from asyncpq.datasets.file_statistics import FileStatistics, Learnt, kind_of, type_of
 from asyncpq.datasets.model import ColumnBounds, DataFile
-from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.literals import Domain
-from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("x", pa.int32())]))])
-COLUMNS = DatasetColumns(SCHEMA, None, object())
 
 
 def bounded(low: int | None, high: int | None, **known: Any) -> ColumnBounds:
@@ -50,17 +46,21 @@ FILES = [
     ],
 )
 def test_bounds_count_only_where_they_are_trusted(where: Expression, expected: list[int], untrusted: list[int]) -> None:
-    request = ScanRequest(where=where)
-    assert FileStatistics().candidates(FILES, request, COLUMNS) == expected
-    assert FileStatistics(trust_statistics=False).candidates(FILES, request, COLUMNS) == untrusted
+    assert FileStatistics().search(FILES, where, SCHEMA)() == expected
+    assert FileStatistics(trust_statistics=False).search(FILES, where, SCHEMA)() == untrusted
 
 
-def test_requests_that_name_files_or_want_no_row() -> None:
-    statistics = FileStatistics()
-    assert statistics.candidates(FILES, ScanRequest(by_file={"b": AccessPlan.all()}), COLUMNS) == [1]
-    assert statistics.candidates(FILES, ScanRequest(limit=0), COLUMNS) == []
-    pruned = ScanRequest(where=col("id") >= 0, prune=col("id") == 3)
-    assert statistics.candidates(FILES, pruned, COLUMNS) == [1, 3]
+def test_requests_that_name_files() -> None:
+    assert FileStatistics().search(FILES, None, SCHEMA, {"b"})() == [1]
+
+
+async def test_a_read_without_rows_opens_no_file(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
+    async with asyncpq.Session() as session, await session.open_dataset(f"{tmp_path}/") as dataset:
+        with asyncpq.measure() as cost:
+            assert (await dataset.read(limit=0)).num_rows == 0
+    assert (cost.files_total, cost.files_ruled_out, cost.files_opened) == (2, 2, 0)
 
 
 async def test_footers_of_earlier_reads_rule_files_out_unopened(tmp_path: Path) -> None:
@@ -124,8 +124,7 @@ def test_statistics_are_remembered_by_column_and_version() -> None:
     files = [DataFile(url=url, validator=Validator(size=size, etag=f'"{size}"')) for url, size in (("a", 1), ("b", 2))]
     first = FileStatistics()
     first.add({"id": {"a": learnt(1, 0, 9), "b": learnt(3, 0, 9)}}, 1 << 20)
-    request = ScanRequest(where=col("id") == 20)
-    assert first.candidates(files, request, COLUMNS) == [1]  # the statistics of b are of another version
+    assert first.search(files, col("id") == 20, SCHEMA)() == [1]  # the statistics of b are of another version
     first.remember(memory, "lake")
     for key, where, expected in (
         ("lake", col("id") == 20, [1]),
@@ -135,7 +134,7 @@ def test_statistics_are_remembered_by_column_and_version() -> None:
     ):
         later = FileStatistics()
         later.recall(memory, key, where, SCHEMA)
-        assert later.candidates(files, ScanRequest(where=where), COLUMNS) == expected
+        assert later.search(files, where, SCHEMA)() == expected
 
 
 def test_statistics_that_are_larger_than_memory_are_not_kept() -> None:
@@ -167,7 +166,7 @@ def test_what_is_known_of_all_files_is_brought_together_when_it_is_searched(monk
     assert made == []
     assert [search().num_rows for search in searches] == [1, 9]
     assert made == ["day"]
-    assert search_steps(None, len(files)) > INLINE_STEPS
+    assert len(files) // FILES_A_STEP > INLINE_STEPS
 
 
 async def test_the_predicate_is_not_simplified_again_for_each_file(

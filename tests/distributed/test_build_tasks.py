@@ -73,7 +73,8 @@ class Engine:
 
 
 def left_pieces(at: str) -> list[Path]:
-    return list(Path(at).rglob("*.pieces"))
+    """Pieces, and folders of them."""
+    return list(Path(at).rglob("*pieces*"))
 
 
 async def built_here(lake: Path, at: str) -> tuple[Any, list[str]]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
+from asyncpq import col
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.distributed import EngineRules
+from asyncpq.distributed import EngineDataset, EngineRules, EngineScan, WorkerOptions, plan_tasks
 from asyncpq.errors import AmbiguousColumnError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
 from asyncpq.expressions.scalars import as_scalars
@@ -129,3 +137,44 @@ def test_names_that_mean_two_fields() -> None:
     assert fields is None
     assert {name: error.column for name, error in ambiguous.items()} == {"a": "a", "s": "s.t.x"}
     assert all(isinstance(error, AmbiguousColumnError) for error in ambiguous.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Converting(EngineScan):
+    """A scan of an engine that casts, as docs/how-to/own-engine.md has one."""
+
+    def converter(
+        self, schema: pa.Schema, of_file: Any, names: Mapping[str, str]
+    ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        assert self.output is not None
+        wanted = self.output
+
+        def converted(batch: pa.RecordBatch) -> pa.RecordBatch:
+            own = {self.rules.key(name): batch.column(at) for at, name in enumerate(batch.schema.names)}
+            columns = [own[field.name].cast(field.type) for field in wanted]
+            return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+        return converted
+
+
+def _read(task: bytes) -> pa.Table:
+    table: pa.Table = pickle.loads(task).to_table()
+    return table
+
+
+async def test_tasks_of_an_engine_give_tables_of_its_types(tmp_path: Path, workers: ProcessPoolExecutor) -> None:
+    pq.write_table(pa.table({"id": pa.array(range(500), pa.int64()), "name": ["a"] * 500}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"ID": pa.array(range(500, 900), pa.int32())}), tmp_path / "b.parquet")
+    output = pa.schema([("id", pa.decimal128(20)), ("name", pa.large_string())])
+    columns: Any = {"schema": pa.schema([("id", pa.int64()), ("name", pa.string())]), "schema_policy": "permissive"}
+    async with asyncpq.Session() as session, await session.open_dataset(tmp_path, **columns) as lake:
+        state = EngineDataset.of(lake)
+        for where, ids in ((None, range(900)), (col("id") == 700, [700]), (col("id") > 900, [])):
+            scan = _Converting.of(
+                state, columns=("id", "name"), where=where, output=output, rules=RULES, settings=WorkerOptions()
+            )
+            tasks = await plan_tasks(state, scan, parallelism=2)
+            assert tasks.schema == output
+            tables = list(workers.map(_read, [pickle.dumps(task) for task in tasks]))
+            assert all(table.schema == output for table in tables)
+            assert [int(row) for table in tables for row in table.column("id").to_pylist()] == [*ids]

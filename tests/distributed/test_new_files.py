@@ -287,3 +287,15 @@ def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="no argument partitionning") as caught:
         NewFiles(str(tmp_path), partitionning=None)  # type: ignore[call-arg]
     assert "partitioning" in str(caught.value.hint)
+
+
+async def test_a_folder_that_does_not_exist_yet_has_nothing_new(tmp_path: Path) -> None:
+    start, files = dict(NewFiles.first_offset), NewFiles(f"{tmp_path}/lake/")
+    async with Session() as session:
+        assert await files.advance(session, start) == start
+        (tmp_path / "lake").mkdir()
+        pq.write_table(pa.table({"id": [1]}), tmp_path / "lake" / "a.parquet")
+        end = await files.advance(session, start)
+        batch = await files.batch(session, start, end)
+        assert batch is not None
+        assert (await (await files.open(session, batch)).read()).num_rows == 1

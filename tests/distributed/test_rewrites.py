@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import pickle
 import random
 from concurrent.futures import ProcessPoolExecutor
@@ -17,9 +18,8 @@ import pytest
 
 import asyncpq
 from asyncpq.distributed import close_workers, plan_optimize, rewrites
-from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, SortTask, Tally
-from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError
-from asyncpq.writing.optimize import RowDigest
+from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, RowDigest, SortTask, Tally
+from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError, ObjectNotFoundError
 
 _FILES, _ROWS = 6, 700
 
@@ -66,7 +66,10 @@ def rows_of(result: asyncpq.RewriteResult) -> list[dict[str, Any]]:
 
 
 def below(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Files, and folders of writes that have none."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    left = [path for path in [*folder.glob("data/*"), *folder.rglob("pieces-*")] if not [*path.iterdir()]]
+    return sorted(str(path.relative_to(folder)) for path in [*files, *left])
 
 
 class Engine:
@@ -159,11 +162,17 @@ async def planned(session: asyncpq.Session, lake: str, target: Path, **more: Any
     return await plan_optimize(session, lake, str(target), "id", parallelism=2, **more)
 
 
-async def test_a_source_that_changes_under_the_plan(tmp_path: Path, lake: str) -> None:
+@pytest.mark.parametrize(("deleted", "error"), [(False, ObjectChangedError), (True, ObjectNotFoundError)])
+async def test_a_source_that_changes_under_the_plan(
+    tmp_path: Path, lake: str, deleted: bool, error: type[asyncpq.AsyncpqError]
+) -> None:
     async with asyncpq.Session() as session:
         plan = await planned(session, lake, tmp_path / "fast")
-        pq.write_table(pa.table({"id": [1]}), f"{lake}/3.parquet")
-        with pytest.raises(ObjectChangedError, match=r"3\.parquet"):
+        if deleted:
+            os.remove(f"{lake}/3.parquet")
+        else:
+            pq.write_table(pa.table({"id": [1]}), f"{lake}/3.parquet")
+        with pytest.raises(error, match=r"3\.parquet.*call optimize\(\) or plan_optimize\(\) again"):
             await plan.run(session, here)
     assert below(tmp_path / "fast") == []
 

@@ -18,7 +18,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, Segment, SegmentQuery, file_key
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.storage.base import Validator
 
@@ -114,17 +114,10 @@ class TurnPlace:
         return size, extra
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         await self._turn("read_segment")
-        return await self._kept.backend.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
+        return await self._kept.backend.read_segment(segment, query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None

@@ -11,7 +11,7 @@ import pytest
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, KeyRange, Segment, SegmentQuery
 from asyncpq.testing import BACKEND_CHECKS
 from asyncpq.testing.backend_contract import (
     BackendMaker,
@@ -68,29 +68,23 @@ class FaultyBackend(MemoryBackend):
         return await super().write_segment(name, index_table, rows if changed is None else changed())
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
+        ranges = query.ranges
         if self.defect == "ignores the limit":
-            limit = None
+            query = query._replace(limit=None)
         elif self.defect == "ignores ranges":
-            ranges = None
+            query = query._replace(ranges=None)
         elif self.defect == "skips short keys" and ranges is not None:
-            ranges = [wanted for wanted in ranges if len(wanted.low) > 1]
+            query = query._replace(ranges=[wanted for wanted in ranges if len(wanted.low) > 1])
         elif self.defect == "drops unknown keys" and ranges is None:
-            ranges = [KeyRange(b"\x01", None)]
+            query = query._replace(ranges=[KeyRange(b"\x01", None)])
         elif self.defect == "finds deleted segments" and segment.name not in await self.list_segments():
             return segment.table.schema.empty_table()
         elif self.defect == "does not count rows":
             table = self._segments[segment.name][0].table  # what a check by number would read
-            return table if ranges is None else await super().read_segment(segment, ranges, columns, limit=limit)
-        return await super().read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
+            return table if ranges is None else await super().read_segment(segment, query._replace(at_least=None))
+        return await super().read_segment(segment, query)
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         if self.defect == "replaces manifests":

@@ -39,7 +39,15 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import MAX_SNAPSHOT, IndexTable, KeyRange, Segment, comes_whole
+from asyncpq.indexing.index_model import (
+    EVERY_ROW,
+    MAX_SNAPSHOT,
+    IndexTable,
+    KeyRange,
+    Segment,
+    SegmentQuery,
+    comes_whole,
+)
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import HasRuntime, Runtime, runtime_of
@@ -143,25 +151,30 @@ class ObjectBackend:
         digest: str,
         load: Callable[[], Coroutine[Any, Any, SortedRows]],
     ) -> SortedRows:
-        """Return the rows of a whole segment from the session's memory. If they are not there, await ``load()`` and
-        keep its result. ``digest`` identifies the segment's content. Raises CorruptIndexError if the number of rows
-        is not the number that was written."""
-        key = await self._key(segment, digest)
-        rows: SortedRows | None = self._runtime.memory.get(key)
-        if rows is None:
-            rows = await self._runtime.flights.run(key, load)
-            self._runtime.memory.put(key, rows, rows.weight)
-        else:
-            metrics = self._metrics(operation) if operation is None else operation.metrics
-            metrics.cache_hits += 1
-        if rows.table.num_rows != segment.num_rows:  # messages are not made for nothing
-            check_num_rows(segment, rows.table.num_rows, self._shown(segment))
-        return rows
+        """Return the rows of a whole segment from the session's memory; if they are not there, those of ``load()``.
+        ``digest`` identifies the segment's content."""
+        rows = await self._held(operation, segment, digest)
+        return rows if rows is not None else await self._loaded(segment, digest, load)
 
-    async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
+    async def _held(self, operation: Operation | None, segment: Segment, digest: str) -> SortedRows | None:
         """Return the rows of a whole segment, whose content has ``digest``, from the session's memory; None if not
         there."""
         rows: SortedRows | None = self._runtime.memory.get(await self._key(segment, digest))
+        if rows is not None:
+            metrics = self._metrics(operation) if operation is None else operation.metrics
+            metrics.cache_hits += 1
+        return rows
+
+    async def _loaded(
+        self, segment: Segment, digest: str, load: Callable[[], Coroutine[Any, Any, SortedRows]]
+    ) -> SortedRows:
+        """Await ``load()``, which returns the rows of a whole segment, and keep them in the session's memory. Raises
+        CorruptIndexError if the number of rows is not the number that was written."""
+        key = await self._key(segment, digest)
+        rows = await self._runtime.flights.run(key, load)
+        if rows.table.num_rows != segment.num_rows:  # messages are not made for nothing
+            check_num_rows(segment, rows.table.num_rows, self._shown(segment))
+        self._runtime.memory.put(key, rows, rows.weight)
         return rows
 
     async def _key(self, segment: Segment, digest: str) -> tuple[str, str, str, str]:
@@ -492,29 +505,24 @@ class FolderBackend(ObjectBackend):
         return written
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        if await self._comes_whole(segment, ranges):
-            load = partial(self._load_whole, operation, segment)
-            rows = await self._kept(operation, segment, segment.extra["whole"], load)
-            return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        digest = segment.extra.get("whole")
+        held = None if digest is None else await self._held(operation, segment, digest)
+        if held is None and digest is not None and await self._comes_whole(segment, query.ranges):
+            held = await self._loaded(segment, digest, partial(self._load_whole, operation, segment))
+        if held is not None:
+            return held.select(query)
         async with self._opened(operation, segment) as segment_file:
-            ordinals = segment_file.groups.touched(ranges, at_least)
-            if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
+            ordinals = segment_file.groups.touched(query)
+            if ordinals is None:
                 return None
-            schema = segment.table.schema
-            wanted = schema.names if columns is None else [name for name in schema.names if name in columns]
-            asked = dict.fromkeys(["key", *wanted, *([at_least[0]] if at_least is not None else [])])
-            table = await segment_file.read(ordinals, [name for name in schema.names if name in asked])
-        rows = SortedRows(table)
-        return rows.select(ranges, schema.names if columns is None else columns, at_least=at_least, limit=limit)
+            names = segment.table.schema.names
+            asked = {"key", *(names if query.columns is None else query.columns)}
+            if query.at_least is not None:
+                asked.add(query.at_least[0])
+            table = await segment_file.read(ordinals, [name for name in names if name in asked])
+        return SortedRows(table).select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
@@ -530,11 +538,11 @@ class FolderBackend(ObjectBackend):
         check_num_rows(segment, num_rows, self._shown(segment))
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
-        """Return whether a read of ``ranges`` (None: all rows) fetches and keeps the whole segment, rather than some
-        row groups."""
-        if "whole" not in segment.extra or not comes_whole(segment, self._runtime.options.requests.whole_segment_bytes):
+        """Return whether a read of ``ranges`` (None: all rows) of a segment that is not in memory fetches and keeps it
+        whole, rather than some row groups."""
+        if not comes_whole(segment, self._runtime.options.requests.whole_segment_bytes):
             return False
-        if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
+        if segment.size <= _SMALL_BYTES:
             return True
         if ranges is not None and not ranges:
             return False
@@ -684,19 +692,12 @@ class JsonBackend(ObjectBackend):
         return len(data), {"digest": digest_of(data)}
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         rows = await self._kept(
             operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
         )
-        return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        return rows.select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows, check_num_rows, segment_gone
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery
 
 
 class MemoryBackend:
@@ -52,16 +52,9 @@ class MemoryBackend:
         return int(kept.table.nbytes), {}
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        return self._rows(segment).select(ranges, columns, at_least=at_least, limit=limit)
+        return self._rows(segment).select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None

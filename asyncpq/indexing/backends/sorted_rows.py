@@ -26,7 +26,7 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, SegmentQuery
 from asyncpq.metrics import Purpose, RequestRecord
 
 
@@ -68,16 +68,9 @@ class SortedRows:
         """Approximate bytes in memory."""
         return int(self.table.nbytes) + 1000
 
-    def select(
-        self,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-    ) -> pa.Table | None:
-        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does, which explains the
-        arguments; None if there are more than ``limit``."""
+    def select(self, query: SegmentQuery) -> pa.Table | None:
+        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does."""
+        ranges, columns, at_least, limit = query
         rows = self.table
         if ranges is not None or at_least is not None:
             spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
@@ -215,9 +208,10 @@ class KeyGroups:
     def __len__(self) -> int:
         return len(self.group_rows)
 
-    def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
-        """Return the ordinals of the groups that may have a row with a key in ``ranges`` (None: any key) and, for
-        ``at_least`` = (column, value), with at least that value in that column (None: any value)."""
+    def touched(self, query: SegmentQuery) -> list[int] | None:
+        """Return the ordinals of the groups that may have a row that ``query`` selects; None if these rows certainly
+        exceed its limit."""
+        ranges, _, at_least, limit = query
         if ranges is None:
             groups: Sequence[int] = range(len(self))
         else:
@@ -231,9 +225,11 @@ class KeyGroups:
         if at_least is not None and at_least[0] in self._bounds:
             _, most = self._bounds[at_least[0]]
             groups = [ordinal for ordinal in groups if most[ordinal] >= at_least[1]]
+        if limit is not None and at_least is None and self._least_rows(ranges, groups) > limit:
+            return None
         return list(groups)
 
-    def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
+    def _least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
         """Return a lower bound of the number of rows with keys in ``ranges``: the rows of those groups among
         ``ordinals`` whose keys are all inside one range."""
         if ranges is None:

@@ -23,7 +23,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, KeyRange, Segment, SegmentQuery
 from asyncpq.metrics import Purpose
 from asyncpq.storage.threads import Threads
 
@@ -108,15 +108,9 @@ class SqlBackend:
         return size, {}
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
+        ranges, columns, at_least, limit = query
         rows = self._tables.rows[segment.table.kind]
         schema = segment.table.schema
         schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])

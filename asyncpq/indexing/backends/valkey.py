@@ -38,7 +38,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery
 from asyncpq.metrics import Purpose
 
 if TYPE_CHECKING:
@@ -156,24 +156,17 @@ class ValkeyBackend:
         return writer.size, {"directory": digest}
 
     async def read_segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        operation: Operation | None = None,
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         if segment.size <= _WHOLE_BYTES:
             rows = await self._whole(operation, segment)
         else:
             directory = await self._directory(operation, segment)
-            ordinals = directory.groups.touched(ranges, at_least)
-            if limit is not None and at_least is None and directory.groups.least_rows(ranges, ordinals) > limit:
+            ordinals = directory.groups.touched(query)
+            if ordinals is None:
                 return None
             rows = SortedRows(await self._chunks(operation, segment, directory, ordinals))
-        return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        return rows.select(query)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None

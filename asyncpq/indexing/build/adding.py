@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence, Set
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from asyncpq.parquet.metadata import TRAILER_BYTES, decode_file_metadata
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Validator, writable
+from asyncpq.storage.local import remove_empty_folders
 from asyncpq.storage.urls import safe_url
 
 #: Folder of the data files, below the dataset's url.
@@ -169,22 +171,24 @@ async def live_paths(runtime: Runtime, folder: str) -> tuple[set[str], int]:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files below ``folder`` whose relative paths begin with ``prefix``, except those that the index's
-    newest snapshot lists. Return the relative paths of the deleted files.
+    """Delete the files below ``folder`` whose relative paths begin with ``prefix``, the folder of one write, except
+    those that the index's newest snapshot lists. Return the relative paths of the deleted files.
 
     After a StoreError, some of the files may not be deleted.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
         files = await _list(runtime, folder, prefix, operation)
-        if not files:
-            return []
-        backend = await lake_backend(runtime, folder, create=False)
-        manifest = await load(backend, operation)
-        kept = set[str]()
-        if manifest is not None:
-            kept = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
-        return await _delete(runtime, folder, files.keys() - kept, operation)
+        deleted = list[str]()
+        if files:
+            backend = await lake_backend(runtime, folder, create=False)
+            manifest = await load(backend, operation)
+            kept = set[str]()
+            if manifest is not None:
+                kept = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
+            deleted = await _delete(runtime, folder, files.keys() - kept, operation)
+        await runtime.in_thread(partial(remove_empty_folders, folder + prefix))
+        return deleted
 
 
 async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:

@@ -18,7 +18,7 @@ from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileCollector, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import merged_async, without_files
-from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
 from asyncpq.indexing.manifest.manifest import Manifest, union
 from asyncpq.indexing.query.file_selection import BY_ROW
@@ -382,7 +382,7 @@ async def _compare(
     held: list[dict[str, Any]] = []
     try:
         for segment in manifest.segments_of(index_table) if ranges else ():
-            rows = await backend.read_segment(segment, ranges, operation=operation)
+            rows = await backend.read_segment(segment, SegmentQuery(ranges), operation=operation)
             held += [] if rows is None else rows.to_pylist()
     except CorruptIndexError as error:
         verified.problems.append(str(error))

@@ -30,7 +30,7 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.datasets.model import DataFile, NamedRow
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
 from asyncpq.indexing.manifest.manifest import (
     FILES,
     LONG,
@@ -126,7 +126,7 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
             f"{segment.table}",
             url=backend.description,
         )
-    table = await backend.read_segment(segment, None, operation=operation)
+    table = await backend.read_segment(segment, operation=operation)
     if table is None:
         raise CorruptIndexError(
             f"segment {segment.name}, which has a part of the index's manifest, is missing", url=backend.description
@@ -401,7 +401,7 @@ async def files_of(
     for segment in manifest.segments_of(FILES):
         if not any(ids.overlaps(start, stop) for start, stop in segment.files):
             continue
-        table = await backend.read_segment(segment, ranges, operation=operation)
+        table = await backend.read_segment(segment, SegmentQuery(ranges), operation=operation)
         if table is not None:
             rows += await worked(runtime, table.num_rows, partial(_file_rows, table, ids))
     return LazyRecords(rows, _indexed_file)

@@ -28,7 +28,7 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
-from asyncpq.indexing.index_model import BY_VALUE, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import BY_VALUE, KeyRange, Segment, SegmentQuery, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, file_chunks, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together, worked
@@ -260,7 +260,7 @@ async def load_directory(read: SnapshotRead) -> FileDirectory:
 async def _directory_part(read: SnapshotRead, segment: Segment, operation: Operation) -> list[pa.Table]:
     make = partial(directory_rows, read.manifest)
     if segment.num_rows <= _LONG_SEGMENT:
-        rows = await read.backend.read_segment(segment, None, operation=operation)
+        rows = await read.backend.read_segment(segment, operation=operation)
         return [] if rows is None else [await worked(read.runtime, rows.num_rows, partial(make, rows))]
     batches = read.backend.iterate_segment(segment, operation=operation)
     return [await worked(read.runtime, batch.num_rows, partial(make, batch)) async for batch in batches]
@@ -381,7 +381,7 @@ class FooterReader:
             return []
         ranges = merged_ranges([wanted for file in missing for wanted in self._ranges(file)])
         reads = [
-            (table.kind, self._read.segments(table, ranges, tolerant=True))
+            (table.kind, self._read.segments(table, SegmentQuery(ranges), tolerant=True))
             for table in self._read.manifest.footer_tables
         ]
         return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
@@ -485,12 +485,11 @@ def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
     lookups. With ``whole``, they load all rows of small segments, because files are looked up next; otherwise only the
     footers of segments, with the bounds of their keys."""
     reads: Reads = []
-    ranges: list[KeyRange] | None = None if whole else []
-    limit = 0 if whole else None  # no rows are returned
+    query = SegmentQuery(limit=0) if whole else SegmentQuery([])  # no rows are returned
     for table in read.manifest.tables:
         segments = () if table.kind in BY_VALUE else read.manifest.segments_of(table)
         if len(segments) <= _MOST_AHEAD:
-            reads += [read.segment(segment, ranges, limit=limit, tolerant=True) for segment in segments]
+            reads += [read.segment(segment, query, tolerant=True) for segment in segments]
     return reads
 
 

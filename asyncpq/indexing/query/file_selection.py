@@ -21,7 +21,7 @@ from asyncpq.decoding.arrow import plain_array, plain_scalar
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -91,46 +91,26 @@ class SnapshotRead:
     ask: ScanRequest
     operation: Operation
 
-    def segments(
-        self,
-        table: IndexTable,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        tolerant: bool = False,
-    ) -> Reads:
-        """Return one read for each segment of ``table`` that may hold keys in ``ranges``. ``columns``, ``at_least`` and
-        ``limit`` are those of :meth:`IndexBackend.read_segment`.
+    def segments(self, table: IndexTable, query: SegmentQuery, *, tolerant: bool = False) -> Reads:
+        """Return one read for each segment of ``table`` that may have rows that ``query`` selects.
 
-        ``ranges`` ascend and do not overlap; None for all rows. With ``tolerant``, a read of a damaged segment returns
-        None instead of raising an error: pruning then does without this segment.
+        With ``tolerant``, a read of a damaged segment returns None instead of raising an error: pruning then does
+        without this segment.
         """
         reads: Reads = []
         for segment in self.manifest.segments_of(table):
-            within = None if ranges is None else _ranges_in(segment, ranges)
-            if within is None or within:
-                reads.append(self.segment(segment, within, columns, at_least=at_least, limit=limit, tolerant=tolerant))
+            if query.ranges is None:
+                reads.append(self.segment(segment, query, tolerant=tolerant))
+            elif within := _ranges_in(segment, query.ranges):
+                reads.append(self.segment(segment, query._replace(ranges=within), tolerant=tolerant))
         return reads
 
-    def segment(
-        self,
-        segment: Segment,
-        ranges: Sequence[KeyRange] | None,
-        columns: Sequence[str] | None = None,
-        *,
-        at_least: tuple[str, bytes] | None = None,
-        limit: int | None = None,
-        tolerant: bool = False,
-    ) -> Read:
+    def segment(self, segment: Segment, query: SegmentQuery, *, tolerant: bool = False) -> Read:
         """Return the read of one segment; the arguments are those of :meth:`segments`."""
 
         async def read(operation: Operation) -> pa.Table | None:
             try:
-                return await self.backend.read_segment(
-                    segment, ranges, columns, at_least=at_least, limit=limit, operation=operation
-                )
+                return await self.backend.read_segment(segment, query, operation=operation)
             except CorruptIndexError as error:
                 if not tolerant:
                     raise
@@ -167,12 +147,14 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
         return TableRows(table.schema.empty_table(), unknown)
     rows = filled[0] if len(filled) == 1 else pa.concat_tables(filled)
     live, files = manifest.live, rows.column("file")
-    least, greatest = pc.min_max(files).values()
-    if (least.as_py() or 0) < 0:
-        raise CorruptIndexError(
-            f"a row of the index's table {table} has the file id {least.as_py()}, expected at least 0"
-        )
-    if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
+    if rows.num_rows <= _SMALL_TABLE and not files.null_count:
+        ids = files.to_pylist()
+        least, greatest = min(ids), max(ids)
+    else:
+        least, greatest = (end.as_py() or 0 for end in pc.min_max(files).values())
+    if least < 0:
+        raise CorruptIndexError(f"a row of the index's table {table} has the file id {least}, expected at least 0")
+    if len(live.starts) != 1 or live.starts[0] or greatest >= live.stops[0]:
         rows = rows.filter(_are_in(files, live))
     if has_unknown:
         is_unknown = pc.equal(rows.column("key"), plain_scalar(UNKNOWN_KEY, pa.binary()))

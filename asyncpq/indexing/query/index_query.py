@@ -22,7 +22,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
-from asyncpq.indexing.index_model import VALUE_TAG, IndexBackend, IndexTable, KeyRange, comes_whole
+from asyncpq.indexing.index_model import VALUE_TAG, IndexBackend, IndexTable, KeyRange, SegmentQuery, comes_whole
 from asyncpq.indexing.key_encoding import element_type, may_hold, needed_ngrams, needed_tokens, text_key
 from asyncpq.indexing.manifest.commits import Head, id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -251,10 +251,10 @@ class IndexQuery:
             ranges = merged_ranges([wanted for lookup in lookups for wanted in lookup.ranges])
         if table.kind != "bounds":
             limit = self._read.runtime.options.limits.max_postings
-            return self._read.segments(table, ranges, limit=limit, tolerant=True)
+            return self._read.segments(table, SegmentQuery(ranges, limit=limit), tolerant=True)
         # intervals that begin below the end of the ranges, and end above their beginning
         below, least = [KeyRange(b"", ranges[-1].high)], ("max", ranges[0].low)
-        return self._read.segments(table, below, at_least=least, tolerant=True)
+        return self._read.segments(table, SegmentQuery(below, at_least=least), tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
         """Return the lookups for rows where any of the ``args`` is true; None if no lookup can rule out rows."""
@@ -482,7 +482,8 @@ async def read_details(
     few files only."""
     footer_reads = footers.reads(ids)
     bloom_tables = () if query is None else query.bloom_tables
-    blooms = [read.segments(table, id_ranges(RowRanges.from_rows(ids)), tolerant=True) for table in bloom_tables]
+    query_of_files = SegmentQuery(id_ranges(RowRanges.from_rows(ids)))
+    blooms = [read.segments(table, query_of_files, tolerant=True) for table in bloom_tables]
     reads = [*others, *chain.from_iterable(kind_reads for _, kind_reads in footer_reads), *chain.from_iterable(blooms)]
     if not reads:
         return []

@@ -18,6 +18,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
+from asyncpq.indexing.index_model import SegmentQuery
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import (
@@ -351,7 +352,7 @@ async def entries_of(
         if footers is not None:
             footers.use(dict(zip(wanted, held[len(wanted) :], strict=True)))
     missing = [file for file in wanted if file not in entries]
-    file_reads = read.segments(FILES, id_ranges(RowRanges.from_rows(missing))) if missing else []
+    file_reads = read.segments(FILES, SegmentQuery(id_ranges(RowRanges.from_rows(missing)))) if missing else []
     if few and footers is not None:
         tables = await read_details(read, wanted, footers, query, file_reads)
     else:

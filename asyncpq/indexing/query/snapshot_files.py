@@ -22,6 +22,7 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
+from asyncpq.indexing.index_model import SegmentQuery
 from asyncpq.indexing.manifest.commits import FILE_COLUMNS, IndexedFile, file_chunks, id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FooterReader, load_directory, url_in
@@ -244,7 +245,7 @@ class _FoundFiles:
 async def _rows_of(read: SnapshotRead, ids: RowRanges) -> pa.Table:
     """Return the rows of the files ``ids`` in the index table "files", in the order of a listing. Raises
     CorruptIndexError if some are missing."""
-    reads = read.segments(FILES, id_ranges(ids), FILE_COLUMNS)
+    reads = read.segments(FILES, SegmentQuery(id_ranges(ids), FILE_COLUMNS))
     tables = [table for table in await together(read.operation, reads) if table is not None]
     return await read.runtime.in_thread(partial(_in_order, read, ids.num_rows, tables))
 
@@ -272,7 +273,9 @@ async def _first_ids(read: SnapshotRead, count: int) -> RowRanges:
     if ids is None:
         first: list[tuple[str, int]] = []
         for segment in manifest.segments_of(FILES):  # one after the other: each may have a million paths
-            rows = await read.backend.read_segment(segment, None, ["key", "path"], operation=read.operation)
+            rows = await read.backend.read_segment(
+                segment, SegmentQuery(columns=["key", "path"]), operation=read.operation
+            )
             if rows is not None:
                 first += await worked(read.runtime, rows.num_rows, partial(_first_paths, manifest, rows, count))
         ids = RowRanges.from_rows(sorted([file for _, file in sorted(first)[:count]]))

@@ -30,7 +30,7 @@ class LakeScan(EngineScan):
 
     columns: tuple[str, ...]  # those of the predicate included, in the order of `spark_schema`
     spark_schema: str  # JSON of the StructType of `columns`
-    conf: ReadConf
+    rules: ReadConf
     partitioning: str = ""  # how values in paths are read
     settings: SparkSettings
 
@@ -41,23 +41,20 @@ class LakeScan(EngineScan):
     def converter(
         self, schema: pa.Schema, of_file: FileDates, names: Mapping[str, str]
     ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        return converter(schema, spark_struct(self.spark_schema), self.conf, of_file.renamed(names))
+        return converter(schema, spark_struct(self.spark_schema), self.rules, of_file.renamed(names))
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
     """Return the scan of the columns at the positions ``places``. Its tasks read a loaded table with the table's own
     storage options, but for credentials, which a plan does not carry."""
-    state = opened.state
-    return LakeScan(
-        url=state.url,
-        description=state.source.description,
-        view=str(state.source.view),
+    return LakeScan.of(
+        opened.state,
         schema=opened.schema,
-        fields=state.columns.fields,
+        skips=False,  # the planner has left them out
         columns=tuple([opened.names[place] for place in places]),
         skips_missing=opened.conf.ignore_missing_files,
         spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
-        conf=opened.conf,
+        rules=opened.conf,
         settings=settings.of_table(opened.storage),
     )
 

@@ -206,10 +206,10 @@ class SparkScanPlan:
         if frame is None:
             frame = self._rows(spark, struct)
         if self.condition is not None:
-            frame = frame.filter(self.condition.column(struct, lake.conf))
+            frame = frame.filter(self.condition.column(struct, lake.rules))
         if self.columns is None or list(self.columns) == struct.names:
             return frame
-        names, conf = struct.names, lake.conf
+        names, conf = struct.names, lake.rules
         return frame.select(*[name if find_name(names, name, conf) is None else quoted(name) for name in self.columns])
 
     def _rows(self, spark: SparkSession, struct: StructType) -> DataFrame:
@@ -314,7 +314,7 @@ def scan_plan(
 
 def with_jvm_zone(spark: SparkSession, lake: LakeScan) -> LakeScan:
     """Return the scan with the time zone of Spark's JVM, which old timestamps need."""
-    return replace(lake, conf=replace(lake.conf, jvm_time_zone=_jvm_zone(spark)))
+    return replace(lake, rules=replace(lake.rules, jvm_time_zone=_jvm_zone(spark)))
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:

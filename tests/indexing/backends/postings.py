@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import asyncpq
 from asyncpq.indexing import FolderBackend, SqlBackend
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment, SegmentQuery
 from asyncpq.metrics import ReadMetrics
 
 
@@ -38,7 +38,7 @@ async def cost(
 ) -> ReadMetrics:
     operation = session._runtime.operation("lookup", "x")
     with operation:
-        found = await backend.read_segment(segment, [wanted], operation=operation)
+        found = await backend.read_segment(segment, SegmentQuery([wanted]), operation=operation)
     assert found is not None
     assert found.num_rows == 1
     return operation.metrics

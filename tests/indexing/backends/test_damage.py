@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
 from asyncpq.indexing import FolderBackend, JsonBackend, MemoryBackend, SqlBackend, ValkeyBackend
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.index_model import KeyRange
+from asyncpq.indexing.index_model import KeyRange, SegmentQuery
 from asyncpq.testing.backend_contract import random_rows, write
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
 
@@ -41,7 +41,7 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
         async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
             backend = FolderBackend(session._runtime, str(tmp_path))
             try:
-                found = await backend.read_segment(segment, None)
+                found = await backend.read_segment(segment)
             except CorruptIndexError:
                 refused += 1
             else:
@@ -63,13 +63,13 @@ async def test_a_damaged_copy_of_the_footer(tmp_path: Path) -> None:
         for at in (start, (start + stop) // 2, stop - 1):
             path.write_bytes(flipped(good, at, random.Random(at)))
             with pytest.raises(CorruptIndexError):
-                await backend.read_segment(segment, [])
+                await backend.read_segment(segment, SegmentQuery([]))
         for size in (start + 10, stop, segment.size - 1):
             path.write_bytes(good[:size])
             with pytest.raises(CorruptIndexError):
-                await backend.read_segment(segment, [])
+                await backend.read_segment(segment, SegmentQuery([]))
         path.write_bytes(good)
-        assert await backend.read_segment(segment, None) == rows
+        assert await backend.read_segment(segment) == rows
 
 
 @pytest.mark.parametrize("extra", [{"tail": 4}, {"tail": 3000}, {"packed": 50_000}, {}])
@@ -80,7 +80,7 @@ async def test_a_footer_that_the_manifest_describes_wrongly(tmp_path: Path, extr
         segment = await write(backend, "a", "set", random_rows("set", 500, random.Random(1)))
         wrong = replace(segment, size=1 << 62, extra={**segment.extra, **extra} if extra else {"footer": "x"})
         with pytest.raises(CorruptIndexError, match="footer" if extra else "lacks its field"):
-            await backend.read_segment(wrong, [KeyRange(b"", None)])
+            await backend.read_segment(wrong, SegmentQuery([KeyRange(b"", None)]))
 
 
 async def test_a_json_segment_that_the_manifest_says_to_be_huge(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_a_json_segment_that_the_manifest_says_to_be_huge(tmp_path: Path) 
         backend = JsonBackend(session._runtime, str(tmp_path / "small.json"))
         segment = await write(backend, "a", "set", random_rows("set", 5, random.Random(1)))
         with pytest.raises(CorruptIndexError, match="the limit of a JSON index"):
-            await backend.read_segment(replace(segment, size=1 << 62), None)
+            await backend.read_segment(replace(segment, size=1 << 62))
 
 
 async def test_a_file_cut_short(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ async def test_a_file_cut_short(tmp_path: Path) -> None:
             for size in (1, 20, len(good) - 1):
                 path.write_bytes(good[:size])
                 with pytest.raises(CorruptIndexError):
-                    await backend.read_segment(segment, None)
+                    await backend.read_segment(segment)
             path.write_bytes(good + b"more")
             with pytest.raises(CorruptIndexError):
-                await backend.read_segment(segment, None)
+                await backend.read_segment(segment)
 
 
 async def test_another_segment_in_its_place(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_another_segment_in_its_place(tmp_path: Path) -> None:
         assert changed != data
         (tmp_path / "segments" / "a.parquet").write_bytes(changed)
         with pytest.raises(CorruptIndexError, match="footer"):
-            await backend.read_segment(segment, [KeyRange(b"\x01", b"\x02")])
+            await backend.read_segment(segment, SegmentQuery([KeyRange(b"\x01", b"\x02")]))
 
 
 async def test_sqlite_rows_that_are_missing(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_sqlite_rows_that_are_missing(tmp_path: Path) -> None:
             connection.execute("DELETE FROM asyncpq_set_rows WHERE ordinal = 17")
         connection.close()
         with pytest.raises(CorruptIndexError, match="499 rows"):
-            await backend.read_segment(segment, None)
+            await backend.read_segment(segment)
         with pytest.raises(CorruptIndexError, match="499 rows"):
             _ = [batch async for batch in backend.iterate_segment(segment)]
     finally:
@@ -168,7 +168,7 @@ async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None
         async def read() -> None:
             backend = ValkeyBackend(url)
             try:
-                await backend.read_segment(segment, None)
+                await backend.read_segment(segment)
             finally:
                 await backend.close()
 

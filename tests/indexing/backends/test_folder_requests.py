@@ -6,7 +6,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import FolderBackend
-from asyncpq.indexing.index_model import Segment
+from asyncpq.indexing.index_model import Segment, SegmentQuery
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write
@@ -49,13 +49,13 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
                 backend = FolderBackend(other._runtime, "s3://bucket/index")
                 operation = other._runtime.operation("lookup", "x")
                 with operation:
-                    await backend.read_segment(segment, [], operation=operation)  # brings what is kept
+                    await backend.read_segment(segment, SegmentQuery([]), operation=operation)  # brings what is kept
                 assert operation.metrics.requests == 1
                 warmed = await cost(backend, other, segment, POINTS[0])
                 assert (warmed.requests, warmed.rounds) == (1, 1)
                 operation = other._runtime.operation("lookup", "x")
                 with operation:
-                    assert await backend.read_segment(segment, None, limit=1000, operation=operation) is None
+                    assert await backend.read_segment(segment, SegmentQuery(limit=1000), operation=operation) is None
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
 
 
@@ -63,7 +63,7 @@ async def brought(backend: FolderBackend, session: asyncpq.Session, segment: Seg
     """What it takes to bring what is kept of a segment to find its rows."""
     operation = session._runtime.operation("lookup", "x")
     with operation:
-        await backend.read_segment(segment, [], operation=operation)
+        await backend.read_segment(segment, SegmentQuery([]), operation=operation)
     return operation.metrics
 
 

@@ -10,7 +10,7 @@ import pytest
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.backends.sorted_rows import counted_request
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, SegmentQuery
 from asyncpq.testing.backend_contract import write
 
 
@@ -34,7 +34,7 @@ async def test_many_zones_some_of_which_reach_far(seed: int) -> None:
             (None, zones),
             ([KeyRange(b"", ends[2])], [zone for zone in zones if zone[0] < ends[2]]),
         ):
-            found = await backend.read_segment(segment, ranges, at_least=("max", ends[1]))
+            found = await backend.read_segment(segment, SegmentQuery(ranges, at_least=("max", ends[1])))
             assert found is not None
             assert found["file"].to_pylist() == [zone[2] for zone in within if zone[1] >= ends[1]]
 

@@ -10,7 +10,7 @@ import pytest
 import asyncpq
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.backends import sorted_rows as segment_file
-from asyncpq.indexing.index_model import Segment
+from asyncpq.indexing.index_model import Segment, SegmentQuery
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write
@@ -45,7 +45,7 @@ async def brought(backend: FolderBackend, session: asyncpq.Session, segment: Seg
     """What it takes to bring what is kept of a segment to find its rows."""
     operation = session._runtime.operation("lookup", "x")
     with operation:
-        await backend.read_segment(segment, [], operation=operation)
+        await backend.read_segment(segment, SegmentQuery([]), operation=operation)
     return operation.metrics
 
 

@@ -101,7 +101,7 @@ def test_segments_are_bounded_by_rows_and_bytes(lengths: list[int], most_bytes: 
 
         backend, files = MemoryBackend(), RowRanges([(0, 1000)])
         segments = await write_segments(backend, "build", IndexTable("footers"), batches(), files, options)
-        tables = [await backend.read_segment(segment, None) for segment in segments]
+        tables = [await backend.read_segment(segment) for segment in segments]
         found = [tuple(row.values()) for table in tables if table is not None for row in table.to_pylist()]
         assert found == rows
         for segment in segments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import CorruptIndexError
+from asyncpq.events import Operation
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.index_model import KeyRange, Segment
+from asyncpq.indexing.index_model import EVERY_ROW, Segment, SegmentQuery
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query import file_entries, file_selection, index_query, indexed_files, snapshot_files
 from asyncpq.indexing.query.index_query import OpenIndex
@@ -34,11 +35,11 @@ class Place(MemoryBackend):
         self.damaged: set[str] = set()
 
     async def read_segment(
-        self, segment: Segment, ranges: Sequence[KeyRange] | None, *args: Any, **named: Any
+        self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
         if segment.table.kind in self.damaged:
             raise CorruptIndexError("a bit was lost")
-        return await super().read_segment(segment, ranges, *args, **named)
+        return await super().read_segment(segment, query)
 
 
 @pytest.fixture

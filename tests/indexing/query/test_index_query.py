@@ -16,7 +16,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.index_model import IndexTable
+from asyncpq.indexing.index_model import IndexTable, SegmentQuery
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -90,7 +90,7 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     query = IndexQuery(snapshot, simplify(where))
     found = await query.run()
     for part in query.bloom_tables:
-        for read in snapshot.segments(part, id_ranges(found.files), tolerant=True):
+        for read in snapshot.segments(part, SegmentQuery(id_ranges(found.files)), tolerant=True):
             table = await read(operation)
             assert table is not None
             query.take_blooms(part, table)

@@ -160,7 +160,7 @@ def test_files_that_vanish_after_planning_are_left_out_if_spark_says_so(
     found = plan(where, on=settings(server), columns=["id"], conf=ReadConf(ignore_missing_files=True))
     del server.objects["lake/t/0.parquet"]
     assert rows(on_another_worker(found)).num_rows == 2 * ROWS
-    strict = replace(found, scan=replace(found.scan, conf=ReadConf(), skips_missing=False))
+    strict = replace(found, scan=replace(found.scan, rules=ReadConf(), skips_missing=False))
     with pytest.raises((ObjectNotFoundError, ObjectChangedError), match=r"0\.parquet"):
         rows(on_another_worker(strict))
     server.put("lake/t/1.parquet", content(row_group_size=20_000))  # a replaced file is no missing one

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 import asyncpq
 import asyncpq.blocking
 from asyncpq import col
+from asyncpq.distributed.rewrites import RowDigest
+from asyncpq.distributed.row_order import RowOrder
 from asyncpq.errors import (
     ColumnNotFoundError,
     CorruptFileError,
@@ -29,7 +31,6 @@ from asyncpq.errors import (
     StoreError,
 )
 from asyncpq.testing import Fault, ObjectServer
-from asyncpq.writing.optimize import RowDigest, RowOrder
 from tests.example_counts import examples
 
 _LITTLE = asyncpq.BuildOptions(memory_bytes=1 << 16)

@@ -1,20 +1,20 @@
-"""The order of the rows of a rewrite, their digest, and the result; :mod:`asyncpq.distributed.rewrites` has the tasks.
+"""The order of written rows: by keys, and by a z-order, which keeps rows together that are close in several columns.
 
 Rows are sorted by order-preserving keys: nulls first, NaN last, as Spark sorts.
 
-Equal digests of rows in their order show that the written files contain exactly the rows that they should. Rows are
-hashed in blocks of equal length, so how they are divided into batches does not matter. Values are hashed as Arrow
-stores them; for nulls, the bytes in their slots are ignored.
+For a z-order, the values of each column become ranks of equal size, by the quantiles of a sample, so types and
+distributions do not matter: nulls first, then values in their order. A row's place interleaves the bits of its ranks,
+highest bits first. Values that the sample does not separate share a rank.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from itertools import takewhile
-from typing import Any, Final
+from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,47 +22,103 @@ import pyarrow.compute as pc
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column, plural
-from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
+from asyncpq.decoding.typed_literals import storage_values
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+from asyncpq.indexing.key_encoding import element_type, is_indexable, is_variable, sort_keys
 from asyncpq.typing import Predicate
 from asyncpq.writing.file_layout import SortedBy, leaf_places
-from asyncpq.writing.z_order import ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
 _INDEX: Final = pa.int32()
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_PLACE_BITS: Final = 62  # bits of a non-negative int64
+_MOST_BITS: Final = 12  # of one column: 4,096 ranks
 
 
-@dataclass(frozen=True, kw_only=True)
-class RewriteResult:
-    """Result of :meth:`asyncpq.Session.optimize`.
+@dataclass(frozen=True)
+class ZOrder:
+    """A z-order, with the tables from which writers compute the place of each row: an integer by which rows are
+    sorted. Picklable."""
 
-    Attributes:
-        target: url of the folder with the written files.
-        files: paths of the written files, relative to ``target``.
-        rows: number of rows in all files.
-        bytes_before: size of the source's files; None if the store does not tell it.
-        bytes_after: size of the written files.
-        snapshot: number of the snapshot of the index that lists the files.
-        seconds: duration of each step.
-    """
+    #: More columns would have too few bits each.
+    MOST_COLUMNS: ClassVar[int] = 8
+    #: Rows of which quantiles are taken, chosen at random.
+    SAMPLE_ROWS: ClassVar[int] = 100_000
 
-    target: str
-    files: tuple[str, ...] = field(repr=False)
-    rows: int
-    bytes_before: int | None
-    bytes_after: int
-    snapshot: int
-    seconds: Mapping[str, float]
+    bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
+    spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
 
-    def __str__(self) -> str:
-        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
-        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        files = plural(len(self.files), "file")
-        return (
-            f"{self.rows:,} rows in {files}, {self.bytes_after:,} bytes{before}, at {self.target}\n"
-            f"verified: the files hold the rows of the source\n{steps}"
-        )
+    @classmethod
+    def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
+        """Make a z-order in which each column has ranks of ``bits`` bits. ``bounds`` has, for each column, the
+        ascending values that separate its ranks; fewer ranks are spread over all bits."""
+        columns = len(bounds)
+        tables = []
+        for at, values in enumerate(bounds):
+            most = len(values) + 1
+            scaled = [rank * ((1 << bits) - 1) // most for rank in range(most + 1)]
+            tables.append(pa.array([_spread(rank, columns, at) for rank in scaled], pa.int64()))
+        return cls(tuple(bounds), tuple(tables))
+
+    @classmethod
+    def of_samples(cls, samples: Sequence[pa.Array]) -> Self:
+        """Make a z-order from a sample of the values of each column."""
+        bits = min(_MOST_BITS, _PLACE_BITS // len(samples))
+        return cls.of([rank_bounds(values, (1 << bits) - 2) for values in samples], bits)
+
+    def places(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the place of each row in the z-order, as int64 without nulls. ``columns`` are the values of each
+        column, in the order of ``bounds``."""
+        bits = [
+            pc.take(spread, self.ranks(values, bounds))
+            for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
+        ]
+        return reduce(pc.add, bits)
+
+    @staticmethod
+    def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
+        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater."""
+        places = pc.search_sorted(bounds, _orderable(values), side="right")
+        return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
+
+
+def rank_bounds(values: pa.Array, most: int) -> pa.Array:
+    """Return at most ``most`` distinct ascending values that divide ``values`` into groups of about equal size."""
+    ordered = _orderable(values).drop_null()
+    ordered = ordered.take(pc.sort_indices(ordered))
+    count = min(most, len(ordered))
+    picked = ordered.take(pa.array([(at * len(ordered)) // (count + 1) for at in range(1, count + 1)], pa.int64()))
+    return pc.unique(picked)
+
+
+def _orderable(values: pa.Array) -> pa.Array:
+    """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
+    values = storage_values(values)  # a UUID's bytes
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    dtype = values.type
+    if pa.types.is_null(dtype):
+        return values.cast(pa.int64())
+    if pa.types.is_decimal(dtype):
+        return values.cast(pa.float64())  # may merge close values
+    if pa.types.is_floating(dtype):
+        return pc.add(values, pa.scalar(0.0, dtype))  # -0 becomes 0
+    if pa.types.is_boolean(dtype):
+        return values.cast(pa.uint8())
+    if pa.types.is_temporal(dtype):
+        return values.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    return values.cast(pa.binary()) if is_variable(dtype) else values
+
+
+def _spread(rank: int, columns: int, at: int) -> int:
+    """Return ``rank`` with its bits ``columns`` places apart, such that the ranks of all columns can be added
+    without overlap. ``at``: position of the column; that of 0 has the highest bits."""
+    spread, step = 0, columns - 1 - at
+    while rank:
+        spread |= (rank & 1) << step
+        rank >>= 1
+        step += columns
+    return spread
 
 
 @dataclass(frozen=True)
@@ -194,96 +250,3 @@ def _writable_type(type_: pa.DataType) -> pa.DataType:
     if isinstance(type_, pa.DictionaryType) and type_.index_type.bit_width < _INDEX.bit_width:
         return pa.dictionary(_INDEX, type_.value_type, type_.ordered)
     return _PLAIN.get(type_, type_)
-
-
-_BLOCK_ROWS: Final = 1 << 16
-
-
-class RowDigest:
-    """Hashes rows as they come; :meth:`hexdigest` is the same for the same rows in the same order."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = 0
-        self.rows: int = 0  # number of all rows
-
-    def update(self, batch: pa.RecordBatch) -> None:
-        """Add the next rows, whose columns must be those of the schema."""
-        batch = batch.cast(self._schema)
-        self.rows += batch.num_rows
-        while batch.num_rows:
-            taken = batch.slice(0, _BLOCK_ROWS - self._held_rows)
-            batch = batch.slice(taken.num_rows)
-            self._held.append(taken)
-            self._held_rows += taken.num_rows
-            if self._held_rows == _BLOCK_ROWS:
-                self._end_block()
-
-    def hexdigest(self) -> str:
-        """Return the digest of all rows added so far, in hexadecimal digits."""
-        if self._held:
-            self._end_block()
-        return self._hash.hexdigest()
-
-    def _end_block(self) -> None:
-        table = pa.Table.from_batches(self._held, self._schema).combine_chunks()
-        for column in table.columns:
-            for chunk in column.chunks:  # more than one where text exceeds 2 GiB
-                for data in _canonical(chunk):
-                    self._hash.update(len(data).to_bytes(8, "little"))
-                    self._hash.update(data)
-        self._held, self._held_rows = [], 0
-
-
-def _canonical(array: pa.Array) -> Iterator[Any]:
-    """Yield buffers with the content of ``array`` that are the same for equal arrays, whatever their offsets and
-    null slots."""
-    dtype = array.type
-    if isinstance(dtype, pa.BaseExtensionType):
-        yield from _canonical(array.storage)
-        return
-    if pa.types.is_dictionary(dtype):
-        yield from _canonical(array.dictionary_decode())
-        return
-    if pa.types.is_map(dtype):
-        array = array.cast(pa.list_(pa.struct([("key", dtype.key_type), ("value", dtype.item_type)])))
-        dtype = array.type
-    yield _bytes(array.is_valid().cast(pa.uint8()))
-    if pa.types.is_null(dtype):
-        return
-    if pa.types.is_struct(dtype):
-        for child in array.flatten():
-            yield from _canonical(child)
-    elif pa.types.is_nested(dtype):
-        yield _bytes(pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0))
-        yield from _canonical(array.flatten())
-    elif pa.types.is_boolean(dtype):
-        yield _bytes(pc.fill_null(array, False).cast(pa.uint8()))
-    elif _is_bytes(dtype):
-        values = pc.fill_null(array.cast(pa.large_binary()), b"")
-        yield _bytes(pc.binary_length(values))
-        start, stop = values.buffers()[1][values.offset * 8 :], len(values)
-        ends = memoryview(start).cast("q")
-        data = values.buffers()[2]
-        yield b"" if data is None else memoryview(data)[ends[0] : ends[stop]]
-    else:
-        yield _bytes(array if not array.null_count else pc.if_else(array.is_valid(), array, _zero(dtype)))
-
-
-def _is_bytes(dtype: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    more = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(test(dtype) for test in (*tests, *more)) and not pa.types.is_decimal(dtype)
-
-
-def _zero(dtype: pa.DataType) -> pa.Scalar:
-    return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bytes(dtype.bit_width // 8))])[0]
-
-
-def _bytes(array: pa.Array) -> memoryview:
-    """Return the bytes of an array of fixed width."""
-    width = array.type.bit_width // 8
-    data = array.buffers()[1]
-    return memoryview(b"" if data is None else data)[array.offset * width : (array.offset + len(array)) * width]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.writing.z_order import ZOrder, rank_bounds
+from asyncpq.distributed.row_order import ZOrder, rank_bounds
 from tests.example_counts import examples
 
 _STAMP = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

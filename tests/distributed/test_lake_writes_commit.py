@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import asyncpq
+from asyncpq.distributed.lake_writes import check_target, discard_job, is_uncommitted, job_folder, publish_plain
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -17,7 +18,6 @@ from asyncpq.errors import (
     StaleSnapshotError,
     TransportError,
 )
-from asyncpq.writing.lake_commit import check_target, discard_job, is_uncommitted, job_folder, publish_plain
 
 _JOB = "0123456789ab4def8123456789abcdef"
 
