@@ -110,7 +110,7 @@ def parse_sql(text: str) -> Expression:
             hint=install_hint("sqlglot", "cli"),
         ) from error
     if not text.strip():
-        raise ExpressionError("the SQL condition is empty", hint="Pass None for all rows.")
+        raise ExpressionError("the SQL condition is empty", hint="Leave the condition out to read all rows.")
     unquoted = _QUOTED.sub("''", text)
     if _HEX_NUMBER.search(unquoted):
         raise ExpressionError(
@@ -195,7 +195,7 @@ def _more_than_condition(text: str) -> str | None:
         return None
     name = " ".join(clause[1].upper().split())
     return (
-        "Leave out LIMIT, and pass limit= for it."
+        "Leave out LIMIT: the limit is an option of its own."
         if name == "LIMIT"
         else f"Leave out {name}: only the condition is expected."
     )

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from asyncpq.datasets.listing import NOT_BUILT
 from asyncpq.errors import (
     CorruptIndexError,
+    Hint,
     InvalidOptionError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
@@ -236,6 +238,7 @@ class Index(Unpicklable):
         if not isinstance(age, timedelta) or age < timedelta(0):
             raise InvalidOptionError(
                 f"older_than={older_than!r}: must be a timedelta of at least 0 seconds",
+                option="older_than",
                 hint="Pass for example datetime.timedelta(days=7).",
             )
         with self._operation("vacuum") as operation:
@@ -410,15 +413,12 @@ async def open_index(
             hint="Leave out snapshot= for the newest one. A vacuum removes old snapshots.",
         )
     if manifest is None:
-        raise ObjectNotFoundError(
-            "there is no index",
-            url=backend.description,
-            hint="Build it: build_index(). By default, the index of a folder is in _asyncpq/ below it.",
-        )
+        raise ObjectNotFoundError("there is no index", url=backend.description, hint=NOT_BUILT)
     if not manifest.is_built:
         raise UsageError(
             "the first build of the index has not ended",
-            hint=f"Call build_index() again for {backend.description}: it continues from the committed progress.",
+            hint=Hint("Call build_index() again", "Repeat `asyncpq index build`")
+            + f" for {backend.description}: it continues from the committed progress.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     operation.metrics.add_to(index.metrics)
@@ -432,8 +432,12 @@ def _urls(files: object) -> list[str] | None:
     if files is None:
         return None
     if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidOptionError(f"files= must be a list of urls, not {type(files).__name__}", hint=_FILES_HINT)
+        raise InvalidOptionError(
+            f"files= must be a list of urls, not {type(files).__name__}", option="files", hint=_FILES_HINT
+        )
     urls = list(files)
     if not all(isinstance(url, str) and url for url in urls):
-        raise InvalidOptionError("files= must be a list of urls, but has an item that is not a url", hint=_FILES_HINT)
+        raise InvalidOptionError(
+            "files= must be a list of urls, but has an item that is not a url", option="files", hint=_FILES_HINT
+        )
     return urls

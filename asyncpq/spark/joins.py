@@ -171,7 +171,7 @@ def open_join(
 ) -> JoinPlan:
     """Open the lake of a join, and find how its keys are made of the left's."""
     if not hasattr(df, "sparkSession"):
-        raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}")
+        raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}", option="df")
     how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on or None)
@@ -298,7 +298,7 @@ def _join_keys(
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
-        raise InvalidOptionError(f"{argument}: must be a list of column names (str), not {given!r}")
+        raise InvalidOptionError(f"{argument}: must be a list of column names (str), not {given!r}", option=argument)
     return tuple(given)
 
 

@@ -108,7 +108,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     folder = lake_folder("the folder", with_three_slashes(given["path"]))
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
-        raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
+        raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'", option="publish")
     batch = _batch_of(given, publish)
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
@@ -165,11 +165,13 @@ def lake_folder(name: str, target: object) -> str:
     a credential.
     """
     if not isinstance(target, str) or not target:
-        raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
+        raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}", option=name)
     refuse_secrets(name, target)
     if any(character in target for character in "*?["):
         raise errors.InvalidOptionError(
-            f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)", url=safe_url(target)
+            f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)",
+            option=name,
+            url=safe_url(target),
         )
     return str(absolute_target(target)).removesuffix("/") + "/"
 
@@ -260,20 +262,21 @@ def _parsed(name: str, attribute: str, text: str) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number", option=name) from None
 
 
 def _item(name: str, attribute: str, item: Any) -> Any:
     if attribute == "dictionary_columns":
         if not isinstance(item, str):
-            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}")
+            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}", option=name)
         return item
     kind = BloomFilter if attribute == "bloom_filters" else SortedBy
     known = {camel_case(field.name): field.name for field in fields(kind)}
     record = {"column": item} if isinstance(item, str) else item
     if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
         raise InvalidOptionError(
-            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}"
+            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}",
+            option=name,
         )
     return kind(**{known[key]: value for key, value in record.items()})
 
@@ -288,7 +291,9 @@ def json_list(name: str, text: str) -> list[Any]:
     try:
         items = json.loads(text)
     except ValueError as error:
-        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
+        raise InvalidOptionError(
+            f"{name}: must be JSON: {error}", option=name, hint='A list is ["id", "day"].'
+        ) from error
     if not isinstance(items, list):
-        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}')
+        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}', option=name)
     return items

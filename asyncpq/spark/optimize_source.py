@@ -357,6 +357,7 @@ def source_paths(source: object) -> list[str]:
     if not given or not all(isinstance(url, (str, os.PathLike)) for url in given):
         raise InvalidOptionError(
             f"source: must be a url, a list of urls (at least one), a table, or a DataFrame, not"
-            f" {type(source).__name__}"
+            f" {type(source).__name__}",
+            option="source",
         )
     return [os.fspath(url) for url in given]

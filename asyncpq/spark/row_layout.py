@@ -99,14 +99,16 @@ def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, con
     keys: list[SortKey] = []
     for name in [names] if isinstance(names, str) else names:
         if not isinstance(name, str):
-            raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
+            raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}", option=option)
         key = find_leaf(name, schema, conf)
         if key is None:
             hint = nearest_column(name, schema.names)
             raise ColumnNotFoundError(f"{option}: the written columns do not include it", column=name, hint=hint)
         keys.append(key)
     if len({key.path for key in keys}) != len(keys):
-        raise InvalidOptionError(f"{option}: must not name a column twice: {', '.join(key.name for key in keys)}")
+        raise InvalidOptionError(
+            f"{option}: must not name a column twice: {', '.join(key.name for key in keys)}", option=option
+        )
     return tuple(keys)
 
 
@@ -140,7 +142,9 @@ class RowLayout:
         if not self.keys and not self.z_keys:
             raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
         if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
+            raise InvalidOptionError(
+                f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}", option="zorder_by"
+            )
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
         if both:
             raise InvalidOptionError("sort_by and zorder_by contain the same column", column=".".join(min(both)))
@@ -148,13 +152,16 @@ class RowLayout:
             if not _has_order(key.dtype):
                 raise InvalidOptionError(
                     f"sort_by: Spark cannot sort values of type {key.dtype.simpleString()}",
+                    option="sort_by",
                     column=key.name,
                     hint="Name columns or struct fields of types that Spark can sort.",
                 )
         for key in self.z_keys:
             if not isinstance(key.dtype, _RANKED) and not _is_plain_text(key.dtype):
                 raise InvalidOptionError(
-                    f"zorder_by: asyncpq does not support columns of type {key.dtype.simpleString()}", column=key.name
+                    f"zorder_by: asyncpq does not support columns of type {key.dtype.simpleString()}",
+                    option="zorder_by",
+                    column=key.name,
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:

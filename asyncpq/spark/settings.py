@@ -189,15 +189,22 @@ class SparkSettings:
         try:
             options = json.loads(self.storage_options)
         except (TypeError, ValueError) as error:
-            raise InvalidOptionError("storage_options: must be JSON text; its value cannot be parsed") from error
+            raise InvalidOptionError(
+                "storage_options: must be JSON text; its value cannot be parsed", option="storage_options"
+            ) from error
         if not isinstance(options, dict):
-            raise InvalidOptionError(f"storage_options: must be a mapping, not a JSON {type(options).__name__}")
+            raise InvalidOptionError(
+                f"storage_options: must be a mapping, not a JSON {type(options).__name__}", option="storage_options"
+            )
         refuse_secrets("storage_options", options)
         if self.disk_cache not in get_args(DiskTier):
-            raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
+            raise InvalidOptionError(
+                f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}", option="disk_cache"
+            )
         if self.disk_cache == "host" and not self.disk_cache_folder:
             raise InvalidOptionError(
                 "disk_cache='host' needs a folder on each host, but disk_cache_folder is not set",
+                option="disk_cache",
                 hint="Set spark.asyncpq.diskCacheFolder to a folder on a local disk.",
             )
         for name, least in _LEAST.items():
@@ -207,9 +214,14 @@ class SparkSettings:
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         provider = self.credentials_provider
         if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
-            raise InvalidOptionError("credentials_provider: must be 'module:function', such as 'my_package.keys:fetch'")
+            raise InvalidOptionError(
+                "credentials_provider: must be 'module:function', such as 'my_package.keys:fetch'",
+                option="credentials_provider",
+            )
         if self.work_folder is not None and safe_url(self.work_folder) != self.work_folder:
-            raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
+            raise InvalidOptionError(
+                "work_folder: must be a url without user, password and query, but has one of them", option="work_folder"
+            )
 
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
@@ -356,7 +368,7 @@ def flag_option(given: Mapping[str, str], name: str) -> bool:
     """Return the value of a boolean option; False if ``given``, whose names are in lower case, lacks the option."""
     value = given.get(name.lower(), "false")
     if value.lower() not in ("true", "false"):
-        raise InvalidOptionError(f"{name}={value!r}: must be true or false")
+        raise InvalidOptionError(f"{name}={value!r}: must be true or false", option=name)
     return value.lower() == "true"
 
 
@@ -376,12 +388,16 @@ def _provider(name: str) -> Callable[[], object]:
 
 def _merged(base: str, more: object) -> str:
     if not isinstance(more, Mapping):
-        raise InvalidOptionError(f"storage_options: must be a mapping, not {type(more).__name__}")
+        raise InvalidOptionError(
+            f"storage_options: must be a mapping, not {type(more).__name__}", option="storage_options"
+        )
     refuse_secrets("storage_options", more)
     try:
         return json.dumps(_united(json.loads(base), more), sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"storage_options: a value cannot be converted to JSON: {error}") from error
+        raise InvalidOptionError(
+            f"storage_options: a value cannot be converted to JSON: {error}", option="storage_options"
+        ) from error
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -411,6 +427,7 @@ def option_spelling(names: Collection[str]) -> Iterator[None]:
             return re.sub(r"\w+", lambda word: camel_case(word[0]) if word[0] in names else word[0], text)
 
         error.message, error.hint = spelled(error.message), error.hint and spelled(error.hint)
+        error.option = error.option and spelled(error.option)
         raise
 
 

@@ -282,7 +282,7 @@ def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None 
         if isinstance(error, InvalidOptionError):
             raise
         hint = "predicate_option() returns such JSON. Use the option where for SQL." if name == "predicate" else None
-        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", option=name, hint=hint) from error
 
 
 #: Assumed number of tasks that run at once, which the source cannot query. Splits keep their minimum size.

@@ -200,6 +200,7 @@ class _LakeOpener:
             if len(set(schema.names)) != len(schema.names):
                 raise errors.InvalidOptionError(
                     "schema: two of its columns match the same column of the files",
+                    option="schema",
                     hint="Leave one of them out, or set spark.sql.caseSensitive=true.",
                 )
             source = narrowed_for_index(self.state.source, schema, self.partitions, self._conf)
