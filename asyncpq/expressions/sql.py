@@ -3,7 +3,7 @@
 A predicate has exactly the condition's meaning. If no predicate has the meaning of a part of the condition,
 ExpressionError says what to write instead. sqlglot parses the text. It is loaded when the first condition is parsed, so
 the code tells sqlglot's nodes apart by the names of their classes. The module for Spark's conditions
-(``spark/reads/sql_conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
+(``spark/reads/conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
 for literals and nulls.
 
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which takes the

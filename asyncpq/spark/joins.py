@@ -19,17 +19,16 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.options import RequestOptions, one_of, whole_number
-from asyncpq.spark.call_keywords import FilesKeywords, split_settings
 from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
 from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.reads.file_reads import SparkFiles
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -333,7 +332,7 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     try:
-        place = find_name(names, name, conf)
+        place = conf.find(names, name)
     except AmbiguousColumnError:
         raise AmbiguousColumnError(
             "several columns of the left DataFrame match the name of the key",

@@ -25,7 +25,7 @@ from asyncpq.distributed import ZOrder
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
 from asyncpq.spark.types.conversion import from_spark
-from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types
+from asyncpq.spark.types.read_conf import ReadConf, inner_types
 from asyncpq.spark.types.special_types import is_spatial
 
 
@@ -114,12 +114,12 @@ def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, con
 
 def find_leaf(name: str, schema: T.StructType, conf: ReadConf) -> SortKey | None:
     """Find a column by name or dotted path; None if it does not exist, or is inside of a list or map."""
-    steps = [name] if find_name(schema.names, name, conf) is not None else name.split(".")
+    steps = [name] if conf.find(schema.names, name) is not None else name.split(".")
     path: list[str] = []
     places: list[int] = []
     dtype: T.DataType = schema
     for step in steps:
-        place = find_name(dtype.names, step, conf) if isinstance(dtype, T.StructType) else None
+        place = conf.find(dtype.names, step) if isinstance(dtype, T.StructType) else None
         if place is None or not isinstance(dtype, T.StructType):
             return None
         path.append(dtype.names[place])

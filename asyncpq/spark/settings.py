@@ -13,9 +13,10 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,9 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, n
 from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag, require_whole
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 #: Names of credentials in snake case, see :func:`looks_secret`.
@@ -461,3 +464,39 @@ def _check_settings(spark: SparkSession) -> None:
             hint = nearest(name, known, f"asyncpq's settings are {', '.join(known)}.")
             raise InvalidOptionError(f"asyncpq has no setting {setting}", hint=hint)
     _checked[spark] = now
+
+
+class TableKeywords(SettingKeywords, total=False):
+    """The settings, and the format and version of a table, as in :meth:`asyncpq.Session.open_dataset`."""
+
+    format: Literal["parquet", "delta", "iceberg"] | None
+    version: int | str | datetime | None
+
+
+class FilesKeywords(TableKeywords, total=False):
+    """The settings, and how a dataset's paths and types are read, as in :meth:`asyncpq.Session.open_dataset`."""
+
+    schema_policy: Literal["strict", "permissive"]
+    partitioning: Literal["hive"] | Sequence[str] | None
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None
+
+
+class LakeBuildKeywords(FilesKeywords, total=False):
+    """Those of an index build."""
+
+    schema: pa.Schema | None
+
+
+class ScanKeywords(FilesKeywords, total=False):
+    """Those of a scan."""
+
+    schema: StructType | str | None
+    on_bad_file: Literal["raise", "skip"]
+
+
+def split_settings(options: Mapping[str, Any], known: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split keyword arguments into those of the dataset and the settings. ``known``: the TypedDict of all of them.
+    Raises InvalidOptionError, with the nearest name, for others."""
+    check_arguments(options, known.__annotations__)
+    settings = {name: value for name, value in options.items() if name in SETTING_NAMES}
+    return {name: value for name, value in options.items() if name not in settings}, settings

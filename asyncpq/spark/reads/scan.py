@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.options import MIB, one_of
-from asyncpq.spark.call_keywords import ScanKeywords, split_settings
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
@@ -31,8 +30,8 @@ from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.task_metrics import TaskMetrics
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
-from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
+from asyncpq.spark.settings import ScanKeywords, SparkSettings, refuse_secrets, split_settings
+from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ class SparkScanPlan:
         if self.columns is None or list(self.columns) == struct.names:
             return frame
         names, conf = struct.names, lake.conf
-        return frame.select(*[name if find_name(names, name, conf) is None else quoted(name) for name in self.columns])
+        return frame.select(*[name if conf.find(names, name) is None else quoted(name) for name in self.columns])
 
     def _rows(self, spark: SparkSession, struct: StructType) -> DataFrame:
         """Return the planned rows. Intervals of months are read as integers, which PySpark can receive."""
