@@ -6,7 +6,7 @@ Some classes also derive from the builtin that Python users expect (``FileNotFou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
@@ -95,8 +95,9 @@ class AsyncpqError(Exception):
     def __str__(self) -> str:
         return self._text(self.hint)
 
-    def command_text(self) -> str:
-        """Return the error's text in the words of the command line, if they are not those of the library."""
+    def command_text(self, options: Collection[str] = ()) -> str:
+        """Return the error's text in the words of the command line. ``options``: names of the command's parameters,
+        which are spelled as options."""
         return self._text(None if self.hint is None else command_words(self.hint))
 
     def _text(self, hint: str | None) -> str:
@@ -154,6 +155,10 @@ class InvalidOptionError(AsyncpqError, ValueError):
     ) -> None:
         super().__init__(message, url=url, byte_range=byte_range, column=column, hint=hint)
         self.option = option
+
+    def command_text(self, options: Collection[str] = ()) -> str:
+        text, name = super().command_text(options), self.option
+        return f"--{name.replace('_', '-')}{text.removeprefix(name)}" if name and name in options else text
 
 
 class UsageError(AsyncpqError, RuntimeError):

@@ -28,7 +28,7 @@ PACKAGE = Path(asyncpq.__file__).parent
 DOORS = {
     "pyarrow.parquet": {
         "reports/row_writers.py",
-        "serve/demo.py",
+        "serve/__main__.py",
         "decoding/arrow.py",
         "decoding/encrypted.py",
         "indexing/build/embedding.py",

@@ -105,9 +105,7 @@ def run(command: Coroutine[Any, Any, T], options: Collection[str] = ()) -> T:
 
 def _message(error: Exception, options: Collection[str]) -> str:
     if isinstance(error, AsyncpqError):
-        text = error.command_text()
-        name = error.option if isinstance(error, InvalidOptionError) else None
-        return f"--{name.replace('_', '-')}{text.removeprefix(name)}" if name in options and name else text
+        return error.command_text(options)
     if isinstance(error, OSError):  # of the output: all others are errors of asyncpq
         hint = " Make its folder first." if error.errno == errno.ENOENT else ""
         return f"cannot write {printable(str(error.filename or 'to stdout'))}: {error.strerror or error}.{hint}"

@@ -17,6 +17,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
     UsageError,
+    counted,
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
@@ -109,8 +110,8 @@ class IndexReport:
         for index_table in self.tables:
             name = f"{index_table.kind}({', '.join(index_table.columns)})" if index_table.columns else index_table.kind
             lines.append(
-                f"  {name}: {index_table.rows} rows of {index_table.files} files, {index_table.size} bytes in"
-                f" {index_table.segments} segments"
+                f"  {name}: {counted(index_table.rows, 'row')} of {counted(index_table.files, 'file')}, {index_table.size} bytes in"
+                f" {counted(index_table.segments, 'segment')}"
             )
         if self.staleness is not None:
             now = self.staleness

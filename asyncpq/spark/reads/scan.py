@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
+from asyncpq.errors import counted
 from asyncpq.options import MIB, one_of
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
@@ -170,9 +171,9 @@ class SparkScanPlan:
         """One line on the plan, which is logged."""
         lake, metrics = self.read.scan, self.read.metrics
         return (
-            f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
-            f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
-            f" {self.reason}"
+            f"scan of {lake.url}: {self.files} of {counted(metrics.files_total, 'file')}, {self.num_bytes} bytes, at "
+            f"most {counted(self.read.num_rows, 'row')}; planned with {counted(metrics.requests, 'request')}; "
+            f"read by {self.reader}, since {self.reason}"
         )
 
     def __str__(self) -> str:
@@ -184,7 +185,7 @@ class SparkScanPlan:
             f"  columns: {', '.join(map(str, lake.columns))}",
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read)}, {self.read.num_bytes} bytes",
-            f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
+            f"  planning: {counted(metrics.requests, 'request')}, {metrics.bytes_fetched} bytes",
             f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index_report],
