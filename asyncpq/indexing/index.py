@@ -110,8 +110,8 @@ class IndexReport:
         for index_table in self.tables:
             name = f"{index_table.kind}({', '.join(index_table.columns)})" if index_table.columns else index_table.kind
             lines.append(
-                f"  {name}: {counted(index_table.rows, 'row')} of {counted(index_table.files, 'file')}, {index_table.size} bytes in"
-                f" {counted(index_table.segments, 'segment')}"
+                f"  {name}: {counted(index_table.rows, 'row')} of {counted(index_table.files, 'file')}, "
+                f"{index_table.size} bytes in {counted(index_table.segments, 'segment')}"
             )
         if self.staleness is not None:
             now = self.staleness
